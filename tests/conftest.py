@@ -87,7 +87,7 @@ _MAY_BLOCK = {
     "rapport/communication/api/opening.py": {"assembly"},
     "rapport/channel/logged/shared.py": {"off_loop"},
     "rapport/channel/logged/writer.py": {"_write_lone"},
-    "rapport/mediation/holding/scratch.py": {"get", "apply", "page", "_move_to_file"},
+    "rapport/mediation/quarantine/index.py": {"get", "apply", "page", "_move_to_file"},
 }
 """Opening and closing: nothing else runs on the loop then. Memory channels have no thread. A lone
 append is written where it is while the disk is fast. What quarantine spills into its scratch file

@@ -8,19 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.event import Event, make_event
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.compiler import generate
-from rapport.mediation.interpretation import (
+from rapport.mediation.fields_compiler import generate_transformer, resolve
+from rapport.mediation.fields_transformer import FieldsTransformer
+from rapport.mediation.interpretations.model import (
     ConversionRule,
+    FieldsInterpretation,
+    IdentityLookup,
     IdentityRule,
-    Interpretation,
     OriginRule,
-    TableLookup,
     TimeRule,
     ValueRule,
 )
-from rapport.mediation.resolve import resolve
-from rapport.mediation.transformer import Transformer
+from rapport.mediation.source_bindings import SourceBinding
 
 NASTY = [
     "it's",
@@ -39,12 +38,12 @@ NASTY = [
 
 
 def hostile(text):
-    return Interpretation(
+    return FieldsInterpretation(
         name=text,
         type=text,
         time=TimeRule((text, text), text, zone=text),
         identity=IdentityRule(
-            (text,), TableLookup(text, text), nobody=(text,), otherwise=(text, (text, text))
+            (text,), IdentityLookup(text, text), nobody=(text,), otherwise=(text, (text, text))
         ),
         values=(ValueRule("x", (text, text), unit="ft"), ValueRule("y", (text,))),
         origin=OriginRule(text, (text,), text, text, text),
@@ -65,28 +64,28 @@ def shape_of(source):
 def test_names_with_quotes_newlines_and_code_cannot_leave_their_literals(text):
     binding = SourceBinding(source=text, concept=text, attribute=text, type="point")
     harmless = SourceBinding(source="s", concept="c", attribute="a", type="point")
-    written = generate(resolve(hostile(text), binding))
-    assert shape_of(written) == shape_of(generate(resolve(hostile("plain"), harmless)))
+    written = generate_transformer(resolve(hostile(text), binding))
+    assert shape_of(written) == shape_of(generate_transformer(resolve(hostile("plain"), harmless)))
 
 
 @given(st.text(min_size=1, max_size=20))
 def test_no_text_at_all_changes_the_program(text):
     binding = SourceBinding(source=text, concept=text, attribute=text, type="point")
     plain = SourceBinding(source="s", concept="c", attribute="a", type="point")
-    written = generate(resolve(hostile(text), binding))
-    assert shape_of(written) == shape_of(generate(resolve(hostile("plain"), plain)))
+    written = generate_transformer(resolve(hostile(text), binding))
+    assert shape_of(written) == shape_of(generate_transformer(resolve(hostile("plain"), plain)))
 
 
 @pytest.mark.parametrize("text", NASTY)
 def test_a_field_of_a_nasty_name_is_simply_read(text):
-    one = Interpretation(
+    one = FieldsInterpretation(
         name="nasty",
         identity=IdentityRule((text,)),
         values=(ValueRule("value", ("v" + text,)),),
     )
     binding = SourceBinding(source="s", concept="c", attribute="a", type="text")
     raw = make_event(source="s", id="1", type="t", time=0, data={text: "k", "v" + text: "found"})
-    reading = Transformer.build(one, binding).apply(raw)
+    reading = FieldsTransformer.build(one, binding).apply(raw)
     assert isinstance(reading, Event)
     assert reading.payload() == {"key": "k", "value": ["found"]}
 
@@ -103,8 +102,8 @@ def test_generation_grows_linearly_with_the_values():
     def lines(count):
         values = tuple(ValueRule(f"n{index}", ("f",), unit="m") for index in range(count))
         parts = (ValueRule("x", ("x",), unit="m"), ValueRule("y", ("y",), unit="m"))
-        one = Interpretation(name="i", identity=IdentityRule(("k",)), values=parts + values)
+        one = FieldsInterpretation(name="i", identity=IdentityRule(("k",)), values=parts + values)
         binding = SourceBinding(source="s", concept="c", attribute="a", type="point")
-        return generate(resolve(one, binding)).count("\n")
+        return generate_transformer(resolve(one, binding)).count("\n")
 
     assert lines(200) - lines(100) == lines(100) - lines(0)

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.interpretation import ConversionRule
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.model import ConversionRule
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.site_functions import WorkerConversions
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.declare import interpretations_from_site
+from rapport.mediation.config import interpretations_from_site
 
 CAMERAS = "[interpretations.cameras]"
 NAME_HINT = "use letters, digits, . _ / and -; 'root' is taken"

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from rapport.core.errors import InterpretationError
 from rapport.core.event import Event
 from rapport.kernel.toml import Section, TomlFile
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.declare import read_interpretation
-from rapport.mediation.transformer import Transformer
+from rapport.mediation.declarations.fields_tables import read_interpretation
+from rapport.mediation.fields_transformer import FieldsTransformer
+from rapport.mediation.source_bindings import SourceBinding
 
 words = st.sampled_from(
     [
@@ -73,7 +73,7 @@ def test_any_table_loads_and_compiles_or_says_why_not(table, kind):
         return
     binding = SourceBinding(source="s", concept="c", attribute="a", type=kind)
     try:
-        transformer = Transformer.build(interpretation, binding)
+        transformer = FieldsTransformer.build(interpretation, binding)
     except InterpretationError as error:
         assert error.problems
         return

@@ -15,23 +15,23 @@ from rapport.core.codec import (
     stored_cloudevent,
 )
 from rapport.core.event import ADDED_FIELDS, Event, StoredEvent
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.formatted import FormattedTransformer
-from rapport.mediation.in_force import InForce
-from rapport.mediation.interpretation import (
+from rapport.mediation.fields_transformer import FormattedTransformer
+from rapport.mediation.interpretations.model import (
+    FieldsInterpretation,
     FormatChoice,
     IdentityRule,
-    Interpretation,
     ValueRule,
 )
-from rapport.mediation.meaning import build_meaning
+from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.reader import build_transformer
+from rapport.mediation.source_bindings import SourceBinding
 
 UNITS = {"humidity": "%RH", "wind": "m/s", "rain": "mm", "sun": "W/m2", "noise": "dB", "volt": "V"}
 
 
 def transformer(type_name: Any = "number", unit: str = "degC") -> FormattedTransformer:
     values = (ValueRule("value", ("temp",), unit),)
-    said = Interpretation(
+    said = FieldsInterpretation(
         name="packs",
         identity=IdentityRule(("device",)),
         values=values,
@@ -45,7 +45,7 @@ def transformer(type_name: Any = "number", unit: str = "degC") -> FormattedTrans
         interpretation="packs",
         units=("degC",) if type_name == "number" else (),
     )
-    built = build_meaning(binding, InForce({"packs": said}))
+    built = build_transformer(binding, ActiveInterpretations({"packs": said}))
     assert isinstance(built, FormattedTransformer)
     return built
 
@@ -89,7 +89,7 @@ def test_a_text_below_a_unit_of_the_base_is_a_text() -> None:
 
 def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> None:
     """Data in base64 of which only the header is left could be read by no listener."""
-    said = Interpretation(
+    said = FieldsInterpretation(
         name="rows",
         identity=IdentityRule(("device",)),
         values=(ValueRule("value", ("temp",), "degC"),),
@@ -104,7 +104,9 @@ def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> N
     )
     data, marks = octets_event_parts(b"d1,21.5\n", "application/octet-stream")
     stored = StoredEvent(1, 0, Event("s", "e1", "s.raw", "", 9, data, {**marks, "trace": "t"}))
-    (reading,), rejections = build_meaning(binding, InForce({"rows": said})).apply_many([stored])
+    (reading,), rejections = build_transformer(
+        binding, ActiveInterpretations({"rows": said})
+    ).apply_many([stored])
     assert rejections == []
     assert reading.headers["trace"] == "t"
     assert not {DATA_TYPE, DATA_ENCODING} & reading.headers.keys()
@@ -121,14 +123,14 @@ def test_texts_and_truths_are_read_where_a_format_knows_only_texts() -> None:
         ("boolean", "0", False),
     ):
         binding = SourceBinding(source="s", concept="lamp", attribute="state", type=kind)
-        interpretation = Interpretation(
+        interpretation = FieldsInterpretation(
             name="i",
             identity=rule,
             values=(ValueRule("value", ("value",)),),
             format=FormatChoice("value"),
         )
-        in_force = InForce({"i": interpretation})
-        meaning = build_meaning(msgspec.structs.replace(binding, interpretation="i"), in_force)
+        in_force = ActiveInterpretations({"i": interpretation})
+        meaning = build_transformer(msgspec.structs.replace(binding, interpretation="i"), in_force)
         added = {ADDED_FIELDS: '{"lamp":"l1"}'}
         raw = Event("s", "1", "s.raw", "", 5, msgspec.json.encode(said), added)
         (reading,), rejections = meaning.apply_many([StoredEvent(1, 5, raw)])

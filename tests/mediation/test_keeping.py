@@ -18,33 +18,47 @@ from rapport.channel.backends.memory import open_memory
 from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.changing.keeping import (
-    CHANGED,
+from rapport.mediation.concepts import ConceptAttribute
+from rapport.mediation.config import SiteInterpretations, interpretation_digest
+from rapport.mediation.conversion.conversions import Call, Formula, Rename, converts
+from rapport.mediation.interpretations.change_log import (
+    CHANGE_EVENT,
     CHANNEL,
-    MOST,
-    Changed,
-    Kept,
-    Taken,
+    MAX_CHANGE_NUMBER,
+    ChangeLog,
+    ChangeRecord,
+    FilesRecord,
     change_event,
     change_id,
-    taken_event,
+    files_event,
+    read_version,
+    version_events,
 )
-from rapport.mediation.changing.kept_versions import recorded, version_events
-from rapport.mediation.changing.limits import MOST_CHANGES, MOST_TYPES, check_changes
-from rapport.mediation.changing.standing import Together, put_together
-from rapport.mediation.concepts import ConceptAttribute
-from rapport.mediation.from_files import FromFiles, digest_of
-from rapport.mediation.interpretation import (
+from rapport.mediation.interpretations.change_requests import (
+    MOST_CHANGES,
+    MOST_TYPES,
+    check_changes,
+)
+from rapport.mediation.interpretations.change_state import CombinedState, combine
+from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
+from rapport.mediation.interpretations.model import (
     FormatChoice,
     IdentityRule,
-    Place,
+    Interpretation,
+    RenameAttribute,
+    Rule,
+    SourceLocation,
+    TypeMapping,
     ValueRule,
 )
-from rapport.mediation.interpretation import Interpretation as FieldsForm
-from rapport.mediation.model.changes import Augment, Change, Declare, Remove, ReplaceType
-from rapport.mediation.model.conversions import Call, Formula, Rename, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.interpretations.type_changes import (
+    Augment,
+    Change,
+    Declare,
+    Remove,
+    ReplaceType,
+)
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 CONCEPTS = {"station": {"temperature": ConceptAttribute("number", "degC")}}
 
@@ -63,7 +77,9 @@ def us(factor: float = 1.0, name: str = "us", parent: str = "root") -> Interpret
             ),
         ),
         mappings=(
-            Mapping(f"{word}-weather", "station", "in", shape=(RenameAttribute("station", "key"),)),
+            TypeMapping(
+                f"{word}-weather", "station", "in", shape=(RenameAttribute("station", "key"),)
+            ),
         ),
         rules=(Rule(f'"{word}-degrees"', f"{word}-convert", "in"),),
         conversions=(
@@ -72,7 +88,7 @@ def us(factor: float = 1.0, name: str = "us", parent: str = "root") -> Interpret
     )
 
 
-def factor_of(together: Together, name: str = "us") -> float | None:
+def factor_of(together: CombinedState, name: str = "us") -> float | None:
     typed = together.standing.in_force.typed
     if name not in typed:
         return None
@@ -81,11 +97,11 @@ def factor_of(together: Together, name: str = "us") -> float | None:
     return how.multiply
 
 
-def files(*typed: Interpretation) -> FromFiles:
-    return FromFiles(
+def files(*typed: Interpretation) -> SiteInterpretations:
+    return SiteInterpretations(
         typed={each.name: each for each in typed},
         concepts=CONCEPTS,
-        said={each.name: digest_of(each) for each in typed},
+        said={each.name: interpretation_digest(each) for each in typed},
     )
 
 
@@ -93,7 +109,7 @@ class Log:
     """One node's channel, without a channel."""
 
     def __init__(self, node: str = "a") -> None:
-        self.kept = Kept(node)
+        self.kept = ChangeLog(node)
         self.events: list[Event] = []
 
     def put(self, event: Event) -> None:
@@ -101,23 +117,23 @@ class Log:
             self.events.append(event)
             self.kept.add(StoredEvent(len(self.events), 0, event))
 
-    def change(self, *changes: Change, **more: Any) -> Changed:
+    def change(self, *changes: Change, **more: Any) -> ChangeRecord:
         last = self.kept.last_change()
-        changed = Changed(
+        changed = ChangeRecord(
             number=self.kept.next_number(), after=last.id if last else "", changes=changes, **more
         )
         self.put(change_event(changed, 0))
         return changed
 
-    def take(self, given: FromFiles) -> Together:
+    def take(self, given: SiteInterpretations) -> CombinedState:
         """A start of the node with these files."""
         if dict(given.said) != dict(self.kept.said_before()):
-            taken = Taken(number=self.kept.next_number(), said=dict(given.said))
-            self.put(taken_event(taken, self.kept.node, 0))
-        return put_together(given, self.kept, given.said)
+            taken = FilesRecord(number=self.kept.next_number(), said=dict(given.said))
+            self.put(files_event(taken, self.kept.node, 0))
+        return combine(given, self.kept, given.said)
 
 
-def states(together: Together) -> list[str]:
+def states(together: CombinedState) -> list[str]:
     return [each.state for each in together.outcomes.values()]
 
 
@@ -226,7 +242,7 @@ def test_formats_come_and_go_with_their_interpretation():
 
 
 def test_the_same_change_after_the_same_change_has_the_same_id_and_any_other_another():
-    one = Changed(number=1, changes=(Declare(us(1.0)),))
+    one = ChangeRecord(number=1, changes=(Declare(us(1.0)),))
     assert change_id(one) == change_id(msgspec.structs.replace(one, by="x", node="y"))
     others = [
         msgspec.structs.replace(one, after="x"),
@@ -248,14 +264,16 @@ def test_there_and_back_and_there_again_are_three_changes():
 
 
 def test_what_is_no_change_is_passed_over_and_counted():
-    kept = Kept("a")
-    good = change_event(Changed(number=1, changes=(Remove("us"),)), 0)
+    kept = ChangeLog("a")
+    good = change_event(ChangeRecord(number=1, changes=(Remove("us"),)), 0)
     false_id = msgspec.structs.replace(good, id="0" * 32)
     broken = [
-        make_event(source="x", id="1", type=CHANGED, time=0, data={"number": 1}),
-        make_event(source="x", id="2", type=CHANGED, time=0, data={"number": 0, "changes": []}),
-        Event("x", "3", CHANGED, "", 0, b"[" * 100_000),
-        Event("x", "4", CHANGED, "", 0, b"\xff"),
+        make_event(source="x", id="1", type=CHANGE_EVENT, time=0, data={"number": 1}),
+        make_event(
+            source="x", id="2", type=CHANGE_EVENT, time=0, data={"number": 0, "changes": []}
+        ),
+        Event("x", "3", CHANGE_EVENT, "", 0, b"[" * 100_000),
+        Event("x", "4", CHANGE_EVENT, "", 0, b"\xff"),
         Event("x", "5", "something.else", "", 0, b"{}"),
         false_id,
     ]
@@ -268,8 +286,8 @@ def test_what_is_no_change_is_passed_over_and_counted():
 
 def test_whoever_counts_to_the_end_stays_there():
     log = Log()
-    log.put(change_event(Changed(number=MOST, changes=(Declare(us(1.0)),)), 0))
-    assert log.kept.next_number() == MOST
+    log.put(change_event(ChangeRecord(number=MAX_CHANGE_NUMBER, changes=(Declare(us(1.0)),)), 0))
+    assert log.kept.next_number() == MAX_CHANGE_NUMBER
     log.change(Declare(us(2.0, "fr")))
     together = log.take(files())
     assert (factor_of(together), factor_of(together, "fr")) == (1.0, 2.0)
@@ -321,7 +339,7 @@ def test_nodes_that_have_seen_the_same_have_the_same_in_force(made, meetings, se
     assert len({tuple(states(each)) for each in found}) == 1
 
 
-def _said(together: Together) -> Any:
+def _said(together: CombinedState) -> Any:
     typed = together.standing.in_force.typed
     return [typed.roots, typed.replacements, sorted(typed.held.items())]
 
@@ -349,14 +367,16 @@ def test_every_version_is_known_by_its_stamp_with_what_it_stands_on():
         in_force = together.standing.in_force
         events = list(version_events(in_force, {}, 7))
         await channels.channel(CHANNEL).append(events)
-        found = await recorded(channels, in_force.stamps["us/east"])
+        found = await read_version(channels, in_force.stamps["us/east"])
         assert [each.name for each in found.above] == ["root", "us"]
         assert found.time == 7
         assert len(found.version.later) == 1
-        assert (await recorded(channels, in_force.stamps["root"])).version.replacement is not None
+        assert (
+            await read_version(channels, in_force.stamps["root"])
+        ).version.replacement is not None
         assert list(version_events(in_force, {each.id: 1 for each in events}, 8)) == []
         with pytest.raises(UnknownName):
-            await recorded(channels, "us@000000000000")
+            await read_version(channels, "us@000000000000")
 
     asyncio.run(scenario())
 
@@ -377,15 +397,15 @@ def test_the_fields_form_and_formats_have_versions_too():
             identity=IdentityRule(("station",)),
             values=(ValueRule("value", ("t",), unit="degC"),),
             about="a note",
-            place=Place("site.toml", 3, 1),
+            place=SourceLocation("site.toml", 3, 1),
         )
         given_files = msgspec.structs.replace(
             files(us(5)), fields={"nodes": plain}, formats={"us": FormatChoice("csv")}
         )
         in_force, _ = given_files.taken_in()
         await channels.channel(CHANNEL).append(list(version_events(in_force, {}, 0)))
-        assert (await recorded(channels, plain.stamp())).version.name == "nodes"
-        found = await recorded(channels, in_force.stamps["us"])
+        assert (await read_version(channels, plain.stamp())).version.name == "nodes"
+        found = await read_version(channels, in_force.stamps["us"])
         assert found.version.format == FormatChoice("csv")
         without, _ = files(us(5)).taken_in()
         assert without.stamps["us"] != in_force.stamps["us"]
@@ -407,7 +427,7 @@ def test_a_version_that_is_not_what_its_stamp_says_is_not_believed():
         roots = [event for event in version_events(other, {}, 0) if event.id.startswith("root@")]
         await channels.channel(CHANNEL).append([*false, *roots])
         with pytest.raises(Corrupt):
-            await recorded(channels, stamp)
+            await read_version(channels, stamp)
 
     asyncio.run(scenario())
 

@@ -22,11 +22,14 @@ from rapport.channel.backends.memory import open_memory
 from rapport.core.event import Event, make_event
 from rapport.core.release import BATCH_DONE, BatchDone
 from rapport.kernel.clock import ManualClock, SystemClock
-from rapport.mediation.holding.held import HeldBack, Wanted
-from rapport.mediation.holding.held_groups import held_groups
-from rapport.mediation.holding.quarantine import rejection_event
-from rapport.mediation.holding.scratch import Scratch
-from rapport.mediation.rejection import Rejection
+from rapport.mediation.quarantine.index import (
+    QuarantineFilter,
+    QuarantineIndex,
+    ScratchStore,
+    group_quarantined,
+)
+from rapport.mediation.quarantine.rejection_events import rejection_event
+from rapport.mediation.rejections import Rejection
 from rapport.store.base import Delete, Put
 
 REASONS = ("unit.undeclared", "field.missing")
@@ -77,7 +80,7 @@ class Model:
 async def played(acts: Iterable[Act], most: int) -> None:
     """The acts, with looks between them, against the model."""
     channels, model = open_memory(ManualClock(5)), Model()
-    held_back = HeldBack(channels, most_in_memory=most)
+    held_back = QuarantineIndex(channels, most_in_memory=most)
     quarantine, releases = channels.channel("quarantine"), channels.channel("releases")
     for number, (act, source, position, reason) in enumerate(acts):
         if act == "hold":
@@ -106,7 +109,7 @@ def _with_id(event: Event, id: str) -> tuple[Any, ...]:
     return event.source, id, event.type, event.subject, event.time, event.data, event.headers
 
 
-async def agree(held_back: HeldBack, model: Model, channels: Any) -> None:
+async def agree(held_back: QuarantineIndex, model: Model, channels: Any) -> None:
     found = {
         (one.source, one.raw_position): (one.reason, one.attempts) for one in await held_back.held()
     }
@@ -122,7 +125,7 @@ async def agree(held_back: HeldBack, model: Model, channels: Any) -> None:
             one = held_back.at(f"raw.{source}", position)
             assert (one is not None) == ((source, position) in model.held)
             assert one is None or held_back.one(one.id) == one
-    groups = await held_groups(channels, held_back)
+    groups = await group_quarantined(channels, held_back)
     assert {(one.source, one.reason): one.count for one in groups} == dict(model.counts())
     for group in groups:
         places = [n for (source, n), (why, _) in model.held.items()
@@ -132,7 +135,7 @@ async def agree(held_back: HeldBack, model: Model, channels: Any) -> None:
             assert (values.count, values.low, values.high) == (
                 len(places), min(places), max(places),
             )  # fmt: skip
-    only = await held_back.held(Wanted(source="a"))
+    only = await held_back.held(QuarantineFilter(source="a"))
     assert {one.source for one in only} <= {"a"}
 
 
@@ -147,7 +150,7 @@ def test_two_who_look_at_once_take_nothing_in_twice() -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock(5))
         await channels.channel("quarantine").append([rejected("a", n, "x") for n in range(1, 40)])
-        held_back = HeldBack(channels)
+        held_back = QuarantineIndex(channels)
         await asyncio.gather(*(held_back.refresh() for _ in range(5)))
         assert {one.attempts for one in await held_back.held()} == {1}
         assert held_back.counts() == {("a", "x"): 39}
@@ -163,12 +166,12 @@ async def memory_for(directory: Path, count: int, most: int) -> int:
     for begin in range(1, count + 1, 1_000):
         last = min(begin + 1_000, count + 1)
         await quarantine.append([rejected("a", n, REASONS[0]) for n in range(begin, last)])
-    held_back = HeldBack(channels, most_in_memory=most)
+    held_back = QuarantineIndex(channels, most_in_memory=most)
     gc.collect()
     tracemalloc.start()
     try:
         await held_back.refresh()
-        (group,) = await held_groups(channels, held_back)
+        (group,) = await group_quarantined(channels, held_back)
         gc.collect()
         ours = (
             tracemalloc.Filter(True, f"*{name}*") for name in ("holding", "store/memory", "msgspec")
@@ -192,7 +195,7 @@ def test_a_thousand_times_as_many_need_no_more_memory(tmp_path: Path) -> None:
 
 
 def test_records_move_into_a_file_when_there_are_too_many() -> None:
-    scratch = Scratch(most=3)
+    scratch = ScratchStore(most=3)
     scratch.apply([Put("t", f"k{n}", b"v") for n in range(3)])
     scratch.apply([Delete("t", "k0")])
     scratch.apply([Put("other", "k", b"w")])
@@ -213,7 +216,7 @@ def test_the_file_has_no_name_so_that_no_kill_leaves_it_behind() -> None:
         return {link for link in links if "/etilqs_" in link}
 
     before = temporary()
-    scratch = Scratch(most=0)
+    scratch = ScratchStore(most=0)
     for number in range(100):  # more than SQLite keeps in memory
         scratch.apply([Put("t", f"k{number}", bytes(100_000))])
     (own,) = temporary() - before

@@ -15,26 +15,34 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.in_force import InForce, take_in
-from rapport.mediation.interpretation import FormatChoice, IdentityRule, TimeRule, ValueRule
-from rapport.mediation.interpretation import Interpretation as FieldsForm
-from rapport.mediation.model.changes import Augment
-from rapport.mediation.model.conversions import Call, Conversion, Stateful, UnitChange, converts
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.conversion.conversions import (
+    Call,
+    Conversion,
+    Stateful,
+    UnitChange,
+    converts,
+)
+from rapport.mediation.interpretations.model import (
     DropAttribute,
+    FormatChoice,
+    IdentityRule,
     Interpretation,
-    Mapping,
     RenameAttribute,
     Rule,
+    TimeRule,
+    TypeMapping,
+    ValueRule,
 )
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing.outgoing import Outgoing
-from rapport.mediation.outgoing.query import query_view
-from rapport.mediation.outgoing.speech import Speech
+from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository, activate
+from rapport.mediation.interpretations.type_changes import Augment
+from rapport.mediation.outgoing.consumer_transformer import ConsumerTransformer
+from rapport.mediation.outgoing.service import OutgoingMediation
+from rapport.mediation.outgoing.terms import query_view
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.types import Attribute, ComplexType
 
 CONCEPTS = {
     "station": {
@@ -61,8 +69,8 @@ def weather(name: str, unit: str, **more: Any) -> Interpretation:
             ),
         ),
         mappings=(
-            Mapping(f"{name}-weather", "station", "in", (RenameAttribute("place", "key"),)),
-            Mapping("station", f"{name}-weather", "out", (RenameAttribute("key", "place"),)),
+            TypeMapping(f"{name}-weather", "station", "in", (RenameAttribute("place", "key"),)),
+            TypeMapping("station", f"{name}-weather", "out", (RenameAttribute("key", "place"),)),
         ),
         rules=(
             Rule(unit, f"{name}-in", "in"),
@@ -88,8 +96,8 @@ SOURCE = SourceBinding(
 )
 
 
-def in_force(*typed: Interpretation, **more: Any) -> InForce:
-    found, problems = take_in(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
+def in_force(*typed: Interpretation, **more: Any) -> ActiveInterpretations:
+    found, problems = activate(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
     assert not [one for one in problems if one.severity == "error"], problems
     return found
 
@@ -103,19 +111,21 @@ def stored(*events: Event) -> list[StoredEvent]:
     return [StoredEvent(number + 1, 9, event) for number, event in enumerate(events)]
 
 
-def outgoing(*typed: Interpretation, **options: Any) -> Outgoing:
-    return Outgoing(Repository(in_force(*typed)), open_memory(ManualClock()), **options)
+def outgoing(*typed: Interpretation, **options: Any) -> OutgoingMediation:
+    return OutgoingMediation(Repository(in_force(*typed)), open_memory(ManualClock()), **options)
 
 
 class World:
     """A source whose events were received and mediated, and consumers of the result."""
 
-    def __init__(self, found: InForce, binding: SourceBinding = SOURCE, **options: Any) -> None:
+    def __init__(
+        self, found: ActiveInterpretations, binding: SourceBinding = SOURCE, **options: Any
+    ) -> None:
         clock = ManualClock()
         self.repository = Repository(found)
         self.channels: LoggedChannels = open_memory(clock)
         self.reader = MediationReader(self.channels, [binding], self.repository, clock)
-        self.outgoing = Outgoing(
+        self.outgoing = OutgoingMediation(
             self.repository, self.channels, clock=clock, sources=self.reader, **options
         )
 
@@ -182,7 +192,7 @@ def test_values_of_other_types_of_root_are_their_data() -> None:
     uk = Interpretation(
         name="uk",
         types=(unit_type("lb"), ComplexType("UkOrder", (Attribute("weight", "lb"),))),
-        mappings=(Mapping("Order", "UkOrder", "out"),),
+        mappings=(TypeMapping("Order", "UkOrder", "out"),),
         rules=(Rule("kg", "to-lb", "out"),),
         conversions=(converts("to-lb", "kg", "lb", UnitChange("kg", "lb")),),
     )
@@ -208,7 +218,7 @@ def test_an_event_that_becomes_several_keeps_its_position() -> None:
     split = Interpretation(
         name="lines",
         types=(ComplexType("One", (Attribute("lines", "Line"), Attribute("buyer", "text"))),),
-        mappings=(Mapping("Order", "One", "out", each="lines"),),
+        mappings=(TypeMapping("Order", "One", "out", each="lines"),),
     )
 
     async def scenario() -> None:
@@ -254,8 +264,8 @@ def test_a_type_without_a_mapping_is_told_for_each_event_but_planned_once() -> N
 
 def test_unknown_and_refused_names_are_errors_with_a_hint() -> None:
     faulty = msgspec.structs.replace(US, name="faulty", rules=(Rule("nothing", "us-in"),))
-    found, _ = take_in({}, [US, faulty], concepts=CONCEPTS)
-    out = Outgoing(Repository(found), open_memory(ManualClock()))
+    found, _ = activate({}, [US, faulty], concepts=CONCEPTS)
+    out = OutgoingMediation(Repository(found), open_memory(ManualClock()))
     with pytest.raises(UnknownName, match=r"usa") as unknown:
         out.speech("usa")
     assert "us" in unknown.value.hint
@@ -325,8 +335,8 @@ US_LATER = msgspec.structs.replace(
         ),
     ),
     mappings=(
-        Mapping("us-report", "station", "in", (RenameAttribute("site", "key"),)),
-        Mapping(
+        TypeMapping("us-report", "station", "in", (RenameAttribute("site", "key"),)),
+        TypeMapping(
             "station",
             "us-report",
             "out",
@@ -673,8 +683,8 @@ def test_a_source_whose_events_need_their_order_is_refused_with_a_hint() -> None
     ],
 )
 def test_the_format_of_an_interpretation_is_that_of_what_is_given_out(choice, media_type, text):
-    in_force, _ = take_in({}, [US], concepts=CONCEPTS, formats={"us": choice})
-    speech = Speech(in_force, "us")
+    in_force, _ = activate({}, [US], concepts=CONCEPTS, formats={"us": choice})
+    speech = ConsumerTransformer(in_force, "us")
     data = msgspec.json.encode({"key": "A", "value": [21.5]})
     stored = StoredEvent(1, 1, Event("s", "e", "station.temperature", "station/A", 7, data))
     said = speech.say(stored)

@@ -17,17 +17,22 @@ from rapport.channel.backends.memory import open_memory
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.changing.updating import Updating
-from rapport.mediation.changing.wanting import Wanted
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.from_files import FromFiles, digest_of
-from rapport.mediation.model.changes import Change, Declare, Remove
-from rapport.mediation.model.conversions import UnitChange, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing.outgoing import Outgoing
+from rapport.mediation.config import SiteInterpretations, interpretation_digest
+from rapport.mediation.conversion.conversions import UnitChange, converts
+from rapport.mediation.interpretations.change_requests import ChangeRequest
+from rapport.mediation.interpretations.model import (
+    Interpretation,
+    RenameAttribute,
+    Rule,
+    TypeMapping,
+)
+from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.interpretations.type_changes import Change, Declare, Remove
+from rapport.mediation.interpretations.updater import InterpretationUpdater
+from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.types import Attribute, ComplexType
 
 CONCEPTS = {"station": {"temperature": ConceptAttribute("number", "degC")}}
 ROOT = Interpretation(
@@ -49,8 +54,8 @@ def desk(unit: str) -> Interpretation:
         name="desk",
         types=(unit_type(unit), told, warning),
         mappings=(
-            Mapping("station", "Told", "out", (RenameAttribute("key", "station"),)),
-            Mapping("Alarm", "Warning", "out"),
+            TypeMapping("station", "Told", "out", (RenameAttribute("key", "station"),)),
+            TypeMapping("Alarm", "Warning", "out"),
         ),
         rules=(Rule("degC", "turn", "out"),),
         conversions=(converts("turn", "degC", unit, UnitChange("degC", unit)),),
@@ -74,17 +79,17 @@ class Node:
         channels, clock = open_memory(ManualClock()), ManualClock(1_000)
         repository = Repository()
         reader = MediationReader(channels, [], repository, clock)
-        self.outgoing = Outgoing(repository, channels, clock=clock)
-        self.updating = Updating(channels, repository, reader, clock, node="a")
+        self.outgoing = OutgoingMediation(repository, channels, clock=clock)
+        self.updating = InterpretationUpdater(channels, repository, reader, clock, node="a")
         self.updating.prepares.append(lambda in_force, _: self.outgoing.prepare(in_force, None))
 
     async def begin(self) -> None:
         typed = {one.name: one for one in (ROOT, desk("degF"))}
-        said = {name: digest_of(one) for name, one in typed.items()}
-        await self.updating.begin(FromFiles(typed=typed, concepts=CONCEPTS, said=said))
+        said = {name: interpretation_digest(one) for name, one in typed.items()}
+        await self.updating.begin(SiteInterpretations(typed=typed, concepts=CONCEPTS, said=said))
 
     async def change(self, *changes: Change) -> None:
-        await self.updating.change(lambda _: Wanted(changes=changes), by="me")
+        await self.updating.change(lambda _: ChangeRequest(changes=changes), by="me")
 
     async def told(self) -> list[Any]:
         found = await self.outgoing.view("events", events(), "desk")
@@ -95,10 +100,10 @@ def nothing_is_made() -> ExitStack:
     """Raises where a transformer, or a function from bytes to bytes, is made."""
     stack = ExitStack()
     for maker in (
-        "outgoing.speech.make_transformer",
-        "usual.straight_reading",
-        "usual.straight_through",
-        "usual.straight_batch",
+        "outgoing.consumer_transformer.make_transformer",
+        "codegen.json_fast_path.compile_reading_path",
+        "codegen.json_fast_path.compile_event_path",
+        "codegen.json_fast_path.compile_batch_path",
     ):
         stack.enter_context(patch(f"rapport.mediation.{maker}", side_effect=AssertionError(maker)))
     return stack

@@ -5,7 +5,7 @@ import pytest
 
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event
-from rapport.mediation.present import PresentValues, read_present
+from rapport.mediation.present_values import PresentValues, read_present
 
 
 def reading(value, *, key="a", time=1_000, stream="room.temperature"):

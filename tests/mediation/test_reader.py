@@ -9,8 +9,8 @@ from rapport.channel.backends.memory import open_memory
 from rapport.core.errors import ChannelUnavailable, TooLarge
 from rapport.core.event import check_envelope
 from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.mediation.interpretations.repository import Repository
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
 
 
 @pytest.fixture(params=["memory", "embedded"])

@@ -16,11 +16,10 @@ from rapport.core.errors import InvalidInput, Problem, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.core.release import BATCH_DONE, CORRECTS, DONE, RELEASED, Asked, ReleaseDone
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.holding.held import HeldBack, Wanted
-from rapport.mediation.holding.held_groups import held_groups
-from rapport.mediation.holding.release import Releasing
+from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.quarantine.index import QuarantineFilter, QuarantineIndex, group_quarantined
+from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
 from rapport.policy.engine.events import quarantine_event
 
 SENSOR = """
@@ -54,9 +53,9 @@ class Site:
         self.reader = MediationReader(self.channels, [binding], Repository(found), self.clock)
         self.releasing = self.start()
 
-    def start(self, channels: Any = None) -> Releasing:
+    def start(self, channels: Any = None) -> ReleaseService:
         """As after a crash."""
-        return Releasing(
+        return ReleaseService(
             channels or self.channels,
             self.reader.meaning_apart,
             self.clock,
@@ -94,7 +93,7 @@ class Site:
         return [event.payload()["value"][0] for event in await self.events("events")]
 
     async def held(self) -> list[tuple[str, str, int]]:
-        held_back = HeldBack(self.channels)
+        held_back = QuarantineIndex(self.channels)
         await held_back.refresh()
         return [(one.reason, one.state, one.attempts) for one in await held_back.held()]
 
@@ -107,7 +106,7 @@ def play(
     load: Any, bind: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Scenario], None]:
     """Plays it with what is held back in memory, and in a file as when there is much of it."""
-    defaults = HeldBack.__init__.__kwdefaults__
+    defaults = QuarantineIndex.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "most_in_memory", request.param)
 
     def play(scenario: Scenario) -> None:
@@ -127,9 +126,9 @@ def play(
 def test_what_is_held_is_grouped_with_a_hint_over_all_its_values(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.15, 0.5, 0.97, "wet")
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await held_back.refresh()
-        groups = await held_groups(site.channels, held_back)
+        groups = await group_quarantined(site.channels, held_back)
         by_reason = {group.reason: group for group in groups}
         held = by_reason["unit.undeclared"]
         assert (held.source, held.count) == ("sensor", 4)
@@ -144,9 +143,9 @@ def test_what_is_held_is_grouped_with_a_hint_over_all_its_values(play: Any) -> N
 def test_one_value_beyond_one_turns_the_hint_to_percent(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.15, 45)
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await held_back.refresh()
-        (group,) = await held_groups(site.channels, held_back)
+        (group,) = await group_quarantined(site.channels, held_back)
         assert "up to 45" in group.hint
         assert 'unit = "%"' in group.hint
 
@@ -188,7 +187,7 @@ def test_what_is_rejected_again_stays_with_the_newest_reason(play: Any) -> None:
 def test_only_what_was_asked_for_is_released(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, 0.5, 0.75)
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await held_back.refresh()
         second = (await held_back.held())[1]
         site.interpret(unit="1")
@@ -204,8 +203,8 @@ def test_only_what_was_asked_for_is_released(play: Any) -> None:
         assert found is not None
         assert (found.state, found.release) == ("released", "release-1")
         assert held_back.released() == {"sensor": 1}
-        assert len(await held_back.held(Wanted(source="sensor"))) == 2
-        assert await held_back.held(Wanted(since_ms=NOW + 1)) == []
+        assert len(await held_back.held(QuarantineFilter(source="sensor"))) == 2
+        assert await held_back.held(QuarantineFilter(since_ms=NOW + 1)) == []
 
     play(scenario)
 
@@ -439,7 +438,7 @@ def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: A
         site.interpret(unit="1")
         await site.release(what="again", source="sensor")
         assert await site.held() == []
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await held_back.refresh()
         assert not held_back.counts()
 
@@ -448,7 +447,7 @@ def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: A
 
 def test_counts_follow_what_becomes_of_what_is_held(play: Any) -> None:
     async def scenario(site: Site) -> None:
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await site.receive(0.25, "wet")
         await held_back.refresh()
         assert held_back.counts() == {("sensor", "unit.undeclared"): 2}

@@ -3,7 +3,7 @@
 import pytest
 
 from rapport.core.errors import UnknownName
-from rapport.mediation.repository import Repository
+from rapport.mediation.interpretations.repository import Repository
 
 
 def test_a_name_gives_the_one_in_force_and_a_stamp_every_version(feeds, load, feeds_text):

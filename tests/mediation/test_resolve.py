@@ -4,7 +4,7 @@ import pytest
 
 from rapport.core.errors import InterpretationError
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.resolve import check_binding, check_bindings, resolve
+from rapport.mediation.fields_compiler import check_binding, check_bindings, resolve
 
 WHO = 'identity = { field = "i" }\n'
 

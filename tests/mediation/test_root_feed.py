@@ -13,20 +13,18 @@ from rapport.core.errors import Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import Asked
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute
-from rapport.mediation.holding.release import Releasing
-from rapport.mediation.in_force import InForce, take_in
-from rapport.mediation.meaning import build_meaning
-from rapport.mediation.model.conversions import converts
-from rapport.mediation.model.finding import ContextLookup
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.places import MovingOrigin, ToAbsolute
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
-from rapport.mediation.root_feed import RootFeed, needs_root
-from rapport.mediation.typed import TypedTransformer
+from rapport.mediation.conversion.conversions import converts
+from rapport.mediation.conversion.lookups import ContextLookup
+from rapport.mediation.conversion.places import MovingOrigin, ToAbsolute
+from rapport.mediation.interpretations.model import Interpretation, Rule, TypeMapping
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository, activate
+from rapport.mediation.present_values import PresentValueFeed, needs_feed
+from rapport.mediation.quarantine.release import ReleaseService
+from rapport.mediation.reader import MediationReader, build_transformer
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.typed_source import TypedTransformer
+from rapport.mediation.types import Attribute, ComplexType
 
 CONCEPTS = {
     "truck": {"position": ConceptAttribute("point"), "load": ConceptAttribute("text")},
@@ -45,7 +43,7 @@ SCANNER = Interpretation(
             ),
         ),
     ),
-    mappings=(Mapping("Scan", "parcel", "in"),),
+    mappings=(TypeMapping("Scan", "parcel", "in"),),
     rules=(Rule("Scan.position", "from-truck", "in"), Rule("Scan.content", "load-of", "in")),
     conversions=(
         converts(
@@ -75,8 +73,8 @@ BINDING = SourceBinding(
 )
 
 
-def in_force() -> InForce:
-    found, problems = take_in({}, [SCANNER], concepts=CONCEPTS)
+def in_force() -> ActiveInterpretations:
+    found, problems = activate({}, [SCANNER], concepts=CONCEPTS)
     assert [problem for problem in problems if problem.severity == "error"] == []
     return found
 
@@ -95,7 +93,7 @@ def test_a_reference_point_moves_with_the_readings_of_another_source():
     async def scenario() -> None:
         clock = ManualClock()
         channels, now = open_memory(clock), in_force()
-        feed = RootFeed(
+        feed = PresentValueFeed(
             channels,
             clock,
             lambda: True,
@@ -103,7 +101,7 @@ def test_a_reference_point_moves_with_the_readings_of_another_source():
             lambda: CONCEPTS,
             channels.records,
         )
-        built = build_meaning(BINDING, now, context=feed.present)
+        built = build_transformer(BINDING, now, context=feed.present)
         assert isinstance(built, TypedTransformer)
         meaning: TypedTransformer = built
         _, rejections = meaning.apply_many([scan()])
@@ -123,7 +121,7 @@ def test_a_reference_point_moves_with_the_readings_of_another_source():
         assert [each.payload()["value"] for each in found] == [[101.0, 202.0], ["bread"]]
         assert feed.refused == 1
         await feed.save()
-        again = RootFeed(
+        again = PresentValueFeed(
             channels, clock, lambda: True, lambda: [], lambda: CONCEPTS, channels.records
         )
         assert again.present.value("truck", "t1", "load") == ["bread"]
@@ -133,9 +131,9 @@ def test_a_reference_point_moves_with_the_readings_of_another_source():
 
 
 def test_events_are_followed_only_where_something_needs_them():
-    assert needs_root(in_force().typed, CONCEPTS)
-    plain, _ = take_in({}, [Interpretation(name="plain")], concepts=CONCEPTS)
-    assert not needs_root(plain.typed, CONCEPTS)
+    assert needs_feed(in_force().typed, CONCEPTS)
+    plain, _ = activate({}, [Interpretation(name="plain")], concepts=CONCEPTS)
+    assert not needs_feed(plain.typed, CONCEPTS)
 
 
 def test_a_node_s_reader_teaches_its_sources():
@@ -202,8 +200,8 @@ def test_a_place_is_not_saved_while_what_was_learned_cannot_be():
         async def keep() -> bool:
             return learned
 
-        def feed() -> RootFeed:
-            return RootFeed(
+        def feed() -> PresentValueFeed:
+            return PresentValueFeed(
                 channels, clock, lambda: True, list, lambda: CONCEPTS, channels.records, keep=keep
             )
 
@@ -224,7 +222,7 @@ def test_a_source_that_learns_is_not_mediated_again_by_what_it_knows_now():
         clock = ManualClock()
         channels = open_memory(clock)
         reader = MediationReader(channels, [BINDING], Repository(in_force()), clock)
-        releasing = Releasing(channels, reader.meaning_apart, clock, new_id=lambda: "r1")
+        releasing = ReleaseService(channels, reader.meaning_apart, clock, new_id=lambda: "r1")
         await channels.channel("raw.scans").append([scan().event])
         with pytest.raises(Unsupported, match="'scans' again"):
             await releasing.try_out(Asked(what="again", source="scans"))

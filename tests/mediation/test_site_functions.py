@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import Call, Chain, Conversion, Stateful, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.memory import Memory
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.rejection import Rejected
-from rapport.mediation.site_functions import SiteFunctions, site_functions
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import Call, Chain, Conversion, Stateful, converts
+from rapport.mediation.interpretations.model import Interpretation, Rule, TypeMapping
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.memory import ConversionMemory
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.site_functions import SiteFunctions, WorkerConversions, site_functions
+from rapport.mediation.types import Attribute, ComplexType
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +65,7 @@ def functions(tmp_path):
     made.close()
 
 
-def held(conversion: Conversion, kind: str) -> Interpretations:
+def held(conversion: Conversion, kind: str) -> InterpretationRegistry:
     event = ComplexType("Event", (Attribute("value", kind),))
     child = Interpretation(
         name="c",
@@ -74,7 +73,7 @@ def held(conversion: Conversion, kind: str) -> Interpretations:
         rules=(Rule("Event.value", conversion.name),),
         conversions=(conversion,),
     )
-    found, outcomes = load([child])
+    found, outcomes = load_all([child])
     assert "c" in found, outcomes
     return found
 
@@ -134,7 +133,7 @@ def test_lists_whose_elements_need_more_calls_than_rounds_are_done_too(functions
         rules=(Rule("Event.number", "double"),),
         conversions=(converts("double", "number", "number", Call("site_plugins:double")),),
     )
-    found, _ = load([child])
+    found, _ = load_all([child])
     each = make_transformer(found, "c", "Event", "in", functions)
     batch = [{"values": list(range(start, start + 9))} for start in range(3)]
     doubled = functions.transform_all(each, batch).results
@@ -165,10 +164,10 @@ def test_events_that_ask_the_same_do_not_share_what_they_get(functions):
         name="c",
         types=(kind, event, target),
         rules=(Rule("Event.value", "who"),),
-        mappings=(Mapping("Event", "Told", "in"),),
+        mappings=(TypeMapping("Event", "Told", "in"),),
         conversions=(conversion,),
     )
-    found, outcomes = load([child])
+    found, outcomes = load_all([child])
     assert "c" in found, outcomes
     told = make_transformer(found, "c", "Event", "in", functions)
     one, other = functions.transform_all(told, events(1, 1)).results
@@ -179,7 +178,7 @@ def test_events_that_ask_the_same_do_not_share_what_they_get(functions):
 def test_a_function_with_a_state_runs_in_the_worker_event_by_event(functions):
     how = Stateful("site_plugins:count", b"0", feed="Point", update="site_plugins:moved")
     conversion = converts("count", "number", "number", how)
-    memory = Memory()
+    memory = ConversionMemory()
     counting = make_transformer(held(conversion, "number"), "c", "Event", "in", functions, memory)
     assert functions.transform_all(counting, events(10, 10, "x", 10)).results == events(10, 11, 12)
     assert memory.feed(conversion, {"x": 100}, functions)

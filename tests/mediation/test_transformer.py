@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from rapport.core.event import Event, StoredEvent, check_envelope
-from rapport.mediation.rejection import Rejection
-from rapport.mediation.transformer import Transformer
+from rapport.mediation.fields_transformer import FieldsTransformer
+from rapport.mediation.rejections import Rejection
 
 
 def test_a_badge_reading_becomes_a_person_in_building_metres(badges, badge, event):
@@ -68,7 +68,7 @@ def test_headers_of_the_raw_event_stay_but_cannot_forge_ours(badges, badge, even
 
 
 def test_who_names_no_interpretation_speaks_root(bind, event):
-    root = Transformer.build(None, bind(key="person", time="ts", value=("east", "north")))
+    root = FieldsTransformer.build(None, bind(key="person", time="ts", value=("east", "north")))
     reading = root.apply(event({"person": 5, "east": 1, "north": 2.5, "ts": 1005061}))
     assert reading.payload() == {"key": "5", "value": [1.0, 2.5]}
     assert reading.time == 1005061
@@ -76,7 +76,7 @@ def test_who_names_no_interpretation_speaks_root(bind, event):
 
 
 def test_root_takes_the_envelopes_time_when_the_payload_has_none(bind, event):
-    root = Transformer.build(None, bind(key="person"))
+    root = FieldsTransformer.build(None, bind(key="person"))
     assert root.apply(event({"person": "5", "x": 1, "y": 2}, time=99)).time == 99
     assert root.apply(event({"person": "5", "x": 1, "y": 2, "time": None})).code == "time.bad_time"
 
@@ -86,7 +86,7 @@ def test_root_takes_the_envelopes_time_when_the_payload_has_none(bind, event):
     [("text", "open", ["open"]), ("boolean", True, [True]), ("number", 3, [3.0])],
 )
 def test_root_speaks_every_type_of_one_part(bind, event, kind, value, found):
-    root = Transformer.build(None, bind(type=kind, attribute="state", key="door"))
+    root = FieldsTransformer.build(None, bind(type=kind, attribute="state", key="door"))
     assert root.apply(event({"door": "d1", "value": value})).payload()["value"] == found
 
 

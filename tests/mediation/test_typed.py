@@ -12,28 +12,26 @@ from rapport.channel.backends.memory import open_memory
 from rapport.core.codec import DATA_TYPE
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.in_force import InForce, take_in
-from rapport.mediation.interpretation import (
+from rapport.mediation.conversion.conversions import UnitChange, converts
+from rapport.mediation.interpretations.model import (
+    FieldsInterpretation,
     FormatChoice,
     IdentityRule,
-    Interpretation,
+    RenameAttribute,
+    Rule,
     TimeRule,
+    TypeMapping,
     ValueRule,
 )
-from rapport.mediation.meaning import build_meaning
+from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository, activate
+from rapport.mediation.interpretations.type_changes import Augment
 from rapport.mediation.memory import SourceMemory
-from rapport.mediation.model.changes import Augment
-from rapport.mediation.model.conversions import UnitChange, converts
-from rapport.mediation.model.interpretation import (
-    Interpretation as TypedForm,
-)
-from rapport.mediation.model.interpretation import Mapping, RenameAttribute, Rule
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
-from rapport.mediation.typed import TypedTransformer
+from rapport.mediation.reader import MediationReader, build_transformer
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.typed_source import TypedTransformer
+from rapport.mediation.types import Attribute, ComplexType
 from rapport.store.memory import MemoryRecordStore
 
 CONCEPTS = {
@@ -55,7 +53,9 @@ US = TypedForm(
             ),
         ),
     ),
-    mappings=(Mapping("UsWeather", "station", "in", shape=(RenameAttribute("station", "key"),)),),
+    mappings=(
+        TypeMapping("UsWeather", "station", "in", shape=(RenameAttribute("station", "key"),)),
+    ),
     rules=(Rule("degF", "to-celsius", "in"),),
     conversions=(converts("to-celsius", "degF", "degC", UnitChange("degF", "degC")),),
 )
@@ -73,8 +73,8 @@ def raw(value: Any, position: int = 1, **envelope: Any) -> StoredEvent:
     return StoredEvent(position, 1_000, msgspec.structs.replace(event, **envelope))
 
 
-def in_force(*typed: TypedForm, **formats: FormatChoice) -> InForce:
-    found, _problems = take_in({}, typed, concepts=CONCEPTS, formats=formats)
+def in_force(*typed: TypedForm, **formats: FormatChoice) -> ActiveInterpretations:
+    found, _problems = activate({}, typed, concepts=CONCEPTS, formats=formats)
     return found
 
 
@@ -83,7 +83,7 @@ def seen(event: Event) -> tuple[str, str, str, Any]:
 
 
 def test_one_event_gives_a_reading_for_each_attribute():
-    meaning = build_meaning(BINDING, in_force(US))
+    meaning = build_transformer(BINDING, in_force(US))
     readings, rejections = meaning.apply_many(
         [raw({"station": "KJFK", "temperature": 77, "humidity": 15.0})]
     )
@@ -98,14 +98,14 @@ def test_one_event_gives_a_reading_for_each_attribute():
 
 def test_a_source_of_one_attribute_keeps_the_id_of_its_event():
     binding = msgspec.structs.replace(BINDING, further=())
-    readings, _ = build_meaning(binding, in_force(US)).apply_many(
+    readings, _ = build_transformer(binding, in_force(US)).apply_many(
         [raw({"station": "KJFK", "temperature": 77, "humidity": 15.0})]
     )
     assert [each.id for each in readings] == ["w1"]
 
 
 def test_a_bad_event_is_rejected_and_stops_no_other():
-    meaning = build_meaning(BINDING, in_force(US))
+    meaning = build_transformer(BINDING, in_force(US))
     events = [
         raw({"station": "KJFK", "temperature": "hot"}, 1),
         raw({"station": "KJFK"}, 2),
@@ -133,12 +133,12 @@ def test_values_of_other_types_of_root_go_into_a_channel_as_they_are():
     british = TypedForm(
         name="uk",
         types=(unit_type("lb"), ComplexType("UkOrder", (Attribute("weight", "lb"),))),
-        mappings=(Mapping("UkOrder", "Order", "in"),),
+        mappings=(TypeMapping("UkOrder", "Order", "in"),),
         rules=(Rule("lb", "to-kg", "in"),),
         conversions=(converts("to-kg", "lb", "kg", UnitChange("lb", "kg")),),
     )
     binding = SourceBinding(source="weather", interpretation="uk", into="orders")
-    meaning = build_meaning(binding, in_force(root, british))
+    meaning = build_transformer(binding, in_force(root, british))
     assert meaning.into == "orders"
     (order,), _ = meaning.apply_many([raw({"weight": 100}, subject="order/1")])
     assert (order.id, order.type, order.subject) == ("w1", "Order", "order/1")
@@ -159,7 +159,7 @@ def test_a_refused_interpretation_holds_its_source_back_with_the_reason():
 def test_where_the_format_knows_only_texts_declared_numbers_are_read():
     table = in_force(US, us=FormatChoice("csv", {"delimiter": ";", "decimal": "comma"}))
     text = "station;temperature;humidity\nA;77,0;1\nB;x;2\nC;32;-3,5\n"
-    readings, rejections = build_meaning(BINDING, table).apply_many([raw(text, headers=CSV)])
+    readings, rejections = build_transformer(BINDING, table).apply_many([raw(text, headers=CSV)])
     assert [each.payload() for each in readings] == [
         {"key": "A", "value": [25.0]},
         {"key": "A", "value": [1.0]},
@@ -173,7 +173,7 @@ CSV = {"datacontenttype": "text/csv"}
 
 
 def test_the_fields_form_reads_formats_and_the_units_they_say():
-    plain = Interpretation(
+    plain = FieldsInterpretation(
         name="nodes",
         time=TimeRule(("when",), "iso8601", "UTC"),
         identity=IdentityRule(("station",)),
@@ -187,7 +187,7 @@ def test_the_fields_form_reads_formats_and_the_units_they_say():
         interpretation="nodes",
         units=("degC",),
     )
-    meaning = build_meaning(binding, InForce({"nodes": plain}))
+    meaning = build_transformer(binding, ActiveInterpretations({"nodes": plain}))
     text = "station;when;temperature\nA;2026-03-02T08:00:00Z;77,0\nA;never;1\n"
     (reading,), (rejection,) = meaning.apply_many([raw(text, headers=CSV)])
     assert (reading.payload(), reading.time) == ({"key": "A", "value": [25.0]}, 1772438400000)
@@ -292,7 +292,7 @@ def test_the_unit_in_the_data_counts_before_the_declared_one(format_name, said):
             ),
         ),
         mappings=(
-            Mapping(
+            TypeMapping(
                 "UsWeather",
                 "station",
                 "in",
@@ -300,7 +300,7 @@ def test_the_unit_in_the_data_counts_before_the_declared_one(format_name, said):
             ),
         ),
     )
-    meaning = build_meaning(BINDING, in_force(named, us=FormatChoice(format_name, {})))
+    meaning = build_transformer(BINDING, in_force(named, us=FormatChoice(format_name, {})))
     unit = {"senml": "Cel", "ngsi": "CEL"}[format_name]
     (reading,), rejections = meaning.apply_many([raw(said(unit))])
     assert rejections == []
@@ -315,7 +315,7 @@ def test_the_unit_in_the_data_counts_before_the_declared_one(format_name, said):
 
 def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> None:
     choice = FormatChoice("csv", {"columns": ["station", "temperature"]})
-    meaning = build_meaning(BINDING, in_force(US, us=choice))
+    meaning = build_transformer(BINDING, in_force(US, us=choice))
     headers = {DATA_TYPE: "text/csv", "trace": "t"}
     (reading,), rejections = meaning.apply_many([raw("s1,50", headers=headers)])
     assert rejections == []

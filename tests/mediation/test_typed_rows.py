@@ -13,17 +13,25 @@ from hypothesis import strategies as st
 
 from rapport.core.codec import DATA_TYPE
 from rapport.core.event import Event, StoredEvent
-from rapport.mediation.binding import SourceBinding
+from rapport.mediation.codegen.json_fast_path import JsonFastPath
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.in_force import take_in
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.model.conversions import UnitChange, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing.late import LateSpeech
-from rapport.mediation.outgoing.speech import Said, Speech
-from rapport.mediation.typed import TypedTransformer
-from rapport.mediation.usual import Usual
+from rapport.mediation.conversion.conversions import UnitChange, converts
+from rapport.mediation.interpretations.model import (
+    FormatChoice,
+    Interpretation,
+    RenameAttribute,
+    Rule,
+    TypeMapping,
+)
+from rapport.mediation.interpretations.repository import activate
+from rapport.mediation.outgoing.consumer_transformer import (
+    ConsumerResult,
+    ConsumerTransformer,
+    RawConsumerTransformer,
+)
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.typed_source import TypedTransformer
+from rapport.mediation.types import Attribute, ComplexType
 
 ROOT = Interpretation(
     name="root",
@@ -59,11 +67,11 @@ US = Interpretation(
         ComplexType("Unmapped", (Attribute("text", "text"),)),
     ),
     mappings=(
-        Mapping("Warning", "Alarm", "in", (RenameAttribute("heat", "level"),)),
-        Mapping("Spot", "Place", "in"),
-        Mapping("Remark", "Note", "in"),
-        Mapping("Alarm", "Warning", "out", (RenameAttribute("level", "heat"),)),
-        Mapping("Place", "Spot", "out"),
+        TypeMapping("Warning", "Alarm", "in", (RenameAttribute("heat", "level"),)),
+        TypeMapping("Spot", "Place", "in"),
+        TypeMapping("Remark", "Note", "in"),
+        TypeMapping("Alarm", "Warning", "out", (RenameAttribute("level", "heat"),)),
+        TypeMapping("Place", "Spot", "out"),
     ),
     rules=(
         Rule("degF", "celsius", "in"),
@@ -85,7 +93,7 @@ TYPES = (*("Warning",) * 6, "Remark", "Unmapped", "strange")
 
 
 def site(**formats: FormatChoice) -> Any:
-    found, problems = take_in({}, [ROOT, US, DESK], concepts=CONCEPTS, formats=formats)
+    found, problems = activate({}, [ROOT, US, DESK], concepts=CONCEPTS, formats=formats)
     assert not [one for one in problems if one.severity == "error"], problems
     return found
 
@@ -156,28 +164,28 @@ def test_a_raw_channel_is_said_together_as_it_is_one_by_one(batch: list[StoredEv
         def meaning_apart(self, source: str) -> TypedTransformer:
             return transformer()
 
-    late = LateSpeech("feed", Speech(SITE, "desk"), Sources(), SITE)
+    late = RawConsumerTransformer("feed", ConsumerTransformer(SITE, "desk"), Sources(), SITE)
     twice = [*batch, *batch[:2]]
     assert [in_one_form(one) for one in late.say_all(twice)] == [
         in_one_form(late.say(one)) for one in twice
     ]
 
 
-def in_one_form(one: Said) -> Any:
+def in_one_form(one: ConsumerResult) -> Any:
     return (tuple(map(told, one.events)), one.code, one.message, one.is_made)
 
 
 def rows_made(meaning: TypedTransformer, events: list[StoredEvent]) -> int:
     """How many events were turned in rows."""
     counted: list[int] = []
-    whole = Usual.data_of_all
+    whole = JsonFastPath.data_of_all
 
-    def watched(self: Usual, events: Any) -> Any:
+    def watched(self: JsonFastPath, events: Any) -> Any:
         found = whole(self, events)
         counted.append(0 if found is None else sum(each is not None for each in found))
         return found
 
-    with patch.object(Usual, "data_of_all", watched):
+    with patch.object(JsonFastPath, "data_of_all", watched):
         meaning.apply_many(events)
     return sum(counted)
 
@@ -219,5 +227,7 @@ def test_where_most_are_not_as_declared_rows_are_no_longer_tried() -> None:
 def test_rows_are_ready_before_the_first_event_comes() -> None:
     meaning = transformer()
     meaning.prepare()
-    with patch("rapport.mediation.usual.straight_batch", side_effect=AssertionError):
+    with patch(
+        "rapport.mediation.codegen.json_fast_path.compile_batch_path", side_effect=AssertionError
+    ):
         assert rows_made(meaning, [warning(place) for place in range(1, 9)]) == 8

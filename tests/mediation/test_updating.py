@@ -21,24 +21,27 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import StaleVersion, StoreUnavailable, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.changing.considering import Done
-from rapport.mediation.changing.keeping import CHANNEL
-from rapport.mediation.changing.kept_versions import recorded
-from rapport.mediation.changing.refusing import ChangeRefused
-from rapport.mediation.changing.updating import Updating
-from rapport.mediation.changing.wanting import Wanted
+from rapport.mediation import interpretation_checks
 from rapport.mediation.concepts import ConceptAttribute
-from rapport.mediation.from_files import FromFiles, digest_of
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.lookups import NoTables
-from rapport.mediation.model import checking
-from rapport.mediation.model.changes import Augment, Change, Declare, Remove
-from rapport.mediation.model.conversions import Formula, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.config import SiteInterpretations, interpretation_digest
+from rapport.mediation.conversion.conversions import Formula, converts
+from rapport.mediation.conversion.lookups import NoTables
+from rapport.mediation.interpretations.change_log import CHANNEL, read_version
+from rapport.mediation.interpretations.change_requests import ChangeRefused, ChangeRequest
+from rapport.mediation.interpretations.change_state import ChangeResult
+from rapport.mediation.interpretations.model import (
+    FormatChoice,
+    Interpretation,
+    RenameAttribute,
+    Rule,
+    TypeMapping,
+)
+from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.interpretations.type_changes import Augment, Change, Declare, Remove
+from rapport.mediation.interpretations.updater import InterpretationUpdater
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 CONCEPTS = {
     "station": {
@@ -73,7 +76,9 @@ def us(factor: float, name: str = "us", parent: str = "root") -> Interpretation:
             ),
         ),
         mappings=(
-            Mapping(f"{name}Weather", "station", "in", shape=(RenameAttribute("station", "key"),)),
+            TypeMapping(
+                f"{name}Weather", "station", "in", shape=(RenameAttribute("station", "key"),)
+            ),
         ),
         rules=(Rule(f"{name}t", "one", "in"), Rule(f"{name}h", "other", "in")),
         conversions=(
@@ -83,11 +88,11 @@ def us(factor: float, name: str = "us", parent: str = "root") -> Interpretation:
     )
 
 
-def files(*typed: Interpretation) -> FromFiles:
-    return FromFiles(
+def files(*typed: Interpretation) -> SiteInterpretations:
+    return SiteInterpretations(
         typed={each.name: each for each in typed},
         concepts=CONCEPTS,
-        said={each.name: digest_of(each) for each in typed},
+        said={each.name: interpretation_digest(each) for each in typed},
     )
 
 
@@ -99,10 +104,12 @@ class Node:
         self.channels = channels
         self.repository = Repository()
         self.reader = MediationReader(channels, bindings, self.repository, clock)
-        self.updating = Updating(channels, self.repository, self.reader, clock, node=name)
+        self.updating = InterpretationUpdater(
+            channels, self.repository, self.reader, clock, node=name
+        )
 
-    async def change(self, *changes: Change, **more: Any) -> Done:
-        return await self.updating.change(lambda _: Wanted(changes=changes, **more), by="me")
+    async def change(self, *changes: Change, **more: Any) -> ChangeResult:
+        return await self.updating.change(lambda _: ChangeRequest(changes=changes, **more), by="me")
 
     def factor(self, name: str = "us") -> float | None:
         typed = self.repository.in_force.typed
@@ -190,7 +197,7 @@ def test_trying_out_changes_nothing():
         node = Node(open_memory(ManualClock()))
         await node.updating.begin(files(us(1.0)))
         before = node.repository.in_force
-        done = await node.updating.try_out(lambda _: Wanted(changes=(Declare(us(2.0)),)))
+        done = await node.updating.try_out(lambda _: ChangeRequest(changes=(Declare(us(2.0)),)))
         assert (done.changed, list(done.versions)) == (True, ["us"])
         assert node.repository.in_force is before
         assert node.updating.history() == []
@@ -223,7 +230,7 @@ def test_every_version_that_was_in_force_is_found_by_its_stamp():
             stamps.append(node.repository.in_force.stamps["us"])
         await node.change(Remove("us"))
         for factor, stamp in zip((1.0, 2.0, 3.0), stamps, strict=True):
-            found = await recorded(node.channels, stamp)
+            found = await read_version(node.channels, stamp)
             said = msgspec.json.decode(found.version.said, type=Interpretation)
             assert said == us(factor)
 
@@ -398,7 +405,9 @@ def test_a_change_at_one_node_is_in_force_at_the_other_and_concurrent_ones_come_
         await again.updating.begin(files(us(1.0)))
         assert again.repository.in_force.stamps == a.repository.in_force.stamps
         # What one node recorded explains readings that reach the other.
-        assert (await recorded(b.channels, a.repository.in_force.stamps["us"])).version.name == "us"
+        assert (
+            await read_version(b.channels, a.repository.in_force.stamps["us"])
+        ).version.name == "us"
 
     asyncio.run(scenario())
 
@@ -447,7 +456,7 @@ def test_two_hundred_changes_under_load_lose_double_and_mix_nothing(monkeypatch)
     event loop.
     """
     checked_by: Counter[bool] = Counter()
-    check = checking.Checked.__init__
+    check = interpretation_checks.Checked.__init__
 
     def counted(self: Any, *given: Any) -> None:
         checked_by[threading.current_thread() is threading.main_thread()] += 1
@@ -458,7 +467,7 @@ def test_two_hundred_changes_under_load_lose_double_and_mix_nothing(monkeypatch)
         node = Node(channels, BINDING)
         await node.updating.begin(files(us(1.0)))
         node.reader.transformer("weather")
-        monkeypatch.setattr(checking.Checked, "__init__", counted)
+        monkeypatch.setattr(interpretation_checks.CheckedInterpretation, "__init__", counted)
         changing = sending = True
         sent = 0
 
@@ -523,7 +532,7 @@ def _judge(readings: list[Event], sent: int) -> None:
 def test_a_version_that_nobody_recorded_is_unknown():
     async def scenario() -> None:
         with pytest.raises(UnknownName):
-            await recorded(open_memory(ManualClock()), "us@123456789012")
+            await read_version(open_memory(ManualClock()), "us@123456789012")
 
     asyncio.run(scenario())
 

@@ -10,22 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.event import Event, StoredEvent
+from rapport.mediation.codegen.json_fast_path import JsonFastPath
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.in_force import InForce, take_in
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.model.conversions import UnitChange, converts
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.conversion.conversions import UnitChange, converts
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateTable
+from rapport.mediation.conversion.lookups import ConversionEnvironment
+from rapport.mediation.interpretations.model import (
     DropAttribute,
+    FormatChoice,
     Interpretation,
-    Mapping,
     RenameAttribute,
     Rule,
+    TypeMapping,
 )
-from rapport.mediation.model.money import ChangeCurrency, RateTable
-from rapport.mediation.model.surroundings import Surroundings
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
-from rapport.mediation.outgoing.speech import Said, Speech
-from rapport.mediation.usual import Usual
+from rapport.mediation.interpretations.repository import ActiveInterpretations, activate
+from rapport.mediation.outgoing.consumer_transformer import ConsumerResult, ConsumerTransformer
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 CONCEPTS = {
     "station": {
@@ -52,8 +52,8 @@ DESK = Interpretation(
     name="desk",
     types=(unit_type("degF"), unit_type("ft"), SPOT, OBSERVED, TOLD),
     mappings=(
-        Mapping("Alarm", "Told", "out"),
-        Mapping(
+        TypeMapping("Alarm", "Told", "out"),
+        TypeMapping(
             "station", "Observed", "out", (RenameAttribute("key", "station"), DropAttribute("open"))
         ),
     ),
@@ -66,9 +66,9 @@ DESK = Interpretation(
 TYPES = [*(f"station.{name}" for name in CONCEPTS["station"]), "Alarm", "station", "other"]
 
 
-def in_force(**formats: FormatChoice) -> InForce:
+def in_force(**formats: FormatChoice) -> ActiveInterpretations:
     root = Interpretation(name="root", parent="", types=(ALARM,))
-    found, problems = take_in({}, [root, DESK], concepts=CONCEPTS, formats=formats)
+    found, problems = activate({}, [root, DESK], concepts=CONCEPTS, formats=formats)
     assert not [one for one in problems if one.severity == "error"], problems
     return found
 
@@ -76,9 +76,9 @@ def in_force(**formats: FormatChoice) -> InForce:
 SITE = in_force()
 
 
-def speeches(site: InForce = SITE) -> tuple[Speech, Speech]:
+def speeches(site: ActiveInterpretations = SITE) -> tuple[ConsumerTransformer, ConsumerTransformer]:
     """One that tries to be quick, and one that never does."""
-    quick, plain = Speech(site, "desk"), Speech(site, "desk")
+    quick, plain = ConsumerTransformer(site, "desk"), ConsumerTransformer(site, "desk")
     plain._usual = dict.fromkeys(TYPES)
     return quick, plain
 
@@ -98,11 +98,11 @@ data = st.one_of(
 )
 
 
-def canonical(speech: Speech, event: Event) -> Any:
+def canonical(speech: ConsumerTransformer, event: Event) -> Any:
     return in_one_form(speech.say(StoredEvent(1, 0, event)))
 
 
-def in_one_form(said: Said) -> Any:
+def in_one_form(said: ConsumerResult) -> Any:
     if not said.is_made:
         return said
     told = [
@@ -193,7 +193,9 @@ def test_events_of_one_type_in_a_row_are_said_in_one_call() -> None:
         StoredEvent(n, 0, Event("s", f"e{n}", "Alarm", "", 7, b'{"level":%d}' % n))
         for n in range(1_000)
     ]
-    with patch.object(Usual, "data_of", autospec=True, side_effect=Usual.data_of) as one_by_one:
+    with patch.object(
+        JsonFastPath, "data_of", autospec=True, side_effect=JsonFastPath.data_of
+    ) as one_by_one:
         said = quick.say_all(stored)
     assert one_by_one.call_count == 1, "only the first of a row is said by itself"
     levels = [json.loads(one.events[0].data)["level"] for one in said]
@@ -223,13 +225,13 @@ def test_what_depends_on_the_time_of_an_event_is_said_one_by_one() -> None:
     desk = Interpretation(
         name="desk",
         types=(PrimitiveType("USD", "number"), cost),
-        mappings=(Mapping("Price", "Cost", "out"),),
+        mappings=(TypeMapping("Price", "Cost", "out"),),
         rules=(Rule("EUR", "dollars"),),
         conversions=(converts("dollars", "EUR", "USD", money),),
     )
-    site, problems = take_in({}, [root, desk], concepts={}, formats={})
+    site, problems = activate({}, [root, desk], concepts={}, formats={})
     assert not [one for one in problems if one.severity == "error"], problems
-    speech = Speech(site, "desk", surroundings=Surroundings(_Rates()))
+    speech = ConsumerTransformer(site, "desk", surroundings=ConversionEnvironment(_Rates()))
     stored = [
         StoredEvent(n, 0, Event("s", f"e{n}", "Price", "", n, b'{"value":1}')) for n in range(20)
     ]

@@ -12,13 +12,12 @@ import msgspec
 from rapport.channel.backends.memory import open_memory
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.in_force import take_in
-from rapport.mediation.model.conversions import converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.money import ChangeCurrency, RateTable
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
-from rapport.mediation.outgoing.outgoing import Outgoing
-from rapport.mediation.repository import Repository
+from rapport.mediation.conversion.conversions import converts
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateTable
+from rapport.mediation.interpretations.model import Interpretation, Rule, TypeMapping
+from rapport.mediation.interpretations.repository import Repository, activate
+from rapport.mediation.outgoing.service import OutgoingMediation
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 ROOT = Interpretation(
     name="root",
@@ -28,7 +27,7 @@ ROOT = Interpretation(
 SHOP = Interpretation(
     name="shop",
     types=(PrimitiveType("Dollar", "number"), ComplexType("Said", (Attribute("price", "Dollar"),))),
-    mappings=(Mapping("Offer", "Said", "out"),),
+    mappings=(TypeMapping("Offer", "Said", "out"),),
     rules=(Rule("Euro", "dollars", "out"),),
     conversions=(
         converts(
@@ -60,12 +59,14 @@ def offer(place: int) -> StoredEvent:
 
 
 def test_new_rates_hold_for_what_is_said_from_then_on() -> None:
-    in_force, problems = take_in({}, [ROOT, SHOP], concepts={})
+    in_force, problems = activate({}, [ROOT, SHOP], concepts={})
     assert not [one for one in problems if one.severity == "error"], problems
 
     async def scenario() -> None:
         rates = Rates()
-        outgoing = Outgoing(Repository(in_force), open_memory(ManualClock()), tables=lambda: rates)
+        outgoing = OutgoingMediation(
+            Repository(in_force), open_memory(ManualClock()), tables=lambda: rates
+        )
 
         async def price(place: int) -> Any:
             (said,) = await outgoing.view("events", [offer(place)], "shop")
@@ -74,7 +75,8 @@ def test_new_rates_hold_for_what_is_said_from_then_on() -> None:
         assert await price(1) == 125.0
         rates.dollar, rates.revision = "1.5", 2
         with patch(
-            "rapport.mediation.outgoing.speech.make_transformer", side_effect=AssertionError
+            "rapport.mediation.outgoing.consumer_transformer.make_transformer",
+            side_effect=AssertionError,
         ):
             assert await price(2) == 150.0
         assert await price(1) == 150.0, "what was said by the rates of before is said anew"

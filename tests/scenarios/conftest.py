@@ -11,7 +11,7 @@ import pytest
 from rapport.core.detection import Detection
 from rapport.core.event import Event, StoredEvent
 from rapport.core.ids import content_id
-from rapport.mediation.meaning import build_meaning
+from rapport.mediation.reader import build_transformer
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.bindings import source_bindings
@@ -38,7 +38,7 @@ def _readings_of(site: Site, reports: Iterable[Any]) -> list[Event]:
     assert [problem for problem in meanings.problems if problem.severity == "error"] == []
     in_force, _problems = meanings.files.taken_in()
     transformers = {
-        name: build_meaning(binding, in_force, lookups=site.tables)
+        name: build_transformer(binding, in_force, lookups=site.tables)
         for name, binding in source_bindings(site.ontology).items()
     }
     made = []

@@ -18,4 +18,4 @@ from rapport.channel.agents.publisher import Status as Status
 from rapport.channel.agents.window import Reason as Reason
 from rapport.core.event import Event as Event
 from rapport.core.event import Gap as Gap
-from rapport.mediation.outgoing.mediator import Mediator as Mediator
+from rapport.mediation.outgoing.client_mediator import Mediator as Mediator

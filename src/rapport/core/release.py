@@ -37,7 +37,7 @@ NOTIFY = "notify"
 for that; of an imported event, that this is asked for its detections.
 """
 
-ASKED = "rapport.mediation.holding.release"
+ASKED = "rapport.mediation.quarantine.release"
 BATCH_DONE = "rapport.mediation.released"
 DONE = "rapport.mediation.release_done"
 LOOKED = "rapport.policy.replaying.second_look"

@@ -15,9 +15,9 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.core.schema import PARTS, AttributeType
-from rapport.mediation.model.interpretation import ROOT, Interpretation
-from rapport.mediation.model.types import BUILT_IN, Attribute, ComplexType, PrimitiveType, Type
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.model import CANONICAL, Interpretation
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import BUILT_IN, Attribute, ComplexType, PrimitiveType, Type
 from rapport.units.quantities import unit_named
 
 KEY, TIME = "key", "time"
@@ -55,7 +55,7 @@ def unit_type(unit: str) -> PrimitiveType:
     return PrimitiveType(unit_named(unit).symbol, "number")
 
 
-def root_of(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
+def canonical_model(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
     """Root as far as the ontology says it; concepts whose names are taken are left out."""
     problems = [found for each in concepts.items() if (found := _taken_name(*each))]
     shown = {name: each for name, each in concepts.items() if not _taken_name(name, each)}
@@ -68,10 +68,10 @@ def root_of(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
     named = {each.name: each for each in map(unit_type, sorted(units | {_METRE}))}
     types: list[Type] = [TIME_TYPE, *named.values(), *_place_types()]
     types += [_concept_type(name, attributes) for name, attributes in shown.items()]
-    return Interpretation(name=ROOT, parent="", types=tuple(types)), problems
+    return Interpretation(name=CANONICAL, parent="", types=tuple(types)), problems
 
 
-def value_of(attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
+def canonical_value(attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
     """The reading `{"key", "value": [parts]}` as a value of the concept's type.
 
     >>> value_of("temperature", "number", {"key": "s1", "value": [21.5]}, 0)
@@ -82,7 +82,7 @@ def value_of(attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
     return {KEY: data["key"], TIME: time, attribute: whole}
 
 
-def parts_of(value: Any, kind: AttributeType, place: str) -> list[Any]:
+def reading_parts(value: Any, kind: AttributeType, place: str) -> list[Any]:
     """The parts of one attribute as a reading has them; raises Rejected for what is of another
     kind, which a conversion of the site may have made of it.
     """

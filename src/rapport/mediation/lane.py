@@ -15,11 +15,11 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, unmarked
 from rapport.core.signature import without_raw_signature
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.holding.quarantine import QUARANTINE, rejection_event
 from rapport.mediation.memory import SourceMemory
-from rapport.mediation.reading_times import RepeatedHours, part_plausible
-from rapport.mediation.rejection import Rejection
+from rapport.mediation.quarantine.rejection_events import QUARANTINE, rejection_event
+from rapport.mediation.reading_times import RepeatedHours, split_plausible
+from rapport.mediation.rejections import Rejection
+from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.store.base import RecordStore
 
 SignReading = Callable[[Event, Event], Event]
@@ -35,7 +35,7 @@ _BLOCKING_LIMIT = 20
 _log = get_logger(__name__)
 
 
-class GivesMeaning(Protocol):
+class EventTransformer(Protocol):
     """A transformer, or what stands in for one that there is not."""
 
     stamp: str
@@ -51,7 +51,7 @@ class GivesMeaning(Protocol):
         """Readings and rejections, each in order; never raises."""
 
 
-class RejectsAll:
+class RejectingTransformer:
     """Stands in where no meaning can be given: everything is rejected for one reason."""
 
     may_block = knows_only_now = False
@@ -77,7 +77,7 @@ class SourceCounts(msgspec.Struct):
     rejected: dict[str, int] = {}
 
 
-class _Applied(msgspec.Struct):
+class _TransformedBatch(msgspec.Struct):
     """A batch that is in the memory of its source, and what is still to be stored of it."""
 
     batch: list[StoredEvent]
@@ -98,9 +98,9 @@ class Lane:
         self,
         channels: Channels,
         source: str,
-        choose: Callable[[], GivesMeaning],
+        choose: Callable[[], EventTransformer],
         *,
-        choose_apart: Callable[[], GivesMeaning] | None = None,
+        choose_apart: Callable[[], EventTransformer] | None = None,
         sign: SignReading | None = None,
         records: RecordStore | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class Lane:
         outlives a restart.
         """
         self._choose_apart = choose_apart
-        self._apart: tuple[GivesMeaning, GivesMeaning] | None = None
+        self._apart: tuple[EventTransformer, EventTransformer] | None = None
         """What gives imported events their meaning, after what was in use when it was made."""
         self.source, self.counts = source, SourceCounts()
         self._sign, self._records = sign, records
@@ -117,7 +117,7 @@ class Lane:
         self._channels, self._choose = channels, choose
         self._subscription: Subscription | None = None
         self._turn = asyncio.Lock()
-        self._unfinished: _Applied | None = None
+        self._unfinished: _TransformedBatch | None = None
         self._is_midway = False
         """Whether the memory may hold events of which not all is stored."""
         self._hours: tuple[str, RepeatedHours] | None = None
@@ -147,10 +147,12 @@ class Lane:
         async with self._turn:
             chosen, self._is_midway = self._choose(), True
             readings, rejections = await self._apply_all(chosen, self._not_remembered(batch))
-            readings, implausible = part_plausible(
+            readings, implausible = split_plausible(
                 self._in_file_order(chosen, readings), batch, chosen.stamp
             )
-            self._unfinished = _Applied(batch, chosen.into, readings, [*rejections, *implausible])
+            self._unfinished = _TransformedBatch(
+                batch, chosen.into, readings, [*rejections, *implausible]
+            )
             return await self._finish(self._unfinished, self._subscription)
 
     async def keep_learned(self) -> bool:
@@ -163,14 +165,14 @@ class Lane:
             await self._remember(self.memory.position)
         return True
 
-    async def _make_up_for(self, applied: _Applied, subscription: Subscription) -> int:
+    async def _make_up_for(self, applied: _TransformedBatch, subscription: Subscription) -> int:
         """Stores what could not be stored; the next batch is read from there on."""
         async with self._turn:
             done = await self._finish(applied, subscription)
             self._subscription = None
             return done
 
-    async def _finish(self, applied: _Applied, subscription: Subscription) -> int:
+    async def _finish(self, applied: _TransformedBatch, subscription: Subscription) -> int:
         """Stores what became of a batch; done twice it changes nothing more."""
         batch, last = applied.batch, applied.batch[-1].position
         try:
@@ -186,7 +188,7 @@ class Lane:
         self.counts.read += len(batch)
         return len(batch)
 
-    def _in_file_order(self, chosen: GivesMeaning, readings: list[Event]) -> list[Event]:
+    def _in_file_order(self, chosen: EventTransformer, readings: list[Event]) -> list[Event]:
         """Readings with the hour that the order of imported rows says."""
         if self._hours is None or self._hours[0] != chosen.local_zone:
             self._hours = (chosen.local_zone, RepeatedHours(chosen.local_zone))
@@ -212,7 +214,7 @@ class Lane:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _apply_all(
-        self, chosen: GivesMeaning, batch: list[StoredEvent]
+        self, chosen: EventTransformer, batch: list[StoredEvent]
     ) -> tuple[list[Event], list[Rejection]]:
         """Live events with the memory of the source, imported ones with a copy of it: a counter or
         a last value of last year is none of today.
@@ -229,7 +231,7 @@ class Lane:
         return [*readings, *more], [*rejections, *rejected]
 
     async def _apply(
-        self, chosen: GivesMeaning, batch: list[StoredEvent]
+        self, chosen: EventTransformer, batch: list[StoredEvent]
     ) -> tuple[list[Event], list[Rejection]]:
         if not chosen.may_block:
             return chosen.apply_many(batch)
@@ -301,9 +303,11 @@ class Lane:
             self.counts.rejected[rejection.code] = self.counts.rejected.get(rejection.code, 0) + 1
 
 
-def refused(error: InterpretationError | InvalidInput, stamp: str = "") -> RejectsAll:
+def rejecting_transformer(
+    error: InterpretationError | InvalidInput, stamp: str = ""
+) -> RejectingTransformer:
     """What stands in for an interpretation that is unknown or does not fit its source."""
     problems = error.problems_found()
     _log.warning("interpretation refused", reason=error.message, interpretation=stamp)
     hint = error.hint or (problems[0].hint if problems else "")
-    return RejectsAll(error.code, error.message, hint, stamp)
+    return RejectingTransformer(error.code, error.message, hint, stamp)

@@ -1,4 +1,8 @@
-"""The subscriber that gives raw events their meaning: one lane per source. [ME-5, design 19]"""
+"""What gives the events of one source their meaning, whichever form its interpretation has. [ME-5,
+ME-8, ME-13]
+
+The subscriber that gives raw events their meaning: one lane per source. [ME-5, design 19]
+"""
 
 from __future__ import annotations
 
@@ -6,36 +10,103 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from typing import NamedTuple, cast
 
 from rapport.channel.channel import Channels
-from rapport.core.errors import InterpretationError, InvalidInput, nearest_names
+from rapport.core.errors import InterpretationError, InvalidInput, UnknownName, nearest_names
 from rapport.kernel.clock import Clock
 from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.tasks import Tasks
-from rapport.mediation.binding import RAW_PREFIX, SourceBinding
-from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.in_force import InForce
+from rapport.mediation.conversion.lookups import (
+    ConversionEnvironment,
+    Lookups,
+    NoTables,
+    PresentContext,
+    SiteTables,
+)
+from rapport.mediation.fields_transformer import FieldsTransformer, FormattedTransformer
+from rapport.mediation.interpretations.model import FieldsInterpretation, FormatChoice
+from rapport.mediation.interpretations.registry import functions_needed
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.lane import (
-    GivesMeaning,
+    EventTransformer,
     Lane,
-    RejectsAll,
+    RejectingTransformer,
     SignReading,
     SourceCounts,
-    refused,
+    rejecting_transformer,
 )
-from rapport.mediation.lookups import Lookups, NoTables
-from rapport.mediation.meaning import Grounds, build_meaning
 from rapport.mediation.memory import SourceMemory
-from rapport.mediation.repository import Repository
-from rapport.mediation.root_feed import RootFeed, needs_root
-from rapport.mediation.typed import TypedTransformer
+from rapport.mediation.present_values import PresentValueFeed, needs_feed
+from rapport.mediation.site_functions import SiteFunctions, WorkerConversions
+from rapport.mediation.source_bindings import RAW_PREFIX, SourceBinding
+from rapport.mediation.typed_source import TypedTransformer
 from rapport.store.base import RecordStore
+
+
+class TransformerInputs(NamedTuple):
+    """All that the meaning of a source's events follows from."""
+
+    in_force: ActiveInterpretations
+    bindings: Mapping[str, SourceBinding]
+    lookups: Lookups
+
+    def of(self, source: str) -> tuple[object, ...]:
+        """Equal for equal meanings."""
+        binding = self.bindings.get(source)
+        name = binding.interpretation if binding is not None else ""
+        said = self.in_force.stamps.get(name) or self.in_force.refused.get(name)
+        return binding, said, self.in_force.concepts, id(self.lookups)
+
+
+SourceTransformer = FieldsTransformer | FormattedTransformer | TypedTransformer
+"""Each gives a meaning and can show the code by which it does."""
+
+
+def build_transformer(
+    binding: SourceBinding,
+    in_force: ActiveInterpretations,
+    *,
+    memory: SourceMemory | None = None,
+    lookups: Lookups | None = None,
+    conversions: WorkerConversions | None = None,
+    context: PresentContext | None = None,
+) -> SourceTransformer:
+    """Checks, generates, compiles; raises InterpretationError or UnknownName with the reason.
+
+    `conversions`: the process that carries out functions of the site; `context`: what is so at
+    present, for conversions that ask.
+    """
+    name = binding.interpretation
+    if name in in_force.refused:
+        raise InterpretationError(in_force.refused[name])
+    if name in in_force.typed:
+        needed = functions_needed(in_force.typed, name)
+        return TypedTransformer(
+            binding,
+            in_force,
+            memory=memory,
+            functions=SiteFunctions(needed, conversions) if conversions else None,
+            surroundings=ConversionEnvironment(cast("SiteTables", lookups or NoTables()), context),
+        )
+    interpretation = in_force.fields.get(name)
+    if name and interpretation is None:
+        known = [*in_force.fields, *in_force.typed.names]
+        raise UnknownName("interpretation", name, known, code="interpretation.unknown")
+
+    def build(variant: FieldsInterpretation | None) -> FieldsTransformer:
+        return FieldsTransformer.build(variant, binding, lookups=lookups, conversions=conversions)
+
+    if interpretation is None or interpretation.format == FormatChoice():
+        return build(interpretation)
+    return FormattedTransformer(interpretation, build, memory or SourceMemory())
+
 
 _LOOK_EVERY_MS = 1_000
 _PATIENCE_MS = 10_000
 """So long time waits for a source that is behind; one that hangs must not hold up the others."""
 
-Prepared = Mapping[str, GivesMeaning | None]
+Prepared = Mapping[str, EventTransformer | None]
 """By source what will give its events their meaning; None: what does already."""
 
 
@@ -71,11 +142,11 @@ class MediationReader:
         self._tasks = Tasks(clock)
         self._lanes: dict[str, Lane] = {}
         self._watched: set[str] = set()
-        self._in_use: dict[str, tuple[tuple[int, int], GivesMeaning]] = {}
+        self._in_use: dict[str, tuple[tuple[int, int], EventTransformer]] = {}
         self._conversions: dict[str, WorkerConversions] = {}
         self._behind_since_ns: dict[str, int] = {}
-        self._root_needed: tuple[InForce | None, bool] = (None, False)
-        self.root_feed = RootFeed(
+        self._root_needed: tuple[ActiveInterpretations | None, bool] = (None, False)
+        self.root_feed = PresentValueFeed(
             channels,
             clock,
             self._needs_root,
@@ -154,7 +225,7 @@ class MediationReader:
         """Per source what was read, accepted and rejected since the start."""
         return {source: lane.counts for source, lane in sorted(self._lanes.items())}
 
-    def transformer(self, source: str) -> GivesMeaning:
+    def transformer(self, source: str) -> EventTransformer:
         """What gives the source's events their meaning now; rebuilt after a change.
 
         A changed interpretation that does not fit its source leaves the one before it in force; a
@@ -170,20 +241,25 @@ class MediationReader:
         self._in_use[source] = (now, built)
         return built
 
-    def _keeps(self, source: str, former: GivesMeaning, built: GivesMeaning) -> bool:
+    def _keeps(self, source: str, former: EventTransformer, built: EventTransformer) -> bool:
         """Whether what gave a meaning before goes on, since what comes after it gives none."""
-        is_worse = isinstance(built, RejectsAll) and not isinstance(former, RejectsAll)
+        is_worse = isinstance(built, RejectingTransformer) and not isinstance(
+            former, RejectingTransformer
+        )
         return is_worse and source in self._bindings
 
     def prepare(
-        self, in_force: InForce, bindings: Mapping[str, SourceBinding], lookups: Lookups
+        self,
+        in_force: ActiveInterpretations,
+        bindings: Mapping[str, SourceBinding],
+        lookups: Lookups,
     ) -> Prepared:
         """What will give the events of the sources at work their meaning; None for a source whose
         meaning stays the same. From another thread, while lanes go on.
         """
-        former = Grounds(self._repository.in_force, self._bindings, self._lookups)
-        wanted = Grounds(in_force, bindings, lookups)
-        found: dict[str, GivesMeaning | None] = {}
+        former = TransformerInputs(self._repository.in_force, self._bindings, self._lookups)
+        wanted = TransformerInputs(in_force, bindings, lookups)
+        found: dict[str, EventTransformer | None] = {}
         for source in self._in_use.copy():
             found[source] = None
             if former.of(source) != wanted.of(source):
@@ -212,7 +288,7 @@ class MediationReader:
             self._in_use[source] = (now, built)
 
     @property
-    def in_force(self) -> InForce:
+    def in_force(self) -> ActiveInterpretations:
         """What gives events their meaning now."""
         return self._repository.in_force
 
@@ -221,7 +297,7 @@ class MediationReader:
         """How sources speak, by name."""
         return self._bindings
 
-    def meaning_apart(self, source: str) -> GivesMeaning:
+    def meaning_apart(self, source: str) -> EventTransformer:
         """The same for events that are mediated out of turn: what it remembers is a copy."""
         return self._build(source, deepcopy(self.lane(source).memory))
 
@@ -238,14 +314,16 @@ class MediationReader:
         self,
         source: str,
         memory: SourceMemory | None = None,
-        given: Grounds | None = None,
-    ) -> GivesMeaning:
-        grounds = given or Grounds(self._repository.in_force, self._bindings, self._lookups)
+        given: TransformerInputs | None = None,
+    ) -> EventTransformer:
+        grounds = given or TransformerInputs(
+            self._repository.in_force, self._bindings, self._lookups
+        )
         binding = grounds.bindings.get(source)
         if binding is None:
             return self._unbound(source)
         try:
-            return build_meaning(
+            return build_transformer(
                 binding,
                 grounds.in_force,
                 memory=memory or self.lane(source).memory,
@@ -254,13 +332,13 @@ class MediationReader:
                 context=self.root_feed.present,
             )
         except (InterpretationError, InvalidInput) as error:
-            return refused(error)
+            return rejecting_transformer(error)
 
     def _needs_root(self) -> bool:
         """Asked at every turn, so it is found out once for each change."""
         now = self._repository.in_force
         if self._root_needed[0] is not now:
-            self._root_needed = (now, needs_root(now.typed, now.concepts))
+            self._root_needed = (now, needs_feed(now.typed, now.concepts))
         return self._root_needed[1]
 
     def _typed_in_use(self) -> list[TypedTransformer]:
@@ -282,9 +360,9 @@ class MediationReader:
             self._conversions[source] = WorkerConversions(self._clock, self._import_paths)
         return self._conversions[source]
 
-    def _unbound(self, source: str) -> RejectsAll:
+    def _unbound(self, source: str) -> RejectingTransformer:
         nearest = nearest_names(source, self._bindings, 1)
-        return RejectsAll(
+        return RejectingTransformer(
             "source.unbound",
             f"the site binds no source named {source!r}",
             f"did you mean {nearest[0]!r}?" if nearest else "declare it: [sources.NAME]",

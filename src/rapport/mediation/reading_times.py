@@ -12,7 +12,7 @@ import msgspec
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
-from rapport.mediation.rejection import Rejection
+from rapport.mediation.rejections import Rejection
 from rapport.units.timeformats import EARLIEST_MS, LATEST_MS, moment_of
 
 MOST_AHEAD_MS = 86_400_000
@@ -24,7 +24,7 @@ _DAY_MS = 86_400_000
 _RAW_POSITION = "rawposition"
 
 
-class _Pass(msgspec.Struct):
+class _HourPass(msgspec.Struct):
     """How far the readings of one thing are in an hour that comes twice."""
 
     last_ms: int
@@ -40,7 +40,7 @@ class RepeatedHours:
 
     def __init__(self, zone: str) -> None:
         self._zone = zone
-        self._passes: dict[tuple[str, str], _Pass] = {}
+        self._passes: dict[tuple[str, str], _HourPass] = {}
 
     def settle(self, readings: list[Event]) -> list[Event]:
         """The readings with the times that the order of their rows says; live ones stay."""
@@ -57,7 +57,7 @@ class RepeatedHours:
             return reading
         state = self._passes.get(key)
         if state is None:
-            self._passes[key] = _Pass(reading.time)
+            self._passes[key] = _HourPass(reading.time)
             return reading
         comes_again = reading.time == state.last_ms and not state.has_moved
         if reading.time < state.last_ms or comes_again:
@@ -93,7 +93,7 @@ def _has_repeated_hour(day: int, zone: str) -> bool:
     return before is not None and after is not None and after < before
 
 
-def part_plausible(
+def split_plausible(
     readings: Sequence[Event], raws: Sequence[StoredEvent], stamp: str
 ) -> tuple[list[Event], list[Rejection]]:
     """Live readings whose times are near the arrival of their raw events, and rejections of the

@@ -1,4 +1,8 @@
-"""Functions of the site for typed interpretations, always in a worker process. [ME-4, UX-9]
+"""Plug-in conversions, called with a deadline in a process that can be ended. [ME-4, UX-9]
+
+Each source with plug-ins has a worker process of its own, started at its first call.
+
+Functions of the site for typed interpretations, always in a worker process. [ME-4, UX-9]
 
 A function that raises, hangs, dies or gives what no message can hold rejects its event and stops
 nothing. Batches ask for all their events in one message where possible.
@@ -15,12 +19,43 @@ import msgspec
 from rapport.core.errors import Problem
 from rapport.kernel.clock import Clock
 from rapport.kernel.worker import Reply
-from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.model.conversions import Call, Chain, Conversion
-from rapport.mediation.model.feeding import remembers
-from rapport.mediation.model.memory import Function
-from rapport.mediation.model.transformer import BatchResult, Transformer
-from rapport.mediation.rejection import Rejected
+from rapport.kernel.worker_functions import WorkerFunctions
+from rapport.mediation.codegen.transformer import BatchResult, Transformer
+from rapport.mediation.conversion.conversions import Call, Chain, Conversion
+from rapport.mediation.interpretations.model import ConversionRule
+from rapport.mediation.memory import Function, remembers
+from rapport.mediation.rejections import Rejected
+
+
+class WorkerConversions(WorkerFunctions[Rejected]):
+    """The plug-in conversions of one source; holds at most one worker process. Calls take turns."""
+
+    def __init__(self, clock: Clock, import_paths: Sequence[str] = ()) -> None:
+        super().__init__(
+            clock,
+            import_paths,
+            group="conversions",
+            what="conversion",
+            codes="conversion",
+            failure=Rejected,
+        )
+
+    def call(self, rule: ConversionRule, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The results, one per name in `rule.give`; raises Rejected with `conversion.*`.
+
+        Blocks up to the rule's deadline, at the first call up to START_DEADLINE_MS longer.
+        """
+        reply = self.call_one(rule.call, values, rule.deadline_ms, dict(rule.arguments))
+        if reply.outcome != "ok":
+            raise Rejected("conversion.raised", f"the conversion {rule.call!r}: {reply.message}")
+        if len(reply.results) != len(rule.give):
+            raise Rejected(
+                "conversion.bad_result",
+                f"the conversion {rule.call!r} gave {len(reply.results)} values",
+                f"declared are {len(rule.give)}: {', '.join(rule.give)}",
+            )
+        return tuple(reply.results)
+
 
 DEADLINE_MS = 1_000
 _ROUNDS = 4
@@ -29,7 +64,7 @@ whose elements need one each, then asks one by one.
 """
 
 
-class _Later(Rejected):
+class _PendingCall(Rejected):
     """The answer is not there yet; never leaves this file."""
 
     def __init__(self) -> None:
@@ -90,13 +125,13 @@ class SiteFunctions(Mapping[str, Function]):
         return _in_order(outcomes, several=transformer.plan.several)
 
     def _gathered(self, transformer: Transformer, values: Sequence[Any]) -> list[Any]:
-        outcomes: list[Any] = [_Later()] * len(values)
+        outcomes: list[Any] = [_PendingCall()] * len(values)
         waiting = list(range(len(values)))
         for round_number in range(_ROUNDS + 1):
             self._wanted = {} if round_number < _ROUNDS else None
             for index in waiting:
                 outcomes[index] = _outcome(transformer, values[index])
-            waiting = [index for index in waiting if isinstance(outcomes[index], _Later)]
+            waiting = [index for index in waiting if isinstance(outcomes[index], _PendingCall)]
             if not waiting:
                 break
             self._ask_wanted()
@@ -114,7 +149,7 @@ class SiteFunctions(Mapping[str, Function]):
         reply = self._answers.get((name, packed))
         if reply is None and self._wanted is not None:
             self._wanted[name, packed] = None
-            raise _Later
+            raise _PendingCall
         if reply is None:
             reply = self._worker.call_many(name, [packed], self._deadline_ms)[0]
         if isinstance(reply, Rejected):

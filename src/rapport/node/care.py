@@ -17,7 +17,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.ending import end_each
 from rapport.kernel.tasks import Tasks
-from rapport.mediation.lane import RejectsAll
+from rapport.mediation.lane import RejectingTransformer
 from rapport.mediation.reader import MediationReader
 from rapport.node.exporting import Exporting
 from rapport.store.base import Delete
@@ -131,7 +131,7 @@ def mediator_of(mediation: MediationReader, source: str) -> Mediate:
     a process of their own: an append must not wait for that.
     """
     now = mediation.transformer(source)
-    if isinstance(now, RejectsAll):
+    if isinstance(now, RejectingTransformer):
         raise UnknownName("source with an interpretation", source)
     if now.may_block:
         raise Unsupported(f"mediating {source!r} in a chain", hint="its conversions are plug-ins")

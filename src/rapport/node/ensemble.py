@@ -32,7 +32,7 @@ from rapport.kernel.clock import Clock, Now
 from rapport.kernel.conditions import Conditions
 from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.declaring.files import fields_tables
+from rapport.mediation.declarations.files import fields_tables
 from rapport.node.context import NodeContext
 from rapport.node.ensemble_carried import CarriedCounts, CarriedReadings, collector_id
 from rapport.node.ensemble_context import ContextReading, ContextTelling

@@ -12,10 +12,10 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.core.errors import Problem, SiteError
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.changing.on_record import OnRecord, on_record
-from rapport.mediation.changing.updating import Former, Updating
-from rapport.mediation.in_force import InForce
+from rapport.mediation.interpretations.change_state import LoggedState, read_logged_state
+from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.interpretations.updater import InterpretationUpdater, PreviousConfiguration
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.node.reload_checks import gone_interpretations
 from rapport.policy.ontology import Ontology
 from rapport.site.bindings import source_bindings
@@ -37,13 +37,13 @@ class Reloaded(msgspec.Struct, frozen=True):
 class FormerMeanings(msgspec.Struct, frozen=True):
     """What was in force, for who may want to go back to it."""
 
-    spoken: Former
+    spoken: PreviousConfiguration
     bindings: dict[str, SourceBinding]
     site: Site
     """With the tables as they were."""
 
 
-def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], InForce]:
+def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], ActiveInterpretations]:
     """The bindings of the sources and the interpretations of the files; a faulty interpretation
     refuses only itself: its source is held back with the reason.
     """
@@ -52,13 +52,13 @@ def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], InForce]:
 
 async def meanings_on_record(
     site: Site, channels: Channels, node: str
-) -> tuple[dict[str, SourceBinding], OnRecord]:
+) -> tuple[dict[str, SourceBinding], LoggedState]:
     """The bindings of the sources and all that is in force by files and log; `node` is the id of
     the site's node. For who looks, beside the running node or without it.
     """
     found = await asyncio.to_thread(in_site, site)
     bindings = source_bindings(site.ontology, site.file)
-    return bindings, await on_record(channels, found.files, node)
+    return bindings, await read_logged_state(channels, found.files, node)
 
 
 def in_site(site: Site) -> SiteMeanings:
@@ -72,7 +72,7 @@ class Meanings:
     `updating` takes changes once `begin` was called.
     """
 
-    def __init__(self, site: Site, updating: Updating) -> None:
+    def __init__(self, site: Site, updating: InterpretationUpdater) -> None:
         self._site, self.updating = site, updating
         self._bindings = source_bindings(site.ontology, site.file)
         self._taken = site

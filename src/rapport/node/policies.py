@@ -15,7 +15,7 @@ from rapport.communication.declare import check_actions as check_action_texts
 from rapport.core.errors import PolicyError, Problem, SiteError
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.changing.standing import Standing
+from rapport.mediation.interpretations.change_state import InterpretationState
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.meanings import Meanings, in_site, other_streams
 from rapport.policy.compiler.compile import Compiled, compile_policy
@@ -202,7 +202,7 @@ class Policies:
         if not names_interpretations(site.file):
             return Spoken()
 
-        def find(standing: Standing) -> Spoken:
+        def find(standing: InterpretationState) -> Spoken:
             return spoken_at(site.file, site.ontology, standing.in_force.typed)
 
         updating = self._meanings.updating

@@ -28,10 +28,9 @@ from rapport.core.web_addresses import address_parts, is_loopback, is_unspecifie
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import load_settings
-from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.meaning import build_meaning
-from rapport.mediation.resolve import check_bindings
-from rapport.mediation.sources import sources_into_channels
+from rapport.mediation.fields_compiler import check_bindings
+from rapport.mediation.reader import build_transformer
+from rapport.mediation.source_bindings import RAW_PREFIX, sources_into_channels
 from rapport.policy.compiler.atoms import atoms_of_expression
 from rapport.policy.language.faults import Faults
 from rapport.policy.runners.operators.support import check_supported
@@ -124,7 +123,7 @@ def _mediator(parts: SiteParts, source: str) -> Mediate:
         raise UnknownName("source with an interpretation", source, list(bindings))
     found = meanings_in_site(parts.file, parts.directory, parts.ontology)
     try:
-        meaning = build_meaning(bindings[source], found.files.taken_in()[0])
+        meaning = build_transformer(bindings[source], found.files.taken_in()[0])
     except InvalidInput:
         return lambda event: (event,)  # told by check_interpretations
     if meaning.may_block:

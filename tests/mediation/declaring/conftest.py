@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rapport.mediation.concepts import ConceptAttribute, root_of
-from rapport.mediation.model.interpretation import Interpretation
+from rapport.mediation.concepts import ConceptAttribute, canonical_model
+from rapport.mediation.interpretations.model import Interpretation
 
 CONCEPTS: Any = {
     "station": {
@@ -22,6 +22,6 @@ CONCEPTS: Any = {
 @pytest.fixture
 def root() -> Interpretation:
     """One concept with units."""
-    found, problems = root_of(CONCEPTS)
+    found, problems = canonical_model(CONCEPTS)
     assert not problems
     return found

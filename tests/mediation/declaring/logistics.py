@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from rapport.mediation.declaring.annotations import (
+from rapport.mediation.declarations.python_classes import (
     Unit,
     context,
     conv_function,

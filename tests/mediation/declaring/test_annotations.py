@@ -10,18 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal, NewType, Optional
 import pytest
 
 from rapport.core.errors import InterpretationError
-from rapport.mediation.declaring.annotations import (
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.conversion.conversions import Call
+from rapport.mediation.declarations.inference import infer
+from rapport.mediation.declarations.python_classes import (
     Unit,
     conv_function,
     interpretation_of,
     maps_to,
 )
-from rapport.mediation.declaring.inference import infer
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import Call
-from rapport.mediation.model.interpretation import Interpretation
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.interpretations.model import Interpretation
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_unit_is_enough_for_the_rules(logistics: ModuleType, european: Interpret
         ("ProductStatusEvent.pos -> to_lat_lon", "out"),
         ("ProductStatusEvent.price -> to_dollars", "out"),
     ]
-    held, outcomes = load([european, found.interpretation])
+    held, outcomes = load_all([european, found.interpretation])
     assert "us" in held, outcomes
     functions = {
         "logistics_of_the_source:CurrencyFunctions.to_dollars": (
@@ -114,12 +114,12 @@ def test_transform_with_converts_a_whole_class(
         "ProductStatusEvent -> to_customer",
         "WholeEvent -> from_customer",
     ]
-    held, outcomes = load([european, infer(whole, european).interpretation])
+    held, outcomes = load_all([european, infer(whole, european).interpretation])
     assert "whole" in held, outcomes
     named = infer(interpretation_of(logistics, "named"), european).interpretation
     assert named.conversions[0].signature() == "(NamedEvent) -> ProductStatusEvent"
     assert named.conversions[0].how == Call("site.logistics:from_named")
-    held, outcomes = load([european, named])
+    held, outcomes = load_all([european, named])
     assert "named" in held, outcomes
 
 
@@ -127,7 +127,7 @@ def test_annotated_units_on_a_dataclass_become_rules(
     logistics: ModuleType, root: Interpretation
 ) -> None:
     found = infer(interpretation_of(logistics, "weather"), root).interpretation
-    held, outcomes = load([root, found])
+    held, outcomes = load_all([root, found])
     assert "weather" in held, outcomes
     to_root = make_transformer(held, "weather", "FahrenheitReport", "in")
     assert to_root({"place": "s", "temperature": 212}) == {"key": "s", "temperature": 100.0}

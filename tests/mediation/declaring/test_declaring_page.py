@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from rapport.mediation.declaring.completing import complete
-from rapport.mediation.declaring.conversion_forms import KINDS
-from rapport.mediation.declaring.files import Declarations, read_declarations
-from rapport.mediation.declaring.inference import infer
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.interpretation import Interpretation
-from rapport.mediation.model.transformer import make_transformer
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.declarations.conversion_tables import KINDS
+from rapport.mediation.declarations.files import Declarations, read_declarations
+from rapport.mediation.declarations.inference import complete_declarations, infer
+from rapport.mediation.interpretations.model import Interpretation
+from rapport.mediation.interpretations.type_changes import load_all
 
 ROOT_DIRECTORY = Path(__file__).parents[3]
 PAGE = (ROOT_DIRECTORY / "docs/concepts/interpretations.md").read_text()
@@ -27,7 +26,7 @@ def read(kind: Any, root: Interpretation, number: int = 0) -> Declarations:
     known = [each.name for each in root.types]
     found = read_declarations("page", snippet(kind, number).encode(), kind, known=known)
     assert not found.problems, found.problems
-    return complete(found, root)
+    return complete_declarations(found, root)
 
 
 @pytest.mark.parametrize("kind", ["toml", "yaml", "xml"])
@@ -35,7 +34,7 @@ def test_the_example_in_each_form_is_in_force_and_the_same(kind: str, root: Inte
     found = read(kind, root)
     assert found.interpretations == read("toml", root).interpretations
     assert found.abouts == {"us/weather": "a weather service that counts in Fahrenheit"}
-    held, outcomes = load([root, *found.interpretations.values()])
+    held, outcomes = load_all([root, *found.interpretations.values()])
     assert "us/weather" in held, outcomes
     to_root = make_transformer(held, "us/weather", "UsWeather", "in")
     meant = {"key": "KJFK", "temperature": 25.0, "humidity": 80.0}
@@ -50,7 +49,7 @@ def test_the_example_in_python_is_the_same(root: Interpretation) -> None:
 
 
 def test_units_alone_are_in_force(root: Interpretation) -> None:
-    held, outcomes = load([root, *read("toml", root, 1).interpretations.values()])
+    held, outcomes = load_all([root, *read("toml", root, 1).interpretations.values()])
     assert "us" in held, outcomes
     assert "us station" in held.checked("us").scope.types
 

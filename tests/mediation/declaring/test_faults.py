@@ -2,8 +2,8 @@
 
 import pytest
 
-from rapport.mediation.declaring.files import read_declarations
-from rapport.mediation.declaring.tree import MOST_BYTES
+from rapport.mediation.declarations.files import read_declarations
+from rapport.mediation.declarations.placed_values import MAX_FILE_BYTES
 
 GOOD = """\
 [interpretations.us]
@@ -254,7 +254,7 @@ def test_a_fault_in_xml_has_its_code_line_and_hint(
 
 @pytest.mark.slow
 def test_files_that_are_too_large_or_full_are_refused() -> None:
-    large = read_declarations("a", b"#" * (MOST_BYTES + 1), "toml")
+    large = read_declarations("a", b"#" * (MAX_FILE_BYTES + 1), "toml")
     assert [each.code for each in large.problems] == ["interpretation.too_large"]
     full = read_declarations("a", b"a: [" + b"1," * 150_000 + b"1]", "yaml")
     assert [each.code for each in full.problems] == ["yaml.too_large"]

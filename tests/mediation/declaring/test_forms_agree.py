@@ -4,16 +4,7 @@ from typing import Annotated, NamedTuple, NewType
 
 import pytest
 
-from rapport.mediation.declaring.annotations import (
-    Unit,
-    context,
-    conv_function,
-    interpretation_of,
-    maps_to,
-)
-from rapport.mediation.declaring.files import Declarations, read_declarations
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.model.conversions import (
+from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
     Conversion,
@@ -30,19 +21,28 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.finding import TableLookup
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.conversion.lookups import TableLookup
+from rapport.mediation.conversion.notations import ParseTime
+from rapport.mediation.declarations.files import Declarations, read_declarations
+from rapport.mediation.declarations.python_classes import (
+    Unit,
+    context,
+    conv_function,
+    interpretation_of,
+    maps_to,
+)
+from rapport.mediation.interpretations.model import (
     CreateAttribute,
     DropAttribute,
+    FormatChoice,
     Interpretation,
-    Mapping,
     MergeAttributes,
     RenameAttribute,
     Rule,
     SplitAttribute,
+    TypeMapping,
 )
-from rapport.mediation.model.notations import ParseTime
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 
 class Example(NamedTuple):
@@ -172,13 +172,13 @@ MAPPINGS = Example(
             ),
         ),
         mappings=(
-            Mapping(
+            TypeMapping(
                 "UsStation",
                 "station",
                 "in",
                 (RenameAttribute("label", "key"), CreateAttribute("country", "text", "US")),
             ),
-            Mapping(
+            TypeMapping(
                 "station",
                 "UsStation",
                 "out",
@@ -247,7 +247,7 @@ SHAPES = Example(
     Interpretation(
         name="shop",
         mappings=(
-            Mapping(
+            TypeMapping(
                 "Order",
                 "purchase",
                 "in",
@@ -258,7 +258,7 @@ SHAPES = Example(
                 ),
                 "lines",
             ),
-            Mapping("purchase", "Order", "out"),
+            TypeMapping("purchase", "Order", "out"),
         ),
         rules=(
             Rule("Order.Money", "to-euros"),

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.concepts import ConceptAttribute, root_of
-from rapport.mediation.declaring.completing import complete
-from rapport.mediation.declaring.files import read_declarations
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.interpretation import Interpretation
+from rapport.mediation.concepts import ConceptAttribute, canonical_model
+from rapport.mediation.declarations.files import read_declarations
+from rapport.mediation.declarations.inference import complete_declarations
+from rapport.mediation.interpretations.model import Interpretation
+from rapport.mediation.interpretations.type_changes import load_all
 
 TOML = """
 [interpretations.us]
@@ -90,7 +90,7 @@ PIECES = [
         "\ud7ff",
     ],
 ]
-ROOT, _ = root_of({"station": {"temperature": ConceptAttribute("number", "degC")}})
+ROOT, _ = canonical_model({"station": {"temperature": ConceptAttribute("number", "degC")}})
 KNOWN = [each.name for each in ROOT.types]
 
 
@@ -105,8 +105,8 @@ def check(kind: str, raw: bytes) -> None:
         for one in found.interpretations.values():
             said = msgspec.json.encode(one)
             assert msgspec.json.decode(said, type=Interpretation) == one
-        whole = complete(found, ROOT)
-        load([ROOT, *(each for name, each in whole.interpretations.items() if name != "root")])
+        whole = complete_declarations(found, ROOT)
+        load_all([ROOT, *(each for name, each in whole.interpretations.items() if name != "root")])
 
 
 @pytest.mark.parametrize("kind", GOOD)

@@ -8,13 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import Problem
-from rapport.mediation.concepts import ConceptAttribute, root_of
-from rapport.mediation.declaring.completing import complete
-from rapport.mediation.declaring.files import Declarations, read_declarations
-from rapport.mediation.declaring.inference import infer
-from rapport.mediation.declaring.interpretation_form import UnitWish
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import (
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.concepts import ConceptAttribute, canonical_model
+from rapport.mediation.conversion.conversions import (
     Call,
     Conversion,
     Enumeration,
@@ -22,19 +18,21 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.finding import TableLookup
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.conversion.lookups import TableLookup
+from rapport.mediation.conversion.places import FixedOrigin, MovingOrigin, ToAbsolute
+from rapport.mediation.declarations.files import Declarations, read_declarations
+from rapport.mediation.declarations.inference import complete_declarations, infer
+from rapport.mediation.declarations.typed_tables import UnitDeclaration
+from rapport.mediation.interpretations.model import (
     DropAttribute,
     Interpretation,
-    Mapping,
     RenameAttribute,
     Rule,
+    TypeMapping,
 )
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.patterns import is_type_name
-from rapport.mediation.model.places import FixedOrigin, MovingOrigin, ToAbsolute
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, is_type_name
 from rapport.units.catalogue import BY_NAME, UNITS
 from rapport.units.quantities import converter
 
@@ -43,12 +41,14 @@ replace = msgspec.structs.replace
 
 def completed(text: str, root: Interpretation) -> Declarations:
     known = [each.name for each in root.types]
-    return complete(read_declarations("a.toml", text.encode(), "toml", known=known), root)
+    return complete_declarations(
+        read_declarations("a.toml", text.encode(), "toml", known=known), root
+    )
 
 
-def in_force(found: Declarations, root: Interpretation) -> Interpretations:
+def in_force(found: Declarations, root: Interpretation) -> InterpretationRegistry:
     assert not found.problems, "\n".join(each.as_text() for each in found.problems)
-    held, outcomes = load([root, *found.interpretations.values()])
+    held, outcomes = load_all([root, *found.interpretations.values()])
     for name, (_, problems) in outcomes.items():
         assert not [each for each in problems if each.severity == "error"], (name, problems)
     return held
@@ -197,8 +197,8 @@ DEEP = Interpretation(
         ComplexType("UsReport", (Attribute("layers", "[UsLayer]"), Attribute("label", "text"))),
     ),
     mappings=(
-        Mapping("UsReport", "Report", "in", (RenameAttribute("label", "name"),)),
-        Mapping("Report", "UsReport", "out", (RenameAttribute("name", "label"),)),
+        TypeMapping("UsReport", "Report", "in", (RenameAttribute("label", "name"),)),
+        TypeMapping("Report", "UsReport", "out", (RenameAttribute("name", "label"),)),
     ),
 )
 
@@ -214,7 +214,7 @@ def test_units_are_found_below_nested_types_lists_and_renames() -> None:
         ("Report.layers(Layer).wind.speed", "m/s to mph"),
         ('Report.layers(Layer).wind.gusts("m/s")', "m/s to mph"),
     }
-    held, outcomes = load([DEEP_ROOT, found.interpretation])
+    held, outcomes = load_all([DEEP_ROOT, found.interpretation])
     assert "us" in held, outcomes
     said = {
         "layers": [{"wind": {"speed": 10, "gusts": [20, 30]}, "temperature": 212}],
@@ -275,7 +275,7 @@ WORDS = Interpretation(
         PrimitiveType("mph", "number"),
         ComplexType("Told", (Attribute("state", "Word"), Attribute("wind", "mph"))),
     ),
-    mappings=(Mapping("Told", "Known", "in"), Mapping("Known", "Told", "out")),
+    mappings=(TypeMapping("Told", "Known", "in"), TypeMapping("Known", "Told", "out")),
 )
 WORDS_ROOT = Interpretation(
     name="root",
@@ -296,7 +296,7 @@ def test_one_conversion_serves_both_directions() -> None:
     words = converts("words", "Word", "State", Enumeration((("ok", 1), ("fine", 1), ("bad", 2))))
     found = said_in_words(words)
     assert infer(found, WORDS_ROOT).interpretation == found
-    held, outcomes = load([WORDS_ROOT, found])
+    held, outcomes = load_all([WORDS_ROOT, found])
     assert "desk" in held, outcomes["desk"]
     there = make_transformer(held, "desk", "Told", "in")
     back = make_transformer(held, "desk", "Known", "out")
@@ -354,7 +354,7 @@ def test_one_event_per_element_is_in_the_unit_of_root() -> None:
             ComplexType("Series", (Attribute("values", "[degF]"), Attribute("note", "text"))),
         ),
         mappings=(
-            Mapping(
+            TypeMapping(
                 "Series",
                 "Reading",
                 "in",
@@ -363,7 +363,7 @@ def test_one_event_per_element_is_in_the_unit_of_root() -> None:
             ),
         ),
     )
-    held, outcomes = load([root, infer(us, root).interpretation])
+    held, outcomes = load_all([root, infer(us, root).interpretation])
     assert "us" in held, outcomes
     several = make_transformer(held, "us", "Series", "in")
     assert several({"values": [32, 212], "note": ""}) == [
@@ -404,10 +404,10 @@ def test_faulty_types_are_left_for_the_checks_that_follow() -> None:
     faulty = Interpretation(
         name="us",
         types=(ComplexType("A", (Attribute("a", "[A]"),)),),
-        mappings=(Mapping("A", "Report", "in"),),
+        mappings=(TypeMapping("A", "Report", "in"),),
     )
     assert infer(faulty, DEEP_ROOT).interpretation == faulty
-    unknown = Interpretation(name="us", mappings=(Mapping("Nobody", "Report", "in"),))
+    unknown = Interpretation(name="us", mappings=(TypeMapping("Nobody", "Report", "in"),))
     assert infer(unknown, DEEP_ROOT).interpretation == unknown
 
 
@@ -438,10 +438,10 @@ def test_any_two_units_of_a_dimension_are_turned_into_each_other(data: st.DataOb
     alias = data.draw(st.sampled_from([one.symbol, *one.names]))
     value = data.draw(st.floats(-1e6, 1e6))
     concepts: Any = {"thing": {"value": ConceptAttribute("number", other.symbol)}}
-    root, _ = root_of(concepts)
-    found = infer(Interpretation(name="x"), root, (), (UnitWish("thing.value", alias),))
+    root, _ = canonical_model(concepts)
+    found = infer(Interpretation(name="x"), root, (), (UnitDeclaration("thing.value", alias),))
     assert not found.problems
-    held, outcomes = load([root, found.interpretation])
+    held, outcomes = load_all([root, found.interpretation])
     assert "x" in held, outcomes
     to_root = make_transformer(held, "x", "x thing", "in")
     expected = converter(one.symbol, other.symbol).apply(value)

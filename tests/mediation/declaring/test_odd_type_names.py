@@ -7,21 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Problem
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import Formula, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.patterns import (
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.conversion.conversions import Formula, converts
+from rapport.mediation.interpretations.model import Interpretation, Rule, TypeMapping
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.patterns import (
     BoundPattern,
-    Item,
     Pattern,
+    PatternItem,
     bind,
-    is_type_name,
     parse_pattern,
     quoted_type,
 )
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.type_checks import check_types
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Types
+from rapport.mediation.types import (
+    Attribute,
+    ComplexType,
+    PrimitiveType,
+    Types,
+    check_types,
+    is_type_name,
+)
 from rapport.units.catalogue import UNITS
 
 TYPES = Types(
@@ -82,14 +87,14 @@ anything = st.text(min_size=1, max_size=8).filter(
     lambda text: text.encode("utf-8", "ignore").decode() == text
 )
 items = st.one_of(
-    st.builds(Item, st.just(""), references),
-    st.builds(Item, anything, st.one_of(st.just(""), references)),
+    st.builds(PatternItem, st.just(""), references),
+    st.builds(PatternItem, anything, st.one_of(st.just(""), references)),
 )
 
 
 @given(references, st.lists(items, max_size=3))
-def test_every_pattern_prints_as_what_is_read_as_itself(head: str, rest: list[Item]) -> None:
-    pattern = Pattern((Item("", head), *rest))
+def test_every_pattern_prints_as_what_is_read_as_itself(head: str, rest: list[PatternItem]) -> None:
+    pattern = Pattern((PatternItem("", head), *rest))
     assert parse_pattern(str(pattern)) == pattern
 
 
@@ -108,7 +113,7 @@ def test_any_text_is_a_name_or_refused(name: str) -> None:
     taken = name in ("text", "number", "integer", "boolean", "json")
     if is_type_name(name) and not taken:
         assert refused == []
-        assert parse_pattern(quoted_type(name)) == Pattern((Item("", name),))
+        assert parse_pattern(quoted_type(name)) == Pattern((PatternItem("", name),))
     else:
         assert refused
 
@@ -126,11 +131,11 @@ def test_transformers_know_odd_types_down_to_subtypes() -> None:
     )
     child = Interpretation(
         name="child",
-        mappings=(Mapping("report #1", "report #1", "out"),),
+        mappings=(TypeMapping("report #1", "report #1", "out"),),
         rules=(Rule('"report #1".wind("a \\\\gale")."m/s"', "twice", "out"),),
         conversions=(converts("twice", "m/s", "m/s", Formula(2.0)),),
     )
-    held, outcomes = load([root, child])
+    held, outcomes = load_all([root, child])
     assert "child" in held, outcomes
     shown: Any = make_transformer(held, "child", "report #1", "out")
     plain = {"wind": {"speed": 1}}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.declare import interpretations_from_site, typed_from_site
+from rapport.mediation.config import interpretations_from_site, typed_from_site
 
 SITE = """
 [interpretations]

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from rapport.mediation.declaring.completing import complete
-from rapport.mediation.declaring.files import read_declarations
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import Identity, converts
-from rapport.mediation.model.interpretation import Interpretation
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.conversion.conversions import Identity, converts
+from rapport.mediation.declarations.files import read_declarations
+from rapport.mediation.declarations.inference import complete_declarations
+from rapport.mediation.interpretations.model import Interpretation
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.types import Attribute, ComplexType
 
 LISTING = b"""<?xml version="1.0"?>
 <context id="us">
@@ -87,12 +87,12 @@ def test_the_listing_is_read_as_it_stands_and_transforms_figure_4_7() -> None:
     known = [each.name for each in ROOT.types]
     found = read_declarations("us.xml", LISTING, "xml", known=known, classes=classes)
     assert not found.problems, found.problems
-    us = complete(found, ROOT).interpretations["us"]
+    us = complete_declarations(found, ROOT).interpretations["us"]
     assert [each.signature() for each in us.conversions] == [
         "(Position) -> LatLonPosition",
         "(Money) -> Money",
     ]
-    held, outcomes = load([ROOT, us])
+    held, outcomes = load_all([ROOT, us])
     assert "us" in held, outcomes
     functions = {
         "com.logistics.us.conversion:toLatLonCoordinates": lat_lon,

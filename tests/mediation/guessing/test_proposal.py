@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.guessing.toml_text import UNSURE
+from rapport.mediation.guessing.proposal import UNSURE
 
 NewSite = Callable[..., Any]
 

@@ -11,9 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.concepts import value_of
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import (
+from rapport.mediation.codegen.json_fast_path import (
+    FILTERED_OUT,
+    Comparison,
+    NumberCondition,
+    compile_batch_path,
+    compile_event_path,
+    compile_reading_path,
+)
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.concepts import canonical_value
+from rapport.mediation.conversion.conversions import (
     Call,
     Conversion,
     Cut,
@@ -24,28 +32,20 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.interpretations.model import (
     CreateAttribute,
     DropAttribute,
     Interpretation,
-    Mapping,
     MergeAttributes,
     RenameAttribute,
     Rule,
     SplitAttribute,
+    TypeMapping,
 )
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.straight import (
-    KEPT_BACK,
-    Bound,
-    Comparison,
-    straight_batch,
-    straight_reading,
-    straight_through,
-)
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 
 FEET, METRES, YARDS = (PrimitiveType(name, "number") for name in ("Feet", "Metres", "Yards"))
 KINDS = ("Feet", "Feet", "text", "boolean", "number", "integer", "json", "[Feet]", "[text]", "Word")
@@ -110,7 +110,7 @@ def retyped(given_attributes: tuple[Attribute, ...], kind: Any) -> tuple[Attribu
 
 
 @st.composite
-def ways(draw: st.DrawFn) -> tuple[Interpretations, str, str]:
+def ways(draw: st.DrawFn) -> tuple[InterpretationRegistry, str, str]:
     """A producer, root and a consumer; the types of an event at the producer and in root."""
     said = draw(layers())
     shape_in, attributes_in = draw(shaped(said[-1].attributes, "made"))
@@ -123,20 +123,20 @@ def ways(draw: st.DrawFn) -> tuple[Interpretations, str, str]:
     ]
     wanted.append(ComplexType(f"Out{top}", retyped(attributes_out, at_reader)))
     types: tuple[Type, ...] = (FEET, METRES, YARDS, WORD, WORT)
-    held, found = load(
+    held, found = load_all(
         [
             Interpretation(name="root", parent="", types=(*types, *root)),
             Interpretation(
                 name="producer",
                 types=tuple(said),
-                mappings=(Mapping(f"In{top}", f"Root{top}", "in", tuple(shape_in)),),
+                mappings=(TypeMapping(f"In{top}", f"Root{top}", "in", tuple(shape_in)),),
                 rules=(Rule("Feet", "metres"), Rule("Word", "wort")),
                 conversions=(TO_METRES, TO_WORT),
             ),
             Interpretation(
                 name="consumer",
                 types=tuple(wanted),
-                mappings=(Mapping(f"Root{top}", f"Out{top}", "out", tuple(shape_out)),),
+                mappings=(TypeMapping(f"Root{top}", f"Out{top}", "out", tuple(shape_out)),),
                 rules=(Rule("Metres", "yards"),),
                 conversions=(TO_YARDS,),
             ),
@@ -208,15 +208,15 @@ def canonical(data: bytes) -> str:
 @given(ways(), st.data())
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 def test_bytes_to_bytes_gives_what_the_transformers_give_and_nothing_where_they_refuse(
-    way: tuple[Interpretations, str, str], data: st.DataObject
+    way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:
     held, said, root = way
     arrive = make_transformer(held, "producer", said, "in")
     leave = make_transformer(held, "consumer", root, "out")
     first = (arrive.plan, held.types_met("producer"))
     second = (leave.plan, held.types_met("consumer"))
-    to_root, through = straight_through([first]), straight_through([first, second])
-    arriving, leaving = straight_batch([first]), straight_batch([second])
+    to_root, through = compile_event_path([first]), compile_event_path([first, second])
+    arriving, leaving = compile_batch_path([first]), compile_batch_path([second])
     assert to_root is not None
     assert through is not None
     assert arriving is not None
@@ -240,10 +240,10 @@ def _by_halves(arriving: Any, leaving: Any, sent: bytes) -> Any:
 @given(ways(), st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_is_as_declared_is_never_left_to_the_transformers(
-    way: tuple[Interpretations, str, str], data: st.DataObject
+    way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:
     held, said, root = way
-    through = straight_through(
+    through = compile_event_path(
         [
             (held.plan("producer", said, "in"), held.types_met("producer")),
             (held.plan("consumer", root, "out"), held.types_met("consumer")),
@@ -260,14 +260,14 @@ STATION = ComplexType("Station", (Attribute("t", "Feet"), Attribute("name", "tex
 
 def one_mapping(
     shape: tuple[Any, ...], target: ComplexType, *conversions: Conversion
-) -> Interpretations:
-    held, found = load(
+) -> InterpretationRegistry:
+    held, found = load_all(
         [
             Interpretation(name="root", parent="", types=(FEET, METRES, target)),
             Interpretation(
                 name="local",
                 types=(STATION,),
-                mappings=(Mapping("Station", "Root", "in", shape),),
+                mappings=(TypeMapping("Station", "Root", "in", shape),),
                 rules=(Rule("Feet", "metres"),),
                 conversions=(TO_METRES, *conversions),
             ),
@@ -284,7 +284,7 @@ def test_attributes_are_merged_and_split_by_pure_conversions() -> None:
     shape = (SplitAttribute("name", ("x", "y"), "cut"), MergeAttributes(("y", "x"), "both", "join"))
     held = one_mapping(shape, target, cut, join)
     arrive = make_transformer(held, "local", "Station", "in")
-    through = straight_through([(arrive.plan, held.types_met("local"))])
+    through = compile_event_path([(arrive.plan, held.types_met("local"))])
     assert through is not None
     good = b'{"name":"a-b","t":10}'
     assert through(good) == b'{"t":3.048,"both":"b+a"}'
@@ -297,20 +297,20 @@ def test_attributes_are_merged_and_split_by_pure_conversions() -> None:
 @pytest.mark.parametrize("how", [Call("f"), Identity()])
 def test_functions_of_the_site_are_never_called_twice_for_an_event(how: Any) -> None:
     target = ComplexType("Root", (Attribute("t", "Metres"), Attribute("name", "text")))
-    held, _ = load(
+    held, _ = load_all(
         [
             Interpretation(name="root", parent="", types=(FEET, METRES, target)),
             Interpretation(
                 name="local",
                 types=(STATION,),
-                mappings=(Mapping("Station", "Root", "in"),),
+                mappings=(TypeMapping("Station", "Root", "in"),),
                 rules=(Rule("Feet", "metres"), Rule("Station.name", "named")),
                 conversions=(TO_METRES, converts("named", "text", "text", how)),
             ),
         ]
     )
     plan = held.plan("local", "Station", "in")
-    made = straight_through([(plan, held.types_met("local"))])
+    made = compile_event_path([(plan, held.types_met("local"))])
     assert (made is None) == isinstance(how, Call)
 
 
@@ -321,7 +321,7 @@ def test_types_that_are_many_times_within_each_other_take_no_longer() -> None:
     ]
     whole = (Attribute("t", "Feet"), Attribute("d", "D0", True))
     types = (FEET, *doubled, ComplexType("D25"), ComplexType("Whole", whole))
-    held, found = load(
+    held, found = load_all(
         [
             Interpretation(name="root", parent="", types=types),
             Interpretation(
@@ -333,7 +333,7 @@ def test_types_that_are_many_times_within_each_other_take_no_longer() -> None:
     )
     assert "local" in held.names, found
     arrive = make_transformer(held, "local", "Whole", "in")
-    through = straight_through([(arrive.plan, held.types_met("local"))])
+    through = compile_event_path([(arrive.plan, held.types_met("local"))])
     assert through is not None
     said = through(b'{"d":{"a":{"b":{}},"b":{"a":null}},"t":1}')
     assert said == b'{"t":2.0,"d":{"a":{"b":{}},"b":{"a":null}}}'
@@ -344,11 +344,13 @@ def test_types_that_are_many_times_within_each_other_take_no_longer() -> None:
 PASSES = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
-def as_batch(held: Interpretations, said: str, root: str, wanted: Bound | None = None) -> Any:
+def as_batch(
+    held: InterpretationRegistry, said: str, root: str, wanted: NumberCondition | None = None
+) -> Any:
     """From the producer to the consumer, as far as root lets pass."""
     first = (held.plan("producer", said, "in"), held.types_met("producer"))
     second = (held.plan("consumer", root, "out"), held.types_met("consumer"))
-    batch = straight_batch([first, second], wanted)
+    batch = compile_batch_path([first, second], wanted)
     assert batch is not None
     return batch
 
@@ -357,12 +359,12 @@ def as_batch(held: Interpretations, said: str, root: str, wanted: Bound | None =
 @given(ways(), st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_batch_gives_for_each_event_what_it_would_get_alone(
-    way: tuple[Interpretations, str, str], data: st.DataObject
+    way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:
     held, said, root = way
     first = (held.plan("producer", said, "in"), held.types_met("producer"))
     second = (held.plan("consumer", root, "out"), held.types_met("consumer"))
-    through = straight_through([first, second])
+    through = compile_event_path([first, second])
     assert through is not None
     types = {one.name: one for one in held.named("producer").types if isinstance(one, ComplexType)}
     sent = data.draw(st.lists(texts(said, types), max_size=6))
@@ -384,7 +386,7 @@ def test_root_is_looked_at_between_the_plans_and_what_is_not_wanted_is_kept_back
     to_root = make_transformer(held, "producer", "In", "in")
     sent = [b'{"t":%b}' % each for each in numbers] + [b"{}", b"[]", b""]
     alone = as_batch(held, "In", "Root")(sent)
-    told = as_batch(held, "In", "Root", Bound("t", comparison, number))(sent)
+    told = as_batch(held, "In", "Root", NumberCondition("t", comparison, number))(sent)
     for data, whole, found in zip(sent, alone, told, strict=True):
         in_root = plainly(data, to_root)
         seen = json.loads(in_root).get("t") if in_root else None
@@ -393,26 +395,26 @@ def test_root_is_looked_at_between_the_plans_and_what_is_not_wanted_is_kept_back
         else:
             assert seen is not None
             passes = PASSES[comparison](seen, number)
-            assert found == (whole if passes else KEPT_BACK)
+            assert found == (whole if passes else FILTERED_OUT)
 
 
-def there_and_back(*, optional: bool) -> Interpretations:
+def there_and_back(*, optional: bool) -> InterpretationRegistry:
     """Feet at the producer, metres in root, yards at the consumer."""
     root = ComplexType("Root", (Attribute("t", "Metres", optional),))
-    held, found = load(
+    held, found = load_all(
         [
             Interpretation(name="root", parent="", types=(FEET, METRES, YARDS, root)),
             Interpretation(
                 name="producer",
                 types=(ComplexType("In", (Attribute("t", "Feet", optional),)),),
-                mappings=(Mapping("In", "Root", "in"),),
+                mappings=(TypeMapping("In", "Root", "in"),),
                 rules=(Rule("Feet", "metres"),),
                 conversions=(TO_METRES,),
             ),
             Interpretation(
                 name="consumer",
                 types=(ComplexType("Out", (Attribute("t", "Yards", optional),)),),
-                mappings=(Mapping("Root", "Out", "out"),),
+                mappings=(TypeMapping("Root", "Out", "out"),),
                 rules=(Rule("Metres", "yards"),),
                 conversions=(TO_YARDS,),
             ),
@@ -425,16 +427,16 @@ def there_and_back(*, optional: bool) -> Interpretations:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Bound("height", ">", 1.0),
-        Bound("t", ">", float("nan")),
-        Bound("t", "> 0 or", 1.0),  # type: ignore[arg-type]
+        NumberCondition("height", ">", 1.0),
+        NumberCondition("t", ">", float("nan")),
+        NumberCondition("t", "> 0 or", 1.0),  # type: ignore[arg-type]
     ],
     ids=["no such attribute", "not a number", "not a comparison"],
 )
-def test_a_bound_that_means_nothing_is_not_made_into_code(wanted: Bound) -> None:
+def test_a_bound_that_means_nothing_is_not_made_into_code(wanted: NumberCondition) -> None:
     held = there_and_back(optional=False)
     first = (held.plan("producer", "In", "in"), held.types_met("producer"))
-    assert straight_batch([first], wanted) is None
+    assert compile_batch_path([first], wanted) is None
 
 
 @pytest.mark.parametrize("count", [1, 4, 12])
@@ -443,20 +445,20 @@ def test_a_struct_in_which_much_has_changed_is_made_anew_and_says_the_same(count
     kinds = ["Feet" if number < count else "text" for number in range(14)]
     said = ComplexType("In", tuple(map(Attribute, names, kinds)))
     root = ComplexType("Root", retyped(said.attributes, in_root))
-    held, _ = load(
+    held, _ = load_all(
         [
             Interpretation(name="root", parent="", types=(FEET, METRES, root)),
             Interpretation(
                 name="local",
                 types=(said,),
-                mappings=(Mapping("In", "Root", "in"),),
+                mappings=(TypeMapping("In", "Root", "in"),),
                 rules=(Rule("Feet", "metres"),),
                 conversions=(TO_METRES,),
             ),
         ]
     )
     arrive = make_transformer(held, "local", "In", "in")
-    through = straight_through([(arrive.plan, held.types_met("local"))])
+    through = compile_event_path([(arrive.plan, held.types_met("local"))])
     assert through is not None
     value = {name: 10 if kind == "Feet" else "é" for name, kind in zip(names, kinds, strict=True)}
     del value["a13"]
@@ -485,20 +487,20 @@ def test_numbers_that_are_very_large_are_left_to_the_transformer_which_decides(
 ) -> None:
     wide = ComplexType("Wide", tuple(Attribute(name, "Feet", optional) for name in "ab"))
     root = ComplexType("Root", retyped(wide.attributes, in_root))
-    held, _ = load(
+    held, _ = load_all(
         [
             Interpretation(name="root", parent="", types=(FEET, METRES, root)),
             Interpretation(
                 name="local",
                 types=(wide,),
-                mappings=(Mapping("Wide", "Root", "in"),),
+                mappings=(TypeMapping("Wide", "Root", "in"),),
                 rules=(Rule("Feet", "same"),),
                 conversions=(converts("same", "Feet", "Metres", Formula(factor)),),
             ),
         ]
     )
     arrive = make_transformer(held, "local", "Wide", "in")
-    through = straight_through([(arrive.plan, held.types_met("local"))])
+    through = compile_event_path([(arrive.plan, held.types_met("local"))])
     data = msgspec.json.encode(dict(zip("ab", numbers, strict=True)))
     assert through is not None
     plain, straight = plainly(data, arrive), through(data)
@@ -528,22 +530,22 @@ def test_readings_are_said_straight_from_their_data(data: bytes, expected: bytes
     concept = msgspec.structs.replace(
         told, name="station", attributes=(*told.attributes[:2], Attribute("t", "Feet", True))
     )
-    held, found = load(
+    held, found = load_all(
         [
             Interpretation(name="root", parent="", types=(FEET, METRES, concept)),
             Interpretation(
                 name="desk",
                 types=(told,),
-                mappings=(Mapping("station", "Told", "out"),),
+                mappings=(TypeMapping("station", "Told", "out"),),
                 rules=(Rule("Feet", "metres"),),
                 conversions=(TO_METRES,),
             ),
         ]
     )
     leave = make_transformer(held, "desk", "station", "out")
-    through = straight_reading(leave.plan, held.types_met("desk"), "t", "number")
+    through = compile_reading_path(leave.plan, held.types_met("desk"), "t", "number")
     assert through is not None, found
     assert through(data, 5) == expected
     if expected is not None:
-        value = value_of("t", "number", msgspec.json.decode(data), 5)
+        value = canonical_value("t", "number", msgspec.json.decode(data), 5)
         assert msgspec.json.encode(leave(value)) == expected

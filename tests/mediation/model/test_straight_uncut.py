@@ -12,20 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.model import straight_uncut
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import Formula, converts
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.codegen import json_structs
+from rapport.mediation.codegen.json_fast_path import (
+    BatchFunction,
+    EventFunction,
+    compile_batch_path,
+    compile_event_path,
+)
+from rapport.mediation.codegen.json_structs import MAX_IRREGULAR, MIN_OBJECTS, exact_bytes_matcher
+from rapport.mediation.conversion.conversions import Formula, converts
+from rapport.mediation.interpretations.model import (
     DropAttribute,
     Interpretation,
-    Mapping,
     RenameAttribute,
     Rule,
+    TypeMapping,
 )
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.straight import Batch, Through, straight_batch, straight_through
-from rapport.mediation.model.straight_uncut import FEWEST_OBJECTS, MOST_ODD, usual_form
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Types
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Types
 
 LEVELS = 6
 FEET, METRES, YARDS = (PrimitiveType(name, "number") for name in ("Feet", "Metres", "Yards"))
@@ -55,7 +60,7 @@ def outer(name: str, unit: str, inner: str, about: str = "about") -> tuple[Compl
     )
 
 
-def world(shape: tuple[Any, ...] = (), about: str = "about") -> Interpretations:
+def world(shape: tuple[Any, ...] = (), about: str = "about") -> InterpretationRegistry:
     told = {"Feet": "sent", "Yards": "wanted"}
     declared = (
         Interpretation(
@@ -66,29 +71,29 @@ def world(shape: tuple[Any, ...] = (), about: str = "about") -> Interpretations:
         Interpretation(
             name=told["Feet"],
             types=outer("Sent", "Feet", "C0"),
-            mappings=(Mapping("Sent", "Root", "in", shape),),
+            mappings=(TypeMapping("Sent", "Root", "in", shape),),
             rules=(Rule("Feet", "metres"),),
             conversions=(converts("metres", "Feet", "Metres", Formula(0.3048)),),
         ),
         Interpretation(
             name=told["Yards"],
             types=outer("Wanted", "Yards", "C0", about),
-            mappings=(Mapping("Root", "Wanted", "out"),),
+            mappings=(TypeMapping("Root", "Wanted", "out"),),
             rules=(Rule("Metres", "yards"),),
             conversions=(converts("yards", "Metres", "Yards", Formula(1.0, 0.0, 0.9144)),),
         ),
     )
-    held, found = load(declared)
+    held, found = load_all(declared)
     assert {"sent", "wanted"} <= {*held.names}, found
     return held
 
 
-def both(held: Interpretations) -> tuple[Batch, Through]:
+def both(held: InterpretationRegistry) -> tuple[BatchFunction, EventFunction]:
     way = [
         (held.plan("sent", "Sent", "in"), held.types_met("sent")),
         (held.plan("wanted", "Root", "out"), held.types_met("wanted")),
     ]
-    batch, through = straight_batch(way), straight_through(way)
+    batch, through = compile_batch_path(way), compile_event_path(way)
     assert batch is not None
     assert through is not None
     return batch, through
@@ -160,7 +165,7 @@ def test_they_are_handed_on_in_their_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     seen: list[bytes] = []
 
     def watched(types: Types, name: str) -> Any:
-        looks = usual_form(types, name)
+        looks = exact_bytes_matcher(types, name)
         assert looks is not None
 
         def look(raw: Any) -> Any:
@@ -170,7 +175,7 @@ def test_they_are_handed_on_in_their_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 
         return look
 
-    monkeypatch.setattr("rapport.mediation.model.straight_forms.usual_form", watched)
+    monkeypatch.setattr("rapport.mediation.codegen.json_structs.exact_bytes_matcher", watched)
     batch, through = both(world())
     usual, spaced = msgspec.json.encode(event()), json.dumps(event()).encode()
     assert batch([usual, spaced]) == [through(usual)] * 2
@@ -178,7 +183,7 @@ def test_they_are_handed_on_in_their_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == [about, about, b"", b""]
 
 
-@pytest.mark.parametrize("odd", [0, 1, MOST_ODD - 1, MOST_ODD, 3 * MOST_ODD])
+@pytest.mark.parametrize("odd", [0, 1, MAX_IRREGULAR - 1, MAX_IRREGULAR, 3 * MAX_IRREGULAR])
 def test_many_that_are_written_otherwise_change_nothing_about_the_others(odd: int) -> None:
     batch, through = PLAIN
     several = [json.dumps(event(f"é{number}")).encode() for number in range(odd)]
@@ -199,18 +204,18 @@ def test_a_later_plan_that_looks_into_them_finds_what_is_there() -> None:
     sent = Interpretation(
         name="sent",
         types=outer("Sent", "Feet", "C0"),
-        mappings=(Mapping("Sent", "Root", "in"),),
+        mappings=(TypeMapping("Sent", "Root", "in"),),
         rules=(Rule("Feet", "metres"),),
         conversions=(converts("metres", "Feet", "Metres", Formula(0.3048)),),
     )
     wanted = Interpretation(
         name="wanted",
         types=(*chain("W", "Yards"), *outer("Wanted", "Yards", "W0")),
-        mappings=(Mapping("Root", "Wanted", "out"),),
+        mappings=(TypeMapping("Root", "Wanted", "out"),),
         rules=(Rule("Metres", "yards"),),
         conversions=(converts("yards", "Metres", "Yards", Formula(1.0, 0.0, 0.9144)),),
     )
-    held, found = load((root, sent, wanted))
+    held, found = load_all((root, sent, wanted))
     assert {"sent", "wanted"} <= {*held.names}, found
     batch, through = both(held)
     said = event()
@@ -230,17 +235,17 @@ def test_an_attribute_that_is_dropped_is_not_missed() -> None:
     dropped = Interpretation(
         name="sent",
         types=outer("Sent", "Feet", "C0"),
-        mappings=(Mapping("Sent", "Root", "in", (DropAttribute("about"),)),),
+        mappings=(TypeMapping("Sent", "Root", "in", (DropAttribute("about"),)),),
         rules=(Rule("Feet", "metres"),),
         conversions=(converts("metres", "Feet", "Metres", Formula(0.3048)),),
     )
     part, whole = outer("Root", "Metres", "C0")
     bare = ComplexType("Root", tuple(each for each in whole.attributes if each.name != "about"))
     root = Interpretation(name="root", parent="", types=(FEET, METRES, *chain("C"), part, bare))
-    held, found = load((root, dropped))
+    held, found = load_all((root, dropped))
     assert "sent" in held, found
     way = [(held.plan("sent", "Sent", "in"), held.types_met("sent"))]
-    batch, through = straight_batch(way), straight_through(way)
+    batch, through = compile_batch_path(way), compile_event_path(way)
     assert batch is not None
     assert through is not None
     data = msgspec.json.encode(event())
@@ -249,10 +254,10 @@ def test_an_attribute_that_is_dropped_is_not_missed() -> None:
 
 def test_only_what_is_worth_it_is_looked_at() -> None:
     types = Types((FEET, *chain("C"), *chain("N", "Feet")))
-    first = LEVELS - FEWEST_OBJECTS
-    assert usual_form(types, f"C{first}") is not None
-    assert usual_form(types, f"C{first + 1}") is None, "too few objects"
-    assert usual_form(types, "N0") is None, "numbers can be written in several ways"
+    first = LEVELS - MIN_OBJECTS
+    assert exact_bytes_matcher(types, f"C{first}") is not None
+    assert exact_bytes_matcher(types, f"C{first + 1}") is None, "too few objects"
+    assert exact_bytes_matcher(types, "N0") is None, "numbers can be written in several ways"
 
 
 def test_a_type_that_is_in_many_places_is_not_written_out_without_end() -> None:
@@ -261,7 +266,7 @@ def test_a_type_that_is_in_many_places_is_not_written_out_without_end() -> None:
     for level in range(levels):
         attributes = (Attribute("a", f"D{level + 1}"), Attribute("b", f"D{level + 1}"))
         types.append(ComplexType(f"D{level}", attributes))
-    assert straight_uncut.usual_form(Types(types), "D0") is None
+    assert json_structs.exact_bytes_matcher(Types(types), "D0") is None
 
 
 @pytest.mark.parametrize("level", range(LEVELS))

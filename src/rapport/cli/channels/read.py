@@ -105,7 +105,7 @@ def _may_come(directory: Path, channel: str) -> bool:
     from rapport.channel.declared import channels_from_site
     from rapport.channel.reserved import is_reserved
     from rapport.kernel.toml import TomlFile
-    from rapport.mediation.binding import RAW_PREFIX
+    from rapport.mediation.source_bindings import RAW_PREFIX
 
     file = TomlFile.load(directory / "site.toml")
     declared, _problems = channels_from_site(file)

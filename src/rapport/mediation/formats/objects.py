@@ -12,20 +12,18 @@ import msgspec
 
 from rapport.core.event import Event
 from rapport.mediation.formats.base import (
+    ENCODINGS,
     Document,
     bad_option,
     check_count,
     check_depth,
-    read_options,
-)
-from rapport.mediation.formats.payload import (
-    ENCODINGS,
     json_of,
     octets_of,
-    ready_object,
+    parsed_object,
+    read_options,
     text_of,
 )
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.rejections import Rejected
 
 _UNPACK = msgspec.msgpack.Decoder().decode
 
@@ -55,7 +53,7 @@ class MsgpackFormat:
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
         """See Format."""
-        ready = ready_object(event)
+        ready = parsed_object(event)
         return documents_of(ready if ready is not None else unpack(octets_of(event)))
 
 

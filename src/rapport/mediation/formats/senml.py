@@ -16,9 +16,14 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
-from rapport.mediation.formats.base import MAX_DOCUMENTS, Document, bad_option, read_options
-from rapport.mediation.formats.payload import json_of
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.base import (
+    MAX_DOCUMENTS,
+    Document,
+    bad_option,
+    json_of,
+    read_options,
+)
+from rapport.mediation.rejections import Rejected
 from rapport.units.timeformats import from_epoch
 
 DEVICE, VALUE, SUM = "device", "value", "_sum"
@@ -66,8 +71,8 @@ class SenmlFormat:
             raise _refused("a pack is a list of records, at least one")
         if len(pack) > MAX_DOCUMENTS:
             raise _refused(f"a pack has at most {MAX_DOCUMENTS:,} records", "format.too_many")
-        gathered = _Gathered()
-        base = _Base()
+        gathered = _DocumentBuilder()
+        base = _BaseFields()
         for number, record in enumerate(pack, start=1):
             _check_record(record, number)
             base.take(record)
@@ -75,7 +80,12 @@ class SenmlFormat:
         return gathered.documents()
 
     def _add(
-        self, gathered: _Gathered, base: _Base, record: dict[str, Any], number: int, now_ms: int
+        self,
+        gathered: _DocumentBuilder,
+        base: _BaseFields,
+        record: dict[str, Any],
+        number: int,
+        now_ms: int,
     ) -> None:
         values = [name for name in _VALUES if name in record]
         has_sum = "s" in record
@@ -119,7 +129,7 @@ class SenmlFormat:
         return device, name.lstrip(_SEPARATORS)
 
 
-class _Base:
+class _BaseFields:
     """The base fields that hold for the records to come."""
 
     name, unit = "", ""
@@ -135,7 +145,7 @@ class _Base:
         self.value, self.sum = record.get("bv", self.value), record.get("bs", self.sum)
 
 
-class _Gathered:
+class _DocumentBuilder:
     """Documents in the making: one for each device and time, one more where a value comes twice."""
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ import msgspec
 
 from rapport.units.numbers import DecimalMark
 
-Kind = Literal["number", "text", "boolean", "list", "empty"]
-Path = tuple[str, ...]
+ColumnKind = Literal["number", "text", "boolean", "list", "empty"]
+ColumnPathName = tuple[str, ...]
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:([.,'\u00a0 ])\d{3})(?:\1\d{3})*(?:([.,])\d+)?", re.ASCII)
@@ -28,8 +28,8 @@ _DEEPEST = 6
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column, or a field at any depth of an object."""
 
-    path: Path
-    kind: Kind
+    path: ColumnPathName
+    kind: ColumnKind
     rows: int
     """How many rows there are in all."""
     filled: int
@@ -60,7 +60,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
         return ".".join(self.path)
 
 
-class Marks(msgspec.Struct, frozen=True):
+class NumberMarks(msgspec.Struct, frozen=True):
     """How numbers are written in texts of one source."""
 
     decimal: DecimalMark = "point"
@@ -69,7 +69,9 @@ class Marks(msgspec.Struct, frozen=True):
     """Why it may be the other way round; empty: no doubt."""
 
 
-def flattened(row: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+def flattened(
+    row: Mapping[str, Any], above: ColumnPathName = ()
+) -> Iterator[tuple[ColumnPathName, Any]]:
     """The scalars and lists of a row with their paths."""
     for name, value in row.items():
         path = (*above, name)
@@ -80,12 +82,12 @@ def flattened(row: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, 
 
 
 def columns_of(
-    rows: Sequence[Mapping[str, Any]], marks: Marks, said: Mapping[str, Iterable[str]]
+    rows: Sequence[Mapping[str, Any]], marks: NumberMarks, said: Mapping[str, Iterable[str]]
 ) -> tuple[Column, ...]:
     """A profile of every column, in the order in which they appear; `said` are units in the data
     by name.
     """
-    found: dict[Path, list[Any]] = {}
+    found: dict[ColumnPathName, list[Any]] = {}
     for row in rows:
         for path, value in flattened(row):
             found.setdefault(path, []).append(value)
@@ -118,7 +120,7 @@ def null_texts(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def marks_of(rows: Iterable[Mapping[str, Any]]) -> Marks:
+def number_marks(rows: Iterable[Mapping[str, Any]]) -> NumberMarks:
     """The decimal mark, and the sign that parts thousands, of numbers that come as text."""
     points = commas = either = 0
     grouping: Counter[tuple[str, str]] = Counter()
@@ -137,22 +139,24 @@ def marks_of(rows: Iterable[Mapping[str, Any]]) -> Marks:
     return _weighed(points, commas, either, grouping)
 
 
-def _weighed(points: int, commas: int, either: int, grouping: Counter[tuple[str, str]]) -> Marks:
+def _weighed(
+    points: int, commas: int, either: int, grouping: Counter[tuple[str, str]]
+) -> NumberMarks:
     (parting, mark), many = grouping.most_common(1)[0] if grouping else (("", ""), 0)
     if many:
         is_comma = mark == "," or (not mark and (parting == "." or commas > points))
         decimal: DecimalMark = "comma" if is_comma else "point"
-        return Marks(decimal, _MARK_NAMES[parting])
+        return NumberMarks(decimal, _MARK_NAMES[parting])
     if either and not points and not commas:
-        return Marks("point", doubt="numbers such as 1.234 or 1,234 may be parted thousands")
+        return NumberMarks("point", doubt="numbers such as 1.234 or 1,234 may be parted thousands")
     if points and commas:
         doubt = f"{commas} numbers have a comma and {points} a point"
-        return Marks("comma" if commas > points else "point", doubt=doubt)
-    return Marks("comma" if commas else "point")
+        return NumberMarks("comma" if commas > points else "point", doubt=doubt)
+    return NumberMarks("comma" if commas else "point")
 
 
 def _column(
-    path: Path, values: list[Any], rows: int, marks: Marks, units: tuple[str, ...]
+    path: ColumnPathName, values: list[Any], rows: int, marks: NumberMarks, units: tuple[str, ...]
 ) -> Column:
     filled = [value for value in values if value is not None and value != ""]
     kind = _kind(filled)
@@ -178,7 +182,7 @@ def _column(
     )
 
 
-def _kind(values: list[Any]) -> Kind:
+def _kind(values: list[Any]) -> ColumnKind:
     if not values:
         return "empty"
     if any(isinstance(value, (list, dict)) for value in values):
@@ -191,7 +195,7 @@ def _kind(values: list[Any]) -> Kind:
     return "number" if could_be else "text"
 
 
-def _number(value: Any, marks: Marks) -> float | None:
+def _number(value: Any, marks: NumberMarks) -> float | None:
     if not isinstance(value, str):
         return float(value) if abs(value) < 1e300 else None
     sign = "," if marks.decimal == "comma" else "."

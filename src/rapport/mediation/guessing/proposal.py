@@ -1,4 +1,19 @@
-"""A guess as an interpretation file to edit: every line says why, and what nobody said is left out.
+"""Lines of a proposed file: TOML on one line each, with a comment that says why. Pure. [ME-10]
+
+A guess in the fields form: one interpretation for each column of numbers, since each reading of
+that form is of one attribute. Pure. [ME-10, ME-11, ME-13]
+
+A guess in the typed form: one interpretation for all columns of a row. Pure. [ME-10, ME-11,
+ME-13]
+
+    types.Row       the columns that are taken, each with its unit
+    conversions     how the time is written, and numbers that come as text where they need not
+    mappings        which attribute of the concept each column becomes
+
+Tables for site.toml that a proposal needs, as comments: the concept where the site has none, and
+the source. Pure. [ME-10, ME-13]
+
+A guess as an interpretation file to edit: every line says why, and what nobody said is left out.
 Pure. [ME-10, ME-11, ME-13]
 
 A line whose comment begins with `UNSURE:` wants a look; lines that begin with `# ` are left out
@@ -7,17 +22,426 @@ until somebody settles them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from rapport.mediation.guessing.fields_form import base_name, fields_form, interpretation_names
-from rapport.mediation.guessing.guess import Guess
-from rapport.mediation.guessing.matching import Becoming
-from rapport.mediation.guessing.pasting import Speaker, into_site, source_name
-from rapport.mediation.guessing.toml_text import UNSURE, comment
-from rapport.mediation.guessing.typed_form import can_be_typed, typed_form
+from rapport.mediation.concepts import KEY, TIME, TIME_TYPE
+from rapport.mediation.conversion.notations import EPOCH_MILLISECONDS, EPOCH_SECONDS
+from rapport.mediation.guessing.columns import Column, ColumnPathName
+from rapport.mediation.guessing.concept_match import (
+    AttributeMatch,
+    ConceptMatch,
+    shown_matches,
+    slug,
+)
+from rapport.mediation.guessing.guess import Guess, ValueGuess
+from rapport.mediation.guessing.sample import TEXT_FORMATS
+from rapport.mediation.patterns import Pattern, PatternItem
+from rapport.mediation.types import TAG
+from rapport.units.quantities import unit_named
+
+UNSURE = "UNSURE:"
+"""What wants a look."""
+_BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
-def propose(guess: Guess, becoming: Becoming, *, name: str, file: str) -> str:
+def toml_of(value: Any) -> str:
+    """A value as TOML on one line.
+
+    >>> toml_of({"name": "csv", "metadata": 8, "hora utc": ["a"]})
+    '{ name = "csv", metadata = 8, "hora utc" = ["a"] }'
+    """
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{toml_key(key)} = {toml_of(each)}" for key, each in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(toml_of(each) for each in value)}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(key: str) -> str:
+    """A key, in quotes where it must be."""
+    return key if _BARE.fullmatch(key) else toml_of(key)
+
+
+def header(*path: str) -> str:
+    """`[interpretations.inmet.types.Row]`."""
+    return f"[{'.'.join(map(toml_key, path))}]"
+
+
+def line(key: str, value: Any, because: str, doubts: tuple[str, ...] = ()) -> str:
+    """A line that counts, with the reason; one with doubts wants a look."""
+    text = f"{UNSURE} {'; '.join(doubts)} ({because})" if doubts else f"sure: {because}"
+    return f"{toml_key(key)} = {toml_of(value)}  # {_clean(text)}"
+
+
+def open_line(key: str, value: Any, because: str) -> str:
+    """A line that does not count until somebody has settled it, and takes its beginning away."""
+    return f"# {UNSURE} {toml_key(key)} = {toml_of(value)}  # {_clean(because)}"
+
+
+def idle_line(key: str, value: Any, because: str) -> str:
+    """A line that does not count since nothing takes what it says."""
+    return f"# {toml_key(key)} = {toml_of(value)}  # {_clean(because)}"
+
+
+def comment(text: str) -> str:
+    """A line for people."""
+    return f"# {_clean(text)}"
+
+
+def _clean(text: str) -> str:
+    """No sign that would end the comment."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+_SEE_ABOVE = ("see the top of the file",)
+
+
+def fields_form(guess: Guess, name: str) -> Iterator[str]:
+    """The lines of all interpretations; `name` is that of the source."""
+    names = interpretation_names(guess, name)
+    for value in guess.values:
+        yield header("interpretations", names[value.column.path])
+        yield f"about = {toml_of(value.column.name)}"
+        yield format_line(guess)
+        yield _time(guess)
+        yield _identity(guess)
+        yield _value(guess, value)
+        yield ""
+
+
+def interpretation_names(guess: Guess, name: str) -> dict[ColumnPathName, str]:
+    """One name for each value, no two alike."""
+    found: dict[ColumnPathName, str] = {}
+    for number, value in enumerate(guess.values, start=1):
+        path = value.column.path
+        wanted = f"{base_name(name)}/{slug('-'.join(path)) or f'column-{number}'}"
+        found[path] = wanted if wanted not in found.values() else f"{wanted}-{number}"
+    return found
+
+
+def base_name(name: str) -> str:
+    """What an interpretation may be called that is named after a source."""
+    base = slug(name) or "source"
+    return f"{base}-feed" if base in ("root", "files") else base
+
+
+def format_line(guess: Guess) -> str:
+    """How the data are written."""
+    format: Any = {"name": guess.format, **guess.options} if guess.options else guess.format
+    return line("format", format, guess.because, _SEE_ABOVE if guess.doubts else ())
+
+
+def value_summary(column: Column) -> str:
+    """What its numbers are, and how many are missing."""
+    missing = column.rows - column.filled
+    without = f", {missing} of {column.rows} rows without" if missing else ""
+    return f"{column.low:g} to {column.high:g}{without}"
+
+
+def _time(guess: Guess) -> str:
+    if guess.timed:
+        return "# time: the data say it in the way of the format"
+    if guess.time is None:
+        return f"# {UNSURE} no column looks like a time; without one the time of arrival counts"
+    rule: dict[str, Any] = {"field": _field(guess.time.field), "format": guess.time.format}
+    if guess.time.zone:
+        rule["zone"] = guess.time.zone
+    return line("time", rule, guess.time.because, guess.time.doubts)
+
+
+def _identity(guess: Guess) -> str:
+    if guess.key is None:
+        return f'# {UNSURE} whom is it about? identity = {{ field = "..." }}'
+    return line("identity", {"field": _field(guess.key.field)}, guess.key.because, guess.key.doubts)
+
+
+def _value(guess: Guess, value: ValueGuess) -> str:
+    column, unit = value.column, value.unit
+    rule: dict[str, Any] = {"field": _field(column.path)}
+    if unit.unit:
+        rule["unit"] = unit.unit
+    if column.is_text and guess.format not in TEXT_FORMATS:
+        rule["decimal"] = guess.marks.decimal
+    if unit.sure:
+        return line("value", rule, f"{value_summary(column)}; {unit.because}")
+    doubt = f"{unit.because}; readings are held until the unit is declared"
+    return line("value", rule, value_summary(column), (doubt,))
+
+
+def _field(path: ColumnPathName) -> Any:
+    return path[0] if len(path) == 1 else list(path)
+
+
+_NO_ATTRIBUTES = ("extends", "kind", "attributes")
+"""Keys of a type that say something else; a row that has such columns names them one level down."""
+_EPOCHS = (EPOCH_SECONDS, EPOCH_MILLISECONDS)
+_MOST_EXACT = 1e15
+"""Whole numbers that are names are written out up to here."""
+
+
+class RenameLine(NamedTuple):
+    """A line of the mapping: a column, what it becomes, and how it is written in the file."""
+
+    old: str
+    new: str
+    text: str
+
+
+def can_be_typed(guess: Guess) -> bool:
+    """There are several columns of numbers, and all that is taken stands at the top of a row: a
+    mapping takes nothing out of an object that may be missing.
+    """
+    paths = [value.column.path for value in guess.values]
+    paths += [each.field for each in (guess.time, guess.key) if each is not None]
+    key = _column(guess, guess.key.field) if guess.key else None
+    can_name = key is None or not _is_number(guess, key) or abs(key.high) < _MOST_EXACT
+    flat = all(len(path) == 1 and path[0] not in ("", TAG) for path in paths)
+    return len(guess.values) > 1 and flat and can_name
+
+
+def typed_form(guess: Guess, becoming: ConceptMatch, name: str, file: str) -> Iterator[str]:
+    """The lines of the interpretation; `name` is that of the source."""
+    own = ("interpretations", base_name(name))
+    row = "Row" if becoming.concept != "Row" else "FileRow"
+    yield header(*own)
+    yield f"about = {toml_of(f'rows of {file}')}"
+    yield format_line(guess)
+    yield ""
+    yield from _row(guess, becoming, (*own, "types", row))
+    conversions = [*_conversions(guess, becoming)]
+    if conversions:
+        yield from ("", header(*own, "conversions"), *conversions)
+    for value in _texts(guess, becoming):
+        yield from _rule(value, row, own)
+    yield ""
+    yield from _mapping(guess, becoming, row, own)
+    yield ""
+
+
+def _row(guess: Guess, becoming: ConceptMatch, path: tuple[str, ...]) -> Iterator[str]:
+    names = [column.path[-1] for column in guess.columns]
+    yield header(*path, *(("attributes",) if set(names) & set(_NO_ATTRIBUTES) else ()))
+    if guess.key is not None:
+        kind = "number" if _is_number(guess, _column(guess, guess.key.field)) else "text"
+        yield line(guess.key.field[0], kind, guess.key.because, guess.key.doubts)
+    if guess.time is not None:
+        yield line(guess.time.field[0], _time_kind(guess), guess.time.because)
+    for value, match in shown_matches(becoming, guess.values):
+        yield _column_line(guess, value, match)
+
+
+def _column_line(guess: Guess, value: ValueGuess, match: AttributeMatch) -> str:
+    column, unit = value.column, value.unit
+    name, because = column.path[0], f"{value_summary(column)}; {unit.because}"
+    if not unit.unit:
+        there = f"; root has {match.unit}" if match.unit else ""
+        return open_line(name, _typed(column, unit.likely or "..."), f"{because}{there}")
+    kind = unit_named(unit.unit).symbol
+    if not match.taken and match.fits:
+        return open_line(name, _typed(column, kind), f"{because}; {match.because}")
+    if not match.taken:
+        return idle_line(name, _typed(column, kind), because)
+    return line(name, _typed(column, "text" if _is_text(guess, column) else kind), because)
+
+
+def _typed(column: Column, kind: str) -> Any:
+    return kind if column.filled == column.rows else {"type": kind, "optional": True}
+
+
+def _conversions(guess: Guess, becoming: ConceptMatch) -> Iterator[str]:
+    if guess.time is not None:
+        yield line("when", _when(guess), guess.time.because, guess.time.doubts)
+    if guess.key is not None and _is_number(guess, _column(guess, guess.key.field)):
+        how = {"from": "number", "to": "text", "write-number": {"decimal": "point"}}
+        yield line("name", how, "names are texts in root")
+    for value in _texts(guess, becoming):
+        yield line(
+            f"read {value.column.name}",
+            _reading(guess, value, becoming.matches[value.column.path]),
+            f"the numbers come as text, such as {value.column.examples[0]!r}",
+        )
+
+
+def _when(guess: Guess) -> dict[str, Any]:
+    assert guess.time is not None
+    how: dict[str, Any] = {"format": guess.time.format}
+    if guess.time.zone:
+        how["zone"] = guess.time.zone
+    parse = {"from": _parsed(guess), "to": TIME_TYPE.name, "parse-time": how}
+    if _parsed(guess) == _time_kind(guess):
+        return parse
+    first = {"from": "text", "to": "number", "parse-number": {"decimal": guess.marks.decimal}}
+    return {"from": "text", "to": TIME_TYPE.name, "chain": [first, parse]}
+
+
+def _parsed(guess: Guess) -> str:
+    """What the conversion of the time takes."""
+    return "number" if guess.time is not None and guess.time.format in _EPOCHS else "text"
+
+
+def _time_kind(guess: Guess) -> str:
+    """The type of the column. Where a format knows only texts, declared numbers are read."""
+    column = _column(guess, guess.time.field) if guess.time is not None else None
+    return "text" if column is not None and _is_text(guess, column) else _parsed(guess)
+
+
+def _reading(guess: Guess, value: ValueGuess, match: AttributeMatch) -> dict[str, Any]:
+    """Text to a number in the unit of root."""
+    own = unit_named(value.unit.unit).symbol
+    read = {"from": "text", "to": own, "parse-number": {"decimal": guess.marks.decimal}}
+    if own == match.unit:
+        return read
+    return {"from": "text", "to": match.unit, "chain": [read, {"units": [own, match.unit]}]}
+
+
+def _rule(value: ValueGuess, row: str, own: tuple[str, ...]) -> Iterator[str]:
+    yield from ("", f"[{header(*own, 'rules')}]")
+    pattern = Pattern((PatternItem("", row), PatternItem(value.column.path[0], "")))
+    yield f"match = {toml_of(str(pattern))}"
+    yield f"convert = {toml_of(f'read {value.column.name}')}"
+    yield 'direction = "in"'
+
+
+def _mapping(guess: Guess, becoming: ConceptMatch, row: str, own: tuple[str, ...]) -> Iterator[str]:
+    yield f"[{header(*own, 'mappings')}]"
+    yield f"from = {toml_of(row)}"
+    if becoming.known:
+        yield line("to", becoming.concept, "most columns fit this concept of the site")
+    else:
+        text = f"{UNSURE} a concept proposed below, for you to name"
+        yield f"to = {toml_of(becoming.concept)}  {comment(text)}"
+    yield 'direction = "in"'
+    yield 'drop = ["*"]'
+    if guess.key is None:
+        yield comment(
+            f'{UNSURE} whom is it about? Add the column, as "text", to {row} and below, as '
+            'COLUMN = "key"; or, where all rows are about one thing: '
+            'create = { key = { type = "text", value = "..." } }'
+        )
+    if guess.timed:
+        yield "# time: the data say it in the way of the format"
+    elif guess.time is None:
+        yield comment(f"{UNSURE} no column looks like a time; the time of arrival counts")
+    yield ""
+    yield header(*own, "mappings", "rename")
+    renames = [*_key_and_time(guess), *_values(guess, becoming)]
+    # A column makes room for what gets its name: steps are done one after the other.
+    old = {each.old for each in renames}
+    yield from (each.text for each in sorted(renames, key=lambda each: each.new in old))
+
+
+def _key_and_time(guess: Guess) -> Iterator[RenameLine]:
+    for found, name in ((guess.key, KEY), (guess.time, TIME)):
+        if found is not None and found.field[0] != name:
+            text = line(found.field[0], name, found.because)
+            yield RenameLine(found.field[0], name, text)
+
+
+def _values(guess: Guess, becoming: ConceptMatch) -> Iterator[RenameLine]:
+    for value, match in shown_matches(becoming, guess.values):
+        name, new = value.column.path[0], match.attribute
+        if match.taken and name == new:
+            yield RenameLine("", "", comment(f"{name} keeps its name: sure: {match.because}"))
+        elif match.taken and match.sure:
+            yield RenameLine(name, new, line(name, new, match.because))
+        elif match.taken:
+            place = f"{becoming.concept}.{new}"
+            yield RenameLine(name, new, line(name, new, place, (match.because,)))
+        elif not match.fits or value.unit.unit:
+            yield RenameLine("", "", idle_line(name, new, match.because))
+        elif name != new:
+            yield RenameLine("", "", idle_line(name, new, "once its unit is said"))
+
+
+def _texts(guess: Guess, becoming: ConceptMatch) -> list[ValueGuess]:
+    """Columns whose numbers come as text though the format knows numbers."""
+    return [
+        value
+        for value, match in shown_matches(becoming, guess.values)
+        if match.taken and _is_text(guess, value.column)
+    ]
+
+
+def _column(guess: Guess, path: tuple[str, ...]) -> Column | None:
+    return next((column for column in guess.columns if column.path == path), None)
+
+
+def _is_number(guess: Guess, column: Column | None) -> bool:
+    """Its values are numbers of JSON."""
+    return (
+        column is not None
+        and column.kind == "number"
+        and not column.is_text
+        and guess.format not in TEXT_FORMATS
+    )
+
+
+def _is_text(guess: Guess, column: Column) -> bool:
+    return column.is_text and guess.format not in TEXT_FORMATS
+
+
+_SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", re.ASCII)
+HEADING = 'For site.toml, without the "# " before each line:'
+
+
+class SourceProposal(NamedTuple):
+    """A source: its name, what it gives, what it would give, and its interpretation."""
+
+    name: str
+    given: list[str]
+    open: list[str]
+    interpretation: str
+
+
+def site_tables(
+    guess: Guess, becoming: ConceptMatch, speakers: list[SourceProposal]
+) -> Iterator[str]:
+    """The lines, each a comment."""
+    tables = [] if becoming.known else [*_concept(guess, becoming)]
+    tables += [_source(becoming.concept, speaker) for speaker in speakers]
+    if tables:
+        yield comment(HEADING)
+    for table in tables:
+        yield "#"
+        yield from (f"# {each}" for each in table)
+
+
+def source_name(name: str) -> str:
+    """The name of a source as it was said, or one like it."""
+    return name if _SOURCE.fullmatch(name) else slug(name) or "source"
+
+
+def _concept(guess: Guess, becoming: ConceptMatch) -> Iterator[list[str]]:
+    own = ("concepts", becoming.concept)
+    names = [f'{toml_key(match.attribute)} = "number"' for match in becoming.matches.values()]
+    yield [header(*own, "attributes"), *names]
+    units = [
+        f"{toml_key(match.attribute)} = {toml_of(match.unit)}"
+        if match.unit
+        else open_line(match.attribute, value.unit.likely or "...", match.because)
+        for value, match in shown_matches(becoming, guess.values)
+    ]
+    yield [header(*own, "units"), *units]
+
+
+def _source(concept: str, speaker: SourceProposal) -> list[str]:
+    several = speaker.given or speaker.open
+    given = f"attributes = {toml_of(several)}"
+    if len(several) == 1 and not speaker.open:
+        given = f"attribute = {toml_of(several[0])}"
+    if speaker.open:
+        left = ", ".join(speaker.open)
+        given = f"{given}  {comment(f'{UNSURE} only when they are settled: {left}')}"
+    name = toml_of(speaker.interpretation)
+    lines = [f"concept = {toml_of(concept)}", given, f"interpretation = {name}"]
+    return [header("sources", speaker.name), *lines]
+
+
+def propose(guess: Guess, becoming: ConceptMatch, *, name: str, file: str) -> str:
     """The text of the file: the typed form for rows with several columns of numbers, else the
     fields form. `name` is that of the source, `file` that of the data, for people.
     """
@@ -26,26 +450,28 @@ def propose(guess: Guess, becoming: Becoming, *, name: str, file: str) -> str:
         lines.append(comment(f"{UNSURE} no column has numbers that could be readings"))
     elif can_be_typed(guess):
         lines += typed_form(guess, becoming, name, file)
-        speaker = Speaker(source_name(name), becoming.given, becoming.open, base_name(name))
-        lines += into_site(guess, becoming, [speaker])
+        speaker = SourceProposal(source_name(name), becoming.given, becoming.open, base_name(name))
+        lines += site_tables(guess, becoming, [speaker])
     else:
         lines += fields_form(guess, name)
-        lines += into_site(guess, becoming, _speakers(guess, becoming, name))
+        lines += site_tables(guess, becoming, _speakers(guess, becoming, name))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _speakers(guess: Guess, becoming: Becoming, name: str) -> list[Speaker]:
+def _speakers(guess: Guess, becoming: ConceptMatch, name: str) -> list[SourceProposal]:
     """A source for each interpretation of the fields form whose column has an attribute."""
     names = interpretation_names(guess, name)
     base, is_one = source_name(name), len(names) == 1
     return [
-        Speaker(base if is_one else f"{base}-{match.attribute}", [match.attribute], [], names[path])
+        SourceProposal(
+            base if is_one else f"{base}-{match.attribute}", [match.attribute], [], names[path]
+        )
         for path, match in becoming.matches.items()
         if match.fits
     ]
 
 
-def _opening(guess: Guess, becoming: Becoming, file: str) -> Iterator[str]:
+def _opening(guess: Guess, becoming: ConceptMatch, file: str) -> Iterator[str]:
     yield comment(f"Proposed from {guess.rows:,} rows of {file}. Look at each {UNSURE}")
     if not can_be_typed(guess):
         yield "# Keep the interpretations you need; bind a source to each by its name."

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.mediation.model.conversions import (
+from rapport.mediation.conversion.conversions import (
     VALUE_KINDS,
     Call,
     Chain,
@@ -23,18 +23,18 @@ from rapport.mediation.model.conversions import (
     Stateful,
     UnitChange,
 )
-from rapport.mediation.model.feeding import remembers
-from rapport.mediation.model.finding import ContextLookup, TableLookup
-from rapport.mediation.model.money import ChangeCurrency
-from rapport.mediation.model.notations import (
+from rapport.mediation.conversion.currencies import ChangeCurrency
+from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
+from rapport.mediation.conversion.notations import (
     EPOCH_MILLISECONDS,
     EPOCH_SECONDS,
     ISO,
     ParseNumber,
     ParseTime,
 )
-from rapport.mediation.model.places import FixedOrigin, TableOrigin, ToAbsolute, ToRelative
-from rapport.mediation.model.types import Types
+from rapport.mediation.conversion.places import FixedOrigin, TableOrigin, ToAbsolute, ToRelative
+from rapport.mediation.memory import remembers
+from rapport.mediation.types import Types
 from rapport.pipeline.mediating import nodes
 from rapport.pipeline.mediating.entries import asked, may_equal, one_kind
 from rapport.pipeline.mediating.fields_plan import MOST_ROWS, origin_rows

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rapport.mediation.model.conversions import (
+from rapport.mediation.conversion.conversions import (
     VALUE_KINDS,
     Call,
     Chain,
@@ -27,7 +27,7 @@ from rapport.mediation.model.conversions import (
     Rename,
     UnitChange,
 )
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.interpretations.model import (
     EXPLORE,
     CreateAttribute,
     Direction,
@@ -37,7 +37,7 @@ from rapport.mediation.model.interpretation import (
     RenameAttribute,
     SplitAttribute,
 )
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.rejections import Rejected
 from rapport.testing.judge.mediation_conversions import World, convert_directly
 
 _PRIMITIVES = {"text": (), "number": (), "integer": ("number",), "boolean": (), "json": ()}

@@ -15,8 +15,7 @@ from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.release import Asked
 from rapport.core.times import parse_time
-from rapport.mediation.holding.held import Wanted
-from rapport.mediation.holding.held_groups import held_groups
+from rapport.mediation.quarantine.index import QuarantineFilter, group_quarantined
 from rapport.node.node import Node
 from rapport.web.callers import allow_admin, allow_whole
 from rapport.web.dependencies import NodeDependency
@@ -59,8 +58,8 @@ async def list_held(
     held_back = node.releasing.held_back
     await held_back.refresh()
     since_ms = parse_time(since) if since else 0
-    wanted = Wanted(source=source, reason=reason, since_ms=since_ms)
-    groups = await held_groups(node.channels, held_back, wanted)
+    wanted = QuarantineFilter(source=source, reason=reason, since_ms=since_ms)
+    groups = await group_quarantined(node.channels, held_back, wanted)
     return _json({"held": groups, "released": held_back.released()})
 
 

@@ -1,0 +1,224 @@
+"""Interpretations of a site: `[interpretations.NAME]` in its files. [ME-7, ME-10]
+
+Both places have the same form, so a table can be moved from one to the other unchanged. A table
+with `types`, `mappings`, `rules`, `conversions`, `units` or a `parent` is of the typed form.
+
+What the files of a site say of interpretations, and which functions they use. [ME-7, ME-12]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from rapport.core.errors import Problem, SiteError
+from rapport.core.ids import content_id
+from rapport.kernel.fields import Fields
+from rapport.kernel.paths import files_matching, is_inside
+from rapport.kernel.toml import Section, TomlFile
+from rapport.mediation.concepts import Concepts
+from rapport.mediation.conversion.conversions import functions_of
+from rapport.mediation.declarations.fields_tables import TableColumns, read_interpretation
+from rapport.mediation.declarations.files import (
+    KINDS,
+    Declarations,
+    collect_declarations,
+    read_file,
+    typed_tables,
+)
+from rapport.mediation.declarations.placed_values import FAULT_CODES, FileKind
+from rapport.mediation.declarations.typed_tables import is_typed_table
+from rapport.mediation.interpretations.model import FieldsInterpretation, FormatChoice
+from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
+from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.repository import ActiveInterpretations, activate_each
+
+_SECTION = "interpretations"
+
+
+def interpretations_from_site(
+    file: TomlFile, directory: Path, tables: TableColumns | None = None
+) -> tuple[dict[str, FieldsInterpretation], list[Problem]]:
+    """All sound interpretations by name, and every fault; a faulty one refuses only itself.
+
+    Args:
+        file: The site file.
+        directory: Of the site; the patterns in `[interpretations] files` stay inside it.
+        tables: Tables of the site with their columns, to check names in look-ups; None leaves them
+            unchecked.
+    """
+    found: dict[str, FieldsInterpretation] = {}
+    problems: list[Problem] = []
+    _collect(file, found, problems, tables)
+    for path in _files(file.section(_SECTION), directory, problems):
+        other, faults = _read(path, directory)
+        if _kind(path) == "toml":  # faults of the others are told by `typed_from_site`
+            problems.extend(faults)
+        if other is None:
+            continue
+        _collect(other, found, problems, tables)
+        if "files" in other.section(_SECTION).values:
+            problems.append(
+                other.section(_SECTION).problem(
+                    "files", "interpretation.unknown_key", "only site.toml names further files"
+                )
+            )
+    return found, problems
+
+
+def typed_from_site(
+    file: TomlFile, directory: Path, *, known: Collection[str] | None = None
+) -> Declarations:
+    """All interpretations of the typed form, from the site file and from those it names.
+
+    `known` are the names of types that root has; see `read_declarations`. They are as the files
+    say: `complete` adds what follows from units once root is known.
+    """
+    problems: list[Problem] = []
+    files = [file]
+    for path in _files(file.section(_SECTION), directory, []):
+        other, faults = _read(path, directory)
+        if _kind(path) != "toml":  # faults of TOML are told by `interpretations_from_site`
+            problems.extend(faults)
+        if other is not None:
+            files.append(other)
+    tables = [typed_tables(each) for each in files]
+    problems += _declared_in_both_forms(files, tables)
+    found = collect_declarations(tables, known=known)
+    return msgspec.structs.replace(found, problems=(*problems, *found.problems))
+
+
+def _collect(
+    file: TomlFile,
+    found: dict[str, FieldsInterpretation],
+    problems: list[Problem],
+    tables: TableColumns | None,
+) -> None:
+    whole = file.section(_SECTION)
+    for key, value in whole.values.items():
+        if not isinstance(value, dict) and key != "files":
+            problems.append(
+                whole.problem(
+                    key,
+                    "interpretation.bad_value",
+                    f"{key!r} is no table of an interpretation",
+                    hint="write [interpretations.NAME], or files = [...]",
+                )
+            )
+    for name, section in whole.sections():
+        if is_typed_table(section.values):
+            continue
+        interpretation, faults = read_interpretation(name, section, tables)
+        problems.extend(faults)
+        if name in found:
+            other = found[name].place
+            problems.append(
+                section.problem(
+                    "",
+                    "interpretation.duplicate",
+                    f"{name!r} is declared already, in {other.file} line {other.line}",
+                )
+            )
+        elif interpretation is not None:
+            found[name] = interpretation
+
+
+def _read(path: Path, directory: Path) -> tuple[TomlFile | None, tuple[Problem, ...]]:
+    """A file that the site names, in whatever form, with its faults."""
+    name = str(path.relative_to(directory.resolve()))
+    try:
+        if _kind(path) == "toml":
+            return TomlFile.load(path, name=name), ()
+        read = read_file(name, path.read_bytes(), _kind(path))
+    except SiteError as error:
+        return None, error.problems
+    except OSError as error:
+        message = f"cannot read {name}: {error.strerror}"
+        return None, (Problem(file=name, code="site.unreadable", message=message),)
+    return read.file, read.problems
+
+
+def _kind(path: Path) -> FileKind:
+    return KINDS.get(path.suffix.lower(), "toml")
+
+
+def _declared_in_both_forms(
+    files: Sequence[TomlFile], typed: Sequence[Mapping[str, Section]]
+) -> Iterator[Problem]:
+    names = {name for tables in typed for name in tables}
+    for file in files:
+        for name, section in file.section(_SECTION).sections():
+            if name in names and not is_typed_table(section.values):
+                message = f"{name!r} is declared in the typed form, too"
+                yield section.problem("", "interpretation.duplicate", message)
+
+
+def _files(section: Section, directory: Path, problems: list[Problem]) -> list[Path]:
+    """The files that the patterns name, sorted; leading outside or to nothing is a fault."""
+    fields = Fields(section, problems, codes=FAULT_CODES)
+    home = directory.resolve()
+    paths: set[Path] = set()
+    for pattern in fields.texts("files", (), example='["*.interpretation.toml"]'):
+        found = files_matching(home, pattern)
+        matched = {path.resolve() for path in found if is_inside(path, home)}
+        if not matched:
+            fields.fault(
+                "files",
+                "interpretation.no_files",
+                f"no file of the site matches {pattern[:80]!r}",
+                hint="patterns are relative to the site and stay inside it",
+            )
+        paths |= matched
+    return sorted(paths)
+
+
+ProblemsByName = list[tuple[str, tuple[Problem, ...]]]
+"""By the name of the interpretation that they are about, in the order they were found."""
+
+
+class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """All that is declared in files; a value.
+
+    `said` has a digest of each interpretation as the files say it, before anything is derived
+    from units: by it a changed file is told from a changed ontology. `unread` are those that could
+    not be read at all, with the reasons.
+    """
+
+    fields: Mapping[str, FieldsForm] = {}
+    typed: Mapping[str, TypedForm] = {}
+    formats: Mapping[str, FormatChoice] = {}
+    concepts: Concepts = {}
+    said: Mapping[str, str] = {}
+    unread: Mapping[str, tuple[Problem, ...]] = {}
+    tables: TableColumns | None = None
+    """Tables of the site with their columns, for changes that name some; None: not checked."""
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """Names of the site's functions that its files use: changes may use these and no others,
+        since who may change a meaning must not thereby run any function there is.
+        """
+        typed = (one for each in self.typed.values() for one in each.conversions)
+        named = {name for conversion in typed for name in functions_of(conversion)}
+        plain = (rule for each in self.fields.values() for rule in each.conversions)
+        return frozenset(named | {rule.call for rule in plain})
+
+    def taken_in(self) -> tuple[ActiveInterpretations, ProblemsByName]:
+        """Everything checked together, with the problems by name; what was not read is refused."""
+        in_force, problems = activate_each(
+            self.fields, self.typed.values(), concepts=self.concepts, formats=self.formats
+        )
+        refused = {**self.unread, **in_force.refused}
+        return in_force.with_parts(in_force.typed, in_force.formats, refused), problems
+
+
+def interpretation_digest(interpretation: TypedForm | FieldsForm, *more: object) -> str:
+    """What an interpretation says, in few digits; `more` is what belongs to it besides."""
+    return content_id(*(_text(part) for part in (interpretation, *more)))[:16]
+
+
+def _text(part: object) -> str:
+    return msgspec.json.encode(part, order="deterministic").decode()

@@ -1,0 +1,342 @@
+"""A conversion of named values against its signature: is everything there, of the right kind, in
+the right unit? [ME-7]
+
+What can be said about a kind of conversion before any event comes: units, zones, patterns,
+origins, types that feed it. [ME-4, ME-7]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+
+from rapport.core.errors import InvalidInput, Problem, nearest_names
+from rapport.mediation.conversion.conversions import (
+    VALUE_KINDS,
+    Conversion,
+    Enumeration,
+    Stateful,
+    UnitChange,
+    ValueKind,
+)
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents
+from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
+from rapport.mediation.conversion.notations import (
+    EPOCH_MILLISECONDS,
+    EPOCH_SECONDS,
+    ISO,
+    ParseTime,
+    WriteAngle,
+    WriteNumber,
+    WriteTime,
+)
+from rapport.mediation.conversion.places import (
+    FixedOrigin,
+    MovingOrigin,
+    ToAbsolute,
+    ToCartesian,
+    ToLatLon,
+    ToPlan,
+    ToPolar,
+    ToRelative,
+)
+from rapport.mediation.rejections import Port, is_of_kind
+from rapport.mediation.types import Attribute, Types
+from rapport.units.catalogue import BY_NAME
+from rapport.units.geodesy import PlanOrigin
+from rapport.units.quantities import converter, unit_named
+from rapport.units.timeformats import zone_named
+
+_TAKEN = {
+    "number": ("number", "integer", "json"),
+    "integer": ("integer", "number", "json"),
+    "text": ("text", "json"),
+    "scalar": ("text", "number", "integer", "boolean", "json"),
+}
+_GIVEN = {
+    "number": ("number", "json"),
+    "integer": ("integer", "number", "json"),
+    "text": ("text", "json"),
+    "scalar": ("text", "number", "integer", "boolean", "json"),
+}
+
+
+def check_ports(conversion: Conversion, how: ValueKind, types: Types) -> Iterator[Problem]:
+    """Everything that is wrong between what the kind takes and gives and what is declared."""
+    takes, gives = how.takes(len(conversion.arguments)), how.gives(len(conversion.results))
+    taken = _places(conversion.arguments, takes, types)
+    given = _places(conversion.results, gives, types)
+    if taken is None:
+        names = ", ".join(port.name for port in takes)
+        yield bad(conversion, f"takes {names}, but {len(conversion.arguments)} arguments are named")
+    else:
+        yield from _fit(conversion, takes, taken, types, _TAKEN)
+    if given is None:
+        names = ", ".join(port.name for port in gives)
+        yield bad(conversion, f"gives {names}, but {len(conversion.results)} results are named")
+    else:
+        yield from _fit(conversion, gives, given, types, _GIVEN)
+        yield from _complete(conversion, gives, types)
+
+
+def check_unit(conversion: Conversion, unit: str, type_name: str) -> Iterator[Problem]:
+    """A type that is named by its unit says the unit of its numbers."""
+    try:
+        said = unit_named(unit)
+    except InvalidInput as error:
+        yield bad(conversion, error.message, error.hint, error.code)
+        return
+    known = BY_NAME.get(type_name)
+    if known is not None and known.symbol == type_name and known != said:
+        hint = f"say {type_name!r}, or name a type of {unit}"
+        yield bad(conversion, f"{type_name} is not in {unit}", hint, "unit.mismatch")
+
+
+def bad(
+    conversion: Conversion, reason: str, hint: str = "", code: str = "conversion.signature"
+) -> Problem:
+    """A fault of a conversion."""
+    return Problem(code=code, message=f"conversion {conversion.name}: {reason}", hint=hint)
+
+
+def suggestion(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
+    """The nearest name as a hint."""
+    nearest = nearest_names(name, list(known), 1)
+    return f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(list(known)[:8])}"
+
+
+def _places(
+    references: tuple[str, ...], ports: tuple[Port, ...], types: Types
+) -> Mapping[str, Attribute] | None:
+    """Where each value stands, by its name; None: there are more or fewer than places."""
+    if len(references) == 1 and types.is_complex(references[0]):
+        return types.attributes(references[0])
+    if len(references) != len(ports):
+        return None
+    return {
+        port.name: Attribute(port.name, reference)
+        for port, reference in zip(ports, references, strict=True)
+    }
+
+
+def _fit(
+    conversion: Conversion,
+    ports: tuple[Port, ...],
+    places: Mapping[str, Attribute],
+    types: Types,
+    allowed: Mapping[str, tuple[str, ...]],
+) -> Iterator[Problem]:
+    for port in ports:
+        attribute = places.get(port.name)
+        if attribute is None:
+            hint = suggestion(port.name, places)
+            yield bad(conversion, f"there is no attribute {port.name!r}", hint)
+            continue
+        kind = types.kind(attribute.type)
+        if kind not in allowed[port.kind]:
+            yield bad(conversion, f"{port.name!r} is {attribute.type}, expected {port.kind}")
+        elif port.unit:
+            yield from check_unit(conversion, port.unit, attribute.type)
+        if attribute.optional and allowed is _TAKEN:
+            hint = "only what is always there can be converted"
+            yield bad(conversion, f"{port.name!r} may be missing", hint)
+
+
+def _complete(conversion: Conversion, gives: tuple[Port, ...], types: Types) -> Iterator[Problem]:
+    """All that the result must have is given, or stays from the argument."""
+    if len(conversion.results) != 1 or not types.is_complex(conversion.result):
+        return
+    given = {port.name for port in gives}
+    stays: Mapping[str, Attribute] = {}
+    if len(conversion.arguments) == 1 and types.is_complex(conversion.argument):
+        stays = types.attributes(conversion.argument)
+    for name, wanted in types.attributes(conversion.result).items():
+        if name in given:
+            continue
+        found = stays.get(name)
+        if found is not None and not types.is_subtype(found.type, wanted.type):
+            yield bad(conversion, f"{name!r}: {found.type} is no {wanted.type}")
+        elif not wanted.optional and (found is None or found.optional):
+            yield bad(conversion, f"does not give {name!r} of {conversion.result}")
+
+
+_SOME_TIME = datetime(2026, 11, 15, 13, 57, 59, tzinfo=UTC)
+
+
+def check_kind(conversion: Conversion, types: Types) -> Iterator[Problem]:
+    """All that is wrong with it; the types of its signature exist."""
+    how = conversion.how
+    if isinstance(how, UnitChange):
+        yield from check_unit(conversion, how.from_unit, conversion.argument)
+        yield from check_unit(conversion, how.to_unit, conversion.result)
+    elif isinstance(how, Enumeration):
+        yield from _enumeration(conversion, how, types)
+    elif isinstance(how, Stateful):
+        yield from _stateful(conversion, how, types)
+    elif isinstance(how, VALUE_KINDS):
+        yield from check_ports(conversion, how, types)
+        yield from _details(conversion, how, types)
+
+
+def _details(conversion: Conversion, how: ValueKind, types: Types) -> Iterator[Problem]:
+    if isinstance(how, (ParseTime, WriteTime)):
+        yield from _times(conversion, how)
+    elif isinstance(how, (ToAbsolute, ToRelative)):
+        yield from _frames(conversion, how, types)
+    elif isinstance(how, (ToPlan, ToLatLon)):
+        origin = PlanOrigin(how.latitude, how.longitude, how.range_metres)
+        yield from _tried(conversion, origin.check)
+        unit = how.to_unit if isinstance(how, ToPlan) else how.unit
+        yield from _convertible(conversion, (unit, "m"))
+    elif isinstance(how, (ToCartesian, ToPolar)):
+        yield from _convertible(conversion, (how.angle_unit, "deg"), (how.unit, how.to_unit))
+        yield from _convertible(conversion, (how.unit, "m"))
+    elif isinstance(how, ChangeCurrency):
+        yield from _currency(conversion, how, types)
+    elif isinstance(how, (TableLookup, ContextLookup)):
+        yield from _findings(conversion, how)
+    elif isinstance(how, (WriteNumber, WriteAngle)) and not 0 <= (how.digits or 0) <= 15:
+        yield bad(conversion, f"cannot write {how.digits} digits", "0 to 15")
+
+
+def _enumeration(conversion: Conversion, how: Enumeration, types: Types) -> Iterator[Problem]:
+    if not conversion.is_single:
+        yield bad(conversion, "is from one value to one")
+        return
+    entries = [(two, one) for one, two in how.pairs] if how.backwards else list(how.pairs)
+    otherwise = () if how.otherwise is msgspec.UNSET else (how.otherwise,)
+    kind = types.kind(conversion.result)
+    for value in dict.fromkeys((*(value for _, value in entries), *otherwise)):
+        if value is not None and not is_of_kind(value, kind):
+            yield bad(conversion, f"{value!r} is no {conversion.result}")
+    for group in _repeated([(one, two) for two, one in entries]):
+        message = f"{', '.join(map(repr, group[1:]))} all become {group[0]!r}"
+        yield _lossy(conversion, message, f"the way back gives {group[1]!r}")
+    for group in _repeated(entries):
+        message = f"{group[0]!r} stands for {', '.join(map(repr, group[1:]))}"
+        yield _lossy(conversion, message, f"{group[1]!r}, the first, counts")
+
+
+def _repeated(entries: Sequence[tuple[object, object]]) -> Iterator[list[object]]:
+    """Each key that stands several times, followed by its values."""
+    groups: dict[tuple[type, object], list[object]] = {}
+    for key, value in entries:
+        groups.setdefault((key.__class__, key), [key]).append(value)
+    yield from (group for group in groups.values() if len(group) > 2)
+
+
+def _lossy(conversion: Conversion, message: str, hint: str) -> Problem:
+    return Problem(
+        severity="hint",
+        code="conversion.lossy",
+        message=f"conversion {conversion.name}: {message}",
+        hint=hint,
+    )
+
+
+def _stateful(conversion: Conversion, how: Stateful, types: Types) -> Iterator[Problem]:
+    try:
+        msgspec.json.decode(how.initial)
+    except msgspec.DecodeError:
+        yield bad(conversion, "its initial state is not JSON", "such as null, 0 or {}")
+    if bool(how.feed) != bool(how.update):
+        yield bad(conversion, "needs both `feed` and `update`, or neither")
+    if how.feed:
+        yield from _feed(conversion, how.feed, (), types)
+
+
+def _feed(
+    conversion: Conversion, feed: str, paths: tuple[str, ...], types: Types
+) -> Iterator[Problem]:
+    if not types.is_complex(feed):
+        hint = suggestion(feed, types.complex_names)
+        yield bad(conversion, f"there is no type {feed!r} of events", hint, "type.unknown")
+        return
+    for path in paths:
+        if path and not _has(feed, path, types):
+            known = types.attributes(feed)
+            yield bad(conversion, f"{feed} has no attribute {path!r}", suggestion(path, known))
+
+
+def _has(name: str, path: str, types: Types) -> bool:
+    attributes = types.attributes(name) if types.is_complex(name) else {}
+    if path in attributes:
+        return True
+    first, _, rest = path.partition(".")
+    return bool(rest) and first in attributes and _has(attributes[first].type, rest, types)
+
+
+def _times(conversion: Conversion, how: ParseTime | WriteTime) -> Iterator[Problem]:
+    if how.zone:
+        yield from _tried(conversion, lambda: zone_named(how.zone))
+    if how.format in (EPOCH_SECONDS, EPOCH_MILLISECONDS):
+        parts = conversion.arguments if isinstance(how, ParseTime) else conversion.results
+        if max(len(parts), len(how.attributes)) > 1:
+            yield bad(conversion, f"{how.format} is one number, not several parts")
+        return
+    if how.format == ISO:
+        return
+    try:
+        written = _SOME_TIME.strftime(how.format)
+        datetime.strptime(written, how.format)  # noqa: DTZ007 - only whether it can be read
+    except ValueError as error:
+        hint = "iso8601, epoch_s, epoch_ms or a pattern such as %d/%m/%Y %H:%M"
+        yield bad(conversion, f"{how.format!r}: {error}", hint, "time.bad_pattern")
+        return
+    if isinstance(how, ParseTime) and not how.zone and "%z" not in how.format:
+        hint = 'declare the zone of local times, such as zone = "Europe/Berlin"'
+        yield bad(conversion, f"{how.format!r} tells no offset from UTC", hint, "time.no_zone")
+
+
+def _frames(
+    conversion: Conversion, how: ToAbsolute | ToRelative, types: Types
+) -> Iterator[Problem]:
+    origin = how.origin
+    yield from _convertible(conversion, (how.unit, "m"), (how.to_unit, "m"))
+    yield from _convertible(conversion, (origin.unit, "m"), (origin.heading_unit, "deg"))
+    if isinstance(origin, FixedOrigin):
+        if not all(map(math.isfinite, (origin.x, origin.y, origin.heading))):
+            yield bad(conversion, "its origin is not finite", code="place.bad_origin")
+    elif isinstance(origin, MovingOrigin):
+        if bool(origin.key) != bool(origin.feed_key):
+            yield bad(conversion, "its origin needs both `key` and `feed_key`, or neither")
+        paths = (origin.x, origin.y, origin.heading, origin.time, origin.feed_key)
+        yield from _feed(conversion, origin.feed, paths, types)
+
+
+def _currency(conversion: Conversion, how: ChangeCurrency, types: Types) -> Iterator[Problem]:
+    rates = how.rates
+    if not how.to or not rates.base:
+        yield bad(conversion, "does not say to which currency, or what its rates are based on")
+    if how.digits is not None and not 0 <= how.digits <= 15:
+        yield bad(conversion, f"cannot round to {how.digits} digits", "0 to 15")
+    if isinstance(rates, RateEvents):
+        yield from _feed(conversion, rates.feed, (rates.currency, rates.rate, rates.time), types)
+    else:
+        yield from _tried(conversion, lambda: zone_named(rates.zone))
+
+
+def _findings(conversion: Conversion, how: TableLookup | ContextLookup) -> Iterator[Problem]:
+    count = len(how.columns if isinstance(how, TableLookup) else how.parts)
+    if not count:
+        yield bad(conversion, "looks up nothing", "name a column, or the parts of the value")
+    if isinstance(how, TableLookup) and how.attributes and len(how.attributes) != count:
+        yield bad(conversion, f"names {len(how.attributes)} attributes for {count} columns")
+    if how.otherwise is not msgspec.UNSET and len(how.otherwise) != count:
+        yield bad(conversion, f"`otherwise` has not {count} values")
+
+
+def _convertible(conversion: Conversion, *pairs: tuple[str, str]) -> Iterator[Problem]:
+    for one, other in pairs:
+        yield from _tried(conversion, partial(converter, one, other))
+
+
+def _tried(conversion: Conversion, attempt: Callable[[], object]) -> Iterator[Problem]:
+    try:
+        attempt()
+    except InvalidInput as error:
+        yield bad(conversion, error.message, error.hint, error.code)

@@ -1,0 +1,149 @@
+"""What TOML, YAML and XML have in common: plain values, and the place of each. [ME-10]
+
+Every form becomes a `PlacedFile`, so that one set of readers (`Fields`) reads them all and tells
+every fault at its line. A path leads to a value by keys and, in lists, by numbers as text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from rapport.core.errors import Problem, excerpt_with_caret
+from rapport.kernel.fields import FaultCodes, Fields
+from rapport.kernel.toml import Section, TomlFile
+
+FileKind = Literal["toml", "yaml", "xml"]
+ValuePath = tuple[str, ...]
+Positions = Mapping[ValuePath, tuple[int, int]]
+"""Line and column by path, counted from 1."""
+
+MAX_FILE_BYTES = 1024 * 1024
+"""Of one file of declarations."""
+MAX_FILE_DEPTH = 40
+"""Levels of tables and lists within each other."""
+
+_LONGEST_LINE = 400
+
+FAULT_CODES = FaultCodes(
+    unknown_key="interpretation.unknown_key",
+    missing_key="interpretation.missing_key",
+    wrong_type="interpretation.bad_value",
+    unknown_choice="interpretation.bad_value",
+    out_of_range="interpretation.bad_value",
+    bad_duration="time.bad_duration",
+    endless_duration="interpretation.bad_value",
+)
+
+
+class PlacedFile(TomlFile):
+    """Values of any form with the places they stood at."""
+
+    def __init__(self, name: str, text: str, values: dict[str, Any], places: Positions) -> None:
+        super().__init__(name, text, values)
+        self._places = places
+        self._lines = text.splitlines()
+
+    def place_of(self, path: ValuePath) -> tuple[int, int]:
+        """Of the value, or of the nearest thing it stands in."""
+        for length in range(len(path), -1, -1):
+            found = self._places.get(path[:length])
+            if found is not None:
+                return found
+        return (0, 0)
+
+    def problem(
+        self, path: ValuePath, code: str, message: str, *, hint: str = "", severity: str = "error"
+    ) -> Problem:
+        """A problem placed at a value; the cost does not grow with the file."""
+        line, column = self.place_of(path)
+        return Problem(
+            file=self.name,
+            line=line,
+            column=column,
+            severity=severity,  # type: ignore[arg-type]
+            code=code,
+            message=message,
+            hint=hint,
+            excerpt=excerpt_at(self._lines, line, column),
+        )
+
+
+class FileContent(msgspec.Struct, frozen=True):
+    """One file as values; no file when it could not be read at all."""
+
+    file: TomlFile | None
+    problems: tuple[Problem, ...] = ()
+
+
+def strict_fields(
+    section: Section, problems: list[Problem], known: Collection[str] | None
+) -> Fields:
+    """A table read strictly: a misspelt key would change what data mean."""
+    return Fields(section, problems, known=known, strict=True, codes=FAULT_CODES)
+
+
+def table_entries(
+    fields: Fields, key: str, known: Collection[str], example: str
+) -> tuple[Fields, ...]:
+    """The tables in the list at `key`, each with a place of its own."""
+    value = fields.section.values.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        fields.wrong(key, "a list of tables", f"{key} = {example}")
+        return ()
+    section, path = fields.section, (*fields.section.path, key)
+    return tuple(
+        strict_fields(Section(section.file, (*path, str(number)), entry), fields.problems, known)
+        for number, entry in enumerate(value)
+    )
+
+
+def is_scalar(value: object) -> bool:
+    """A text, number, truth value or nothing that JSON can say."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return -(2**63) <= value < 2**64
+    return value is None or isinstance(value, (str, bool))
+
+
+def is_too_deep(value: object) -> bool:
+    """Tables and lists stand more than `MOST_DEPTH` levels within each other; without recursion."""
+    level = [value]
+    for _ in range(MAX_FILE_DEPTH):
+        level = [
+            below
+            for each in level
+            if isinstance(each, (dict, list))
+            for below in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def excerpt_at(lines: Sequence[str], line: int, column: int) -> str:
+    """The line with a caret; nothing when it is so long that nobody would look at it."""
+    if not 1 <= line <= len(lines) or len(lines[line - 1]) > _LONGEST_LINE:
+        return ""
+    return excerpt_with_caret(lines[line - 1], 1, column)
+
+
+def unreadable_file(
+    name: str, text: str, place: tuple[int, int], code: str, message: str, hint: str
+) -> FileContent:
+    """A file that is not read any further."""
+    line, column = place
+    problem = Problem(
+        file=name,
+        line=line,
+        column=column,
+        code=code,
+        message=message,
+        hint=hint,
+        excerpt=excerpt_at(text.splitlines(), line, column),
+    )
+    return FileContent(None, (problem,))

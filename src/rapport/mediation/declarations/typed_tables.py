@@ -1,0 +1,363 @@
+"""Mappings and rules from their tables. [ME-10, ME-17]
+
+One typed interpretation from its table. [ME-5, ME-10]
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Literal, cast
+
+import msgspec
+
+from rapport.core.errors import InterpretationError, InvalidInput, Problem
+from rapport.kernel.fields import Fields
+from rapport.kernel.toml import Section
+from rapport.mediation.conversion.conversions import Conversion
+from rapport.mediation.conversion.lookups import Scalar
+from rapport.mediation.declarations.conversion_tables import ConversionTableReader
+from rapport.mediation.declarations.placed_values import (
+    FAULT_CODES,
+    is_scalar,
+    strict_fields,
+    table_entries,
+)
+from rapport.mediation.declarations.type_tables import TypeNames, declared_names, read_types
+from rapport.mediation.formats.catalogue import get_format, parse_format
+from rapport.mediation.interpretations.model import (
+    CANONICAL,
+    CreateAttribute,
+    Direction,
+    DropAttribute,
+    FormatChoice,
+    Interpretation,
+    MergeAttributes,
+    RenameAttribute,
+    Rule,
+    ShapeStep,
+    SourceLocation,
+    SplitAttribute,
+    TypeMapping,
+)
+from rapport.mediation.patterns import parse_pattern
+from rapport.mediation.types import Type
+
+REST = "*"
+"""Drops what has no place in the promised type; `infer` says which these are."""
+_DIRECTIONS = ("in", "out", "both")
+_MAPPING_KEYS = ("from", "to", "direction", "each", "drop", "rename", "merge", "split", "create")
+_MAPPING = '[{ from = "UsWeather", to = "station", direction = "in" }]'
+_RULE = '[{ match = "UsWeather.Fahrenheit", convert = "to-celsius" }]'
+_MERGE = '[{ take = ["first", "last"], give = "name", convert = "join-names" }]'
+_SPLIT = '[{ take = "name", give = ["first", "last"], convert = "cut-names" }]'
+
+
+def read_mappings(fields: Fields, names: TypeNames) -> tuple[TypeMapping, ...]:
+    """All of `mappings`; one of both directions becomes two."""
+    found = table_entries(fields, "mappings", _MAPPING_KEYS, _MAPPING)
+    return tuple(mapping for each in found for mapping in _read_mapping(each, names))
+
+
+def read_rules(fields: Fields) -> tuple[Rule, ...]:
+    """All of `rules`, their patterns checked as far as they can be without types."""
+    found = table_entries(fields, "rules", ("match", "convert", "direction"), _RULE)
+    return tuple(_read_rule(each) for each in found)
+
+
+def reversed_mapping(mapping: TypeMapping) -> TypeMapping | None:
+    """The mapping back, None where something would be lost: what is created there is dropped
+    here, names change back, and what has no place on the other side is dropped either way.
+    """
+    back: list[ShapeStep] = []
+    for step in sorted(reversed(mapping.shape), key=lambda each: each != DropAttribute(REST)):
+        if isinstance(step, RenameAttribute):
+            back.append(RenameAttribute(step.new, step.old))
+        elif isinstance(step, CreateAttribute):
+            back.append(DropAttribute(step.name))
+        elif step == DropAttribute(REST):
+            back.append(step)
+        else:
+            return None
+    if mapping.each:
+        return None
+    direction: Direction = "out" if mapping.direction == "in" else "in"
+    return TypeMapping(mapping.target, mapping.source, direction, tuple(back))
+
+
+def _read_mapping(fields: Fields, names: TypeNames) -> Iterator[TypeMapping]:
+    if fields.has("direction"):
+        direction = fields.choice("direction", _DIRECTIONS, "in")
+    else:
+        direction = fields.text("direction", example='"in"') or "in"
+    mapping = TypeMapping(
+        _event_type(fields, "from", names),
+        _event_type(fields, "to", names),
+        "in" if direction == "both" else cast("Direction", direction),
+        tuple(_shape(fields, names)),
+        fields.filled_text("each", ""),
+    )
+    yield mapping
+    if direction == "both":
+        back = reversed_mapping(mapping)
+        if back is not None:
+            yield back
+            return
+        message = f"{mapping.source} => {mapping.target} cannot be turned round"
+        hint = 'renaming, creating and drop = ["*"] can be; else write one "in" and one "out"'
+        fields.fault("direction", "mapping.one_way", message, hint=hint)
+
+
+def _event_type(fields: Fields, key: str, names: TypeNames) -> str:
+    written = fields.filled_text(key, example='"Order"')
+    return names.event_type(fields, key, written) if written else ""
+
+
+def _shape(fields: Fields, names: TypeNames) -> Iterator[ShapeStep]:
+    """In this order: what goes makes room for what comes."""
+    for name in fields.texts("drop", (), example='["lines"]'):
+        yield DropAttribute(name)
+    renamed = fields.table("rename", None, '{ station = "key" }')
+    for old in renamed.section.values if renamed else ():
+        yield RenameAttribute(old, renamed.filled_text(old) if renamed else "")
+    for each in table_entries(fields, "merge", ("take", "give", "convert"), _MERGE):
+        sources = each.texts("take", example='["first", "last"]')
+        yield MergeAttributes(sources, each.filled_text("give"), each.filled_text("convert"))
+    for each in table_entries(fields, "split", ("take", "give", "convert"), _SPLIT):
+        targets = each.texts("give", example='["first", "last"]')
+        yield SplitAttribute(each.filled_text("take"), targets, each.filled_text("convert"))
+    created = fields.table("create", None, '{ country = { type = "text", value = "US" } }')
+    for name in created.section.values if created else ():
+        if created is not None:
+            yield from _created(created, name, names)
+
+
+def _created(fields: Fields, name: str, names: TypeNames) -> Iterator[ShapeStep]:
+    example = '{ type = "text", value = "US" }'
+    table = fields.table(name, ("type", "value"), example)
+    if table is None:
+        return
+    written = table.filled_text("type", example='"text"')
+    reference = names.reference(table, "type", written) if written else ""
+    value = table.section.values.get("value")
+    if not is_scalar(value):
+        table.wrong("value", "a text, a number, true or false", 'value = "US"')
+        return
+    yield CreateAttribute(name, reference, cast("Scalar", value))
+
+
+def _read_rule(fields: Fields) -> Rule:
+    pattern = fields.filled_text("match", example='"Order.Money"')
+    if pattern:
+        parsed = parse_pattern(pattern)
+        if isinstance(parsed, Problem):
+            placed = fields.section.problem("match", parsed.code, parsed.message, hint=parsed.hint)
+            shown = f"{placed.excerpt}\n{parsed.excerpt}" if placed.excerpt else parsed.excerpt
+            fields.problems.append(msgspec.structs.replace(placed, excerpt=shown))
+    direction = fields.choice("direction", _DIRECTIONS, "both")
+    return Rule(
+        pattern,
+        fields.filled_text("convert", example='"to-celsius"'),
+        cast("Literal['both', 'in', 'out']", direction),
+    )
+
+
+TYPED_KEYS = ("types", "classes", "mappings", "rules", "conversions", "units", "parent")
+"""A table with any of these is of the typed form."""
+_KEYS = ("about", "format", *TYPED_KEYS)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*", re.ASCII)
+_LONGEST_NAME = 100
+
+TypesOfClass = Callable[[str], tuple[Type, ...]]
+"""The types of a class that a file names; raises InterpretationError, or KeyError for one that is
+not there."""
+
+
+class UnitDeclaration(msgspec.Struct, frozen=True):
+    """`station.temperature` is said in `unit`."""
+
+    attribute: str
+    unit: str
+
+
+class DeclaredInterpretation(msgspec.Struct, frozen=True, kw_only=True):
+    """An interpretation as a file has it, with what is not part of the model."""
+
+    interpretation: Interpretation
+    about: str = ""
+    units: tuple[UnitDeclaration, ...] = ()
+    format: FormatChoice | None = None
+    place: SourceLocation
+    places: dict[str, SourceLocation] = {}
+    """Of attributes (`Type.attribute`), conversions, rules (`rule T -> c`), mappings (`mapping T =>
+    T'`), and what units are wished for.
+    """
+
+    @property
+    def name(self) -> str:
+        """That of the interpretation."""
+        return self.interpretation.name
+
+
+class InheritedNames(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parents in the same files have, and what is known besides."""
+
+    types: Collection[str] = ()
+    conversions: Mapping[str, Conversion] = {}
+    known: Collection[str] | None = None
+    classes: TypesOfClass | None = None
+
+
+def parent_of(name: str) -> str:
+    """The parent that a hierarchical name says.
+
+    >>> parent_of("us/weather"), parent_of("us"), parent_of("root")
+    ('us', 'root', '')
+    """
+    return "" if name == CANONICAL else name.rpartition("/")[0] or CANONICAL
+
+
+def is_typed_table(values: Any) -> bool:
+    """The table declares a typed interpretation."""
+    return isinstance(values, dict) and any(key in values for key in TYPED_KEYS)
+
+
+def declared_parent(name: str, values: Mapping[str, Any]) -> str:
+    """The parent by its key, or by the name."""
+    parent = values.get("parent")
+    return parent if isinstance(parent, str) and parent and name != CANONICAL else parent_of(name)
+
+
+def declared_type_names(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the types that a table will declare."""
+    classes = values.get("classes")
+    named = classes if isinstance(classes, list) else ()
+    from_classes = (_last_part(each) for each in named if isinstance(each, str))
+    return (*declared_names(values.get("types")), *from_classes)
+
+
+def read_typed(
+    name: str, section: Section, inherited: InheritedNames
+) -> tuple[DeclaredInterpretation, list[Problem]]:
+    """The interpretation as far as it can be read, and every fault."""
+    problems: list[Problem] = []
+    fields = strict_fields(section, problems, _KEYS)
+    _check_name(fields, name)
+    names = TypeNames({*declared_type_names(section.values), *inherited.types}, inherited.known)
+    types = (*read_types(fields, names), *_class_types(fields, inherited.classes))
+    table = fields.table("conversions", None, '{ to-celsius = { units = ["degF", "degC"] } }')
+    conversions = ConversionTableReader(table, names, inherited.conversions).all()
+    if fields.has("parent") and name == CANONICAL:
+        fields.fault("parent", FAULT_CODES.wrong_type, "root has no parent", hint="remove the key")
+    elif fields.has("parent"):
+        fields.filled_text("parent", example='"us"')
+    mappings = read_mappings(fields, names)
+    interpretation = Interpretation(
+        name=name,
+        parent=declared_parent(name, section.values),
+        types=_with_units(names, types),
+        mappings=mappings,
+        rules=read_rules(fields),
+        conversions=conversions,
+    )
+    line, column = section.file.place_of(section.path)
+    declared = DeclaredInterpretation(
+        interpretation=interpretation,
+        about=fields.filled_text("about", ""),
+        units=_units(fields),
+        format=_format(fields),
+        place=SourceLocation(section.file.name, line, column),
+        places=_places(section),
+    )
+    return declared, problems
+
+
+def _places(section: Section) -> dict[str, SourceLocation]:
+    """Where things stand that later checks may speak of."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, type_ in section.section("types").sections():
+        for attribute in type_.values:
+            found[f"{name}.{attribute}"] = (*type_.path, attribute)
+        for attribute in type_.section("attributes").values:
+            found[f"{name}.{attribute}"] = (*type_.path, "attributes", attribute)
+    for key in ("conversions", "units"):
+        for name in section.section(key).values:
+            found[name] = (*section.path, key, name)
+    for key, what, sign in (
+        ("rules", ("match", "convert"), "->"),
+        ("mappings", ("from", "to"), "=>"),
+    ):
+        listed = section.values.get(key)
+        for number, entry in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(entry, dict):
+                about = f"{key[:-1]} {entry.get(what[0])} {sign} {entry.get(what[1])}"
+                found[about] = (*section.path, key, str(number))
+    file = section.file
+    return {name: SourceLocation(file.name, *file.place_of(path)) for name, path in found.items()}
+
+
+def _with_units(names: TypeNames, types: tuple[Type, ...]) -> tuple[Type, ...]:
+    own = {each.name for each in types}
+    return (*(each for each in names.types_of_units() if each.name not in own), *types)
+
+
+def _check_name(fields: Fields, name: str) -> None:
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or name == "files":
+        message = f"{name[:60]!r} cannot name an interpretation"
+        hint = "use letters, digits, . _ and -, with / between the parts"
+        fields.fault("", "interpretation.bad_name", message, hint=hint)
+
+
+def _class_types(fields: Fields, classes: TypesOfClass | None) -> tuple[Type, ...]:
+    found: dict[str, Type] = {}
+    for number, name in enumerate(fields.texts("classes", (), example='["package.Class"]')):
+        path = (*fields.section.path, "classes", str(number))
+        placed = functools.partial(fields.section.file.problem, path)
+        try:
+            types = classes(name) if classes is not None else None
+        except KeyError:
+            types = None
+        except InterpretationError as error:
+            for each in error.problems:
+                fields.problems.append(placed(each.code, each.message, hint=each.hint))
+            continue
+        if types is None:
+            message = f"the class {name[:60]!r} is not at hand"
+            hint = "describe the type by its attributes; files never load code"
+            fields.problems.append(placed("type.unknown_class", message, hint=hint))
+            continue
+        found |= {each.name: each for each in types}
+    return tuple(found.values())
+
+
+def _units(fields: Fields) -> tuple[UnitDeclaration, ...]:
+    example = '{ "station.temperature" = "degF" }'
+    table = fields.table("units", None, example)
+    found: list[UnitDeclaration] = []
+    for attribute in table.section.values if table else ():
+        if table is None or not table.filled_text(attribute, example='"degF"'):
+            continue
+        if not all(attribute.partition(".")):
+            message = f"{attribute[:60]!r} names no attribute"
+            table.fault(attribute, FAULT_CODES.wrong_type, message, hint=f"write units = {example}")
+            continue
+        found.append(UnitDeclaration(attribute, table.text(attribute)))
+    return tuple(found)
+
+
+def _format(fields: Fields) -> FormatChoice | None:
+    """`format = "csv"`, or a table with `name` and the options of the format."""
+    if not fields.has("format"):
+        return None
+    try:
+        name, options = parse_format(fields.section.values["format"])
+        get_format(name, options)
+    except InvalidInput as error:
+        fields.report("format", error)
+        return None
+    return FormatChoice(name, options)
+
+
+def _last_part(dotted: str) -> str:
+    return re.split(r"[.:]", dotted)[-1]

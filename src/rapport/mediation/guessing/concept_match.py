@@ -1,0 +1,362 @@
+"""What the words of a column's name mean, in five languages. Pure. [ME-13]
+
+Only words for what sites mostly measure; others stand for themselves.
+
+Names for what a site does not have yet: a concept, and its attributes. Pure. [ME-13]
+
+Which attribute of a concept each column of numbers becomes: by the words of its name, and only
+in the same dimension. Pure. [ME-11, ME-13]
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from rapport.mediation.concepts import KEY, TIME, ConceptAttribute, Concepts
+from rapport.mediation.guessing.columns import ColumnPathName
+from rapport.mediation.guessing.guess import Guess, ValueGuess
+from rapport.units.quantities import unit_named
+
+_MEANINGS = {
+    "temperature": "temp temperature temperatura temperatur lufttemperatur",
+    "humidity": "humidity humid hum rh umidade humedad humidite feuchte feuchtigkeit luftfeuchte "
+    "luftfeuchtigkeit",
+    "wind": "wind vento viento vent windspeed windgeschwindigkeit windrichtung winddirection "
+    "windgust windboe",
+    "pressure": "pressure press barometric pressao presion pression druck luftdruck",
+    "rain": "rain rainfall precipitation precip precipitacao precipitacion chuva lluvia pluie "
+    "niederschlag regen",
+    "radiation": "radiation irradiance radiacao radiacion irradiancia rayonnement strahlung "
+    "globalstrahlung",
+    "speed": "speed velocity velocidade velocidad vitesse geschwindigkeit windspeed "
+    "windgeschwindigkeit",
+    "gust": "gust gusts rajada rafaga rafale boe boen windgust windboe",
+    "direction": "direction direcao direccion richtung windrichtung winddirection",
+    "dew": "dew dewpoint orvalho rocio rosee taupunkt",
+    "wet": "wet umido humedo humide feucht",
+    "soil": "soil ground solo suelo boden",
+    "water": "water agua eau wasser",
+    "indoor": "indoor inside interior interno innen interieur",
+    "outdoor": "outdoor outside exterior externo aussen exterieur",
+    "max": "max maximum maxima maximo maximale hoechst",
+    "min": "min minimum minima minimo minimale tiefst",
+    "mean": "mean average avg media medio moyenne mittel mittlere",
+}
+"""English word -> the words that mean it; one word may mean two things together."""
+QUANTITIES = ("temperature", "humidity", "wind", "pressure", "rain", "radiation")
+"""What is measured."""
+DISTINCT = tuple(word for word in _MEANINGS if word not in (*QUANTITIES, "speed", "mean"))
+"""What makes it another quantity: the highest temperature of an hour is not the temperature."""
+
+_PARTS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
+_KNOWN: dict[str, tuple[str, ...]] = {}
+for _meaning, _words in _MEANINGS.items():
+    for _word in _words.split():
+        _KNOWN[_word] = (*_KNOWN.get(_word, ()), _meaning)
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a name as they stand, without accents and capitals.
+
+    >>> words_of("relativeHumidity"), words_of("VENTO, DIREÇÃO (gr)")
+    (('relative', 'humidity'), ('vento', 'direcao', 'gr'))
+    """
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return tuple(word.lower() for word in _PARTS.split(plain) if word)
+
+
+def meanings_of(name: str) -> frozenset[str]:
+    """What the words mean; one that is not known means itself.
+
+    >>> sorted(meanings_of("VENTO, VELOCIDADE HORARIA"))
+    ['horaria', 'speed', 'wind']
+    """
+    return frozenset(meaning for word in words_of(name) for meaning in _KNOWN.get(word, (word,)))
+
+
+def short_name(name: str) -> str:
+    """The known quantity that a name says, in a few words; empty when it says none.
+
+    >>> short_name("TEMPERATURA MÁXIMA NA HORA ANT. (°C)"), short_name("frp")
+    ('temperature-max', '')
+    """
+    said = meanings_of(name)
+    if said.isdisjoint(QUANTITIES):
+        return ""
+    return "-".join(meaning for meaning in _MEANINGS if meaning in said)
+
+
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+
+
+_BRACKETED = re.compile(r"[(\[].*")
+
+
+_LONGEST = 40
+
+
+def slug(text: str) -> str:
+    """A name out of any text: small letters, digits and dashes.
+
+    >>> slug("TEMPERATURA DO AR - BULBO SECO, HORÁRIA (°C)")
+    'temperatura-do-ar-bulbo-seco-horaria'
+    """
+    plain = unicodedata.normalize("NFKD", _BRACKETED.sub("", text) or text)
+    ascii_only = plain.encode("ascii", "ignore").decode().lower()
+    return _NOT_IN_NAMES.sub("-", ascii_only)[:_LONGEST].strip("-")
+
+
+_THINGS = {
+    "station": ("station", "estacao", "estacion", "wetterstation", "stationcode", "stationid"),
+    "device": ("device", "dev", "sensor", "node", "geraet", "dispositivo", "appareil"),
+    "vehicle": ("vehicle", "bus", "car", "veiculo", "vehiculo", "fahrzeug", "vehicule"),
+    "meter": ("meter", "medidor", "contador", "zaehler", "compteur"),
+    "room": ("room", "sala", "raum", "salle"),
+}
+"""What a key that is called so names."""
+_IDENTITY = "id"
+"""Of every concept its identity; an attribute that is declared has another name."""
+
+
+def concept_name(
+    guess: Guess, source: str, taken: Collection[str], is_name: Callable[[str], bool]
+) -> str:
+    """The thing that the key names, else what the source is called; never one that is taken."""
+    said = set(words_of(guess.key.field[-1])) if guess.key else set()
+    things = [thing for thing, words in _THINGS.items() if said.intersection(words)]
+    # An entity of NGSI says its type itself; a concept of that name would be taken for it.
+    types = {
+        str(value) for column in guess.columns if _is_type(column.path) for value in column.values
+    }
+    wanted = [*things, _worded(slug(source), "thing"), "thing"]
+    return _free(wanted, {*taken, *types}, is_name)
+
+
+def attribute_names(
+    values: Sequence[ValueGuess], taken: Collection[str], is_name: Callable[[str], bool]
+) -> dict[ColumnPathName, str]:
+    """A name for each column, no two alike and none that is taken."""
+    found: dict[ColumnPathName, str] = {}
+    for value in values:
+        path, unit = value.column.path, value.unit.unit
+        name = re.sub(rf"[_\s.-]+{re.escape(unit)}$", "", path[-1]) if unit else path[-1]
+        own = _worded(slug(name), "value")
+        wanted = [*filter(None, [short_name(name)]), own, f"{own}-value"]
+        found[path] = _free(wanted, {_IDENTITY, *taken, *found.values()}, is_name)
+    return found
+
+
+def _is_type(path: ColumnPathName) -> bool:
+    return path == ("type",)
+
+
+def _worded(name: str, otherwise: str) -> str:
+    """Begins with a letter, and no part of it is empty."""
+    return name if name[:1].isalpha() else f"{otherwise}-{name}".strip("-")
+
+
+def _free(wanted: Sequence[str], taken: Collection[str], is_name: Callable[[str], bool]) -> str:
+    for name in wanted:
+        if name not in taken and is_name(name):
+            return name
+    number = 2
+    while f"{wanted[-1]}-{number}" in taken:
+        number += 1
+    return f"{wanted[-1]}-{number}"
+
+
+IsName = Callable[[str], bool]
+"""Whether a text can name a concept or an attribute."""
+_MIXED = "some numbers come as text and some do not: only the fields form reads both"
+_SAME, _SAID, _LIKELY, _ANOTHER = range(4)
+"""How well a name fits, the best first; what is another quantity is only spoken of."""
+
+
+class AttributeMatch(msgspec.Struct, frozen=True):
+    """What becomes of a column. Not `taken`: it is proposed as a comment; `because` says why."""
+
+    attribute: str
+    unit: str
+    """In root; empty when nobody said."""
+    taken: bool
+    sure: bool
+    because: str
+    fits: bool = True
+    """The attribute is the concept's own, and nobody else's."""
+
+
+class ConceptMatch(msgspec.Struct, frozen=True):
+    """The concept that rows speak of. Not `known`: the site has none that fits, one is proposed."""
+
+    concept: str
+    known: bool
+    matches: dict[ColumnPathName, AttributeMatch]
+
+    @property
+    def given(self) -> list[str]:
+        """Attributes that the rows give as it is proposed."""
+        return [match.attribute for match in self.matches.values() if match.taken]
+
+    @property
+    def open(self) -> list[str]:
+        """Attributes that they would give once something is settled."""
+        matches = self.matches.values()
+        return [match.attribute for match in matches if match.fits and not match.taken]
+
+
+class _NameMatch(msgspec.Struct, frozen=True):
+    """One column and one attribute whose names have to do with each other."""
+
+    rank: int
+    in_common: int
+    value: ValueGuess
+    match: AttributeMatch
+
+
+def match_concept(
+    guess: Guess, concepts: Concepts, *, name: str, is_name: IsName = bool
+) -> ConceptMatch:
+    """The concept with most fitting attributes, the first of equals; else a new one for all
+    columns, named after the source `name` or what the key names.
+    """
+    found = [_in_concept(guess, concept, concepts[concept]) for concept in concepts]
+    best = max(found, key=_how_many, default=None)
+    if best is not None and _how_many(best) > (0, 0):
+        return _with_the_others(best, guess, concepts[best.concept], is_name)
+    concept = concept_name(guess, name, concepts, is_name)
+    names = attribute_names(guess.values, (KEY, TIME), is_name)
+    matches = {
+        path: _proposed(value, attribute)
+        for (path, attribute), value in zip(names.items(), guess.values, strict=True)
+    }
+    return ConceptMatch(concept, False, matches)
+
+
+def _how_many(becoming: ConceptMatch) -> tuple[int, int]:
+    fitting = [match for match in becoming.matches.values() if match.fits]
+    return len(fitting), sum(match.taken for match in fitting)
+
+
+def _in_concept(
+    guess: Guess, concept: str, attributes: Mapping[str, ConceptAttribute]
+) -> ConceptMatch:
+    """The best pairs first; no column and no attribute twice."""
+    fits = [
+        fit
+        for value in guess.values
+        for attribute, declared in attributes.items()
+        if declared.type == "number" and (fit := _fit(value, concept, attribute, declared))
+    ]
+    found: dict[ColumnPathName, AttributeMatch] = {}
+    beaten: dict[ColumnPathName, AttributeMatch] = {}
+    taken: dict[str, str] = {}
+    for fit in sorted(fits, key=lambda each: (not each.match.fits, each.rank, -each.in_common)):
+        path, match = fit.value.column.path, fit.match
+        if path in found:
+            continue
+        if match.fits and match.attribute in taken:
+            because = f"{taken[match.attribute]!r} becomes it"
+            no_place = AttributeMatch(
+                match.attribute, match.unit, False, False, because, fits=False
+            )
+            beaten.setdefault(path, no_place)
+            continue
+        found[path] = match
+        if match.fits:
+            taken[match.attribute] = fit.value.column.name
+    return ConceptMatch(concept, True, {**beaten, **found})
+
+
+def _with_the_others(
+    becoming: ConceptMatch,
+    guess: Guess,
+    attributes: Mapping[str, ConceptAttribute],
+    is_name: IsName,
+) -> ConceptMatch:
+    """Columns that nothing fits get a name that the concept could have for them."""
+    others = [value for value in guess.values if value.column.path not in becoming.matches]
+    names = attribute_names(others, (KEY, TIME, *attributes), is_name)
+    matches = dict(becoming.matches)
+    for value in others:
+        path = value.column.path
+        because = (
+            f"{becoming.concept} has no attribute for it; one could be added to "
+            f"[concepts.{becoming.concept}.attributes]"
+        )
+        matches[path] = AttributeMatch(names[path], "", False, False, because, fits=False)
+    ordered = {each.column.path: matches[each.column.path] for each in guess.values}
+    return ConceptMatch(becoming.concept, True, ordered)
+
+
+def _proposed(value: ValueGuess, attribute: str) -> AttributeMatch:
+    if not value.unit.unit:
+        return AttributeMatch(attribute, "", False, False, value.unit.because)
+    unit = unit_named(value.unit.unit).symbol
+    if value.column.is_mixed:
+        return AttributeMatch(attribute, unit, False, False, _MIXED)
+    return AttributeMatch(attribute, unit, True, True, "proposed below with its unit")
+
+
+def _fit(
+    value: ValueGuess, concept: str, attribute: str, declared: ConceptAttribute
+) -> _NameMatch | None:
+    name = value.column.path[-1]
+    found = _names(name, attribute)
+    if found is None:
+        return None
+    rank, because = found
+    in_common = len(meanings_of(name) & meanings_of(attribute))
+    match = _match(value, f"{concept}.{attribute}", attribute, declared.unit)
+    if rank == _ANOTHER and match.fits:
+        match = AttributeMatch(attribute, declared.unit, False, False, because, fits=False)
+    elif match.taken:
+        match = AttributeMatch(attribute, declared.unit, True, rank != _LIKELY, because)
+    return _NameMatch(rank, in_common, value, match)
+
+
+def _match(value: ValueGuess, place: str, attribute: str, root_unit: str) -> AttributeMatch:
+    """What units allow, whatever the names say."""
+    unit = value.unit.unit
+    if not unit:
+        return AttributeMatch(attribute, root_unit, False, False, value.unit.because)
+    if not root_unit:
+        symbol = unit_named(unit).symbol
+        because = f'root says no unit for {place}: add {attribute} = "{symbol}" to its units'
+        return AttributeMatch(attribute, "", False, False, because, fits=False)
+    here, there = unit_named(unit), unit_named(root_unit)
+    if here.dimension != there.dimension:
+        because = f"{unit} is a {here.dimension}, {place} is a {there.dimension}"
+        return AttributeMatch(attribute, root_unit, False, False, because, fits=False)
+    if value.column.is_mixed:
+        return AttributeMatch(attribute, root_unit, False, False, _MIXED)
+    return AttributeMatch(attribute, root_unit, True, True, "")
+
+
+def _names(column: str, attribute: str) -> tuple[int, str] | None:
+    """How well a column's name fits, and why; None when they have nothing to do with each other."""
+    if words_of(column) == words_of(attribute):
+        return _SAME, "the names are the same"
+    here, there = meanings_of(column), meanings_of(attribute)
+    quantities = there.intersection(QUANTITIES)
+    if not there or not (quantities or there) <= here:
+        return None
+    other = sorted((here ^ there).intersection(DISTINCT))
+    if other:
+        return _ANOTHER, f"only one of the names says {', '.join(other)}"
+    if missing := sorted(there - here):
+        return _LIKELY, f"the name does not say {', '.join(missing)}"
+    if not quantities:
+        return _LIKELY, f"the name says {', '.join(sorted(there))} among other things"
+    return _SAID, f"the name says {', '.join(sorted(there))}"
+
+
+def shown_matches(
+    becoming: ConceptMatch, values: Collection[ValueGuess]
+) -> Iterator[tuple[ValueGuess, AttributeMatch]]:
+    """Every column of numbers with what becomes of it."""
+    for value in values:
+        yield value, becoming.matches[value.column.path]

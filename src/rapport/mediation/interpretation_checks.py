@@ -1,0 +1,292 @@
+"""Everything that can be said about an interpretation before any event comes. [ME-7]
+
+Errors refuse the interpretation, warnings and hints do not: a rule or mapping said twice counts as
+said last (warning); an event type without a mapping keeps its type or is not passed (hint).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from rapport.core.errors import InterpretationError, InvalidInput, Problem
+from rapport.mediation.conversion.conversion_checks import check_kind
+from rapport.mediation.conversion.conversions import (
+    Chain,
+    Conversion,
+    Cut,
+    Formula,
+    Gather,
+    Join,
+    Scatter,
+    UnitChange,
+)
+from rapport.mediation.interpretations.model import (
+    CANONICAL,
+    DIRECTIONS,
+    EXPLORE,
+    Direction,
+    Interpretation,
+    Rule,
+)
+from rapport.mediation.mapping_results import ResultFitter
+from rapport.mediation.plans import ConvertStep, EachStep, ObjectStep, Plan, Step, VariantsStep
+from rapport.mediation.rule_resolution import RuleResolver, Scope, make_scope
+from rapport.mediation.types import element_of, innermost
+
+
+class CheckedInterpretation:
+    """An interpretation with its scope, all problems, and plans made when first asked for."""
+
+    def __init__(self, chain: Sequence[Interpretation]) -> None:
+        """Raises InterpretationError when the types are faulty, since nothing can be said then."""
+        self.interpretation = chain[-1]
+        self.lineage = tuple(each.name for each in chain)
+        self.scope: Scope = make_scope(chain)
+        self._root_types = {each.name for each in chain[0].types}
+        self._resolvers = {each: RuleResolver(self.scope, each) for each in DIRECTIONS}
+        self._plans: dict[tuple[str, Direction], tuple[Plan | None, list[Problem]]] = {}
+        self._used: set[str] = set()
+        self.problems: tuple[Problem, ...] = tuple(self._check(chain))
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """The problems that refuse it."""
+        return tuple(each for each in self.problems if each.severity == "error")
+
+    def resolver(self, direction: Direction) -> RuleResolver:
+        """Rules of a direction, ready to be asked."""
+        return self._resolvers[direction]
+
+    def plan(self, name: str, direction: Direction) -> Plan | None:
+        """The plan for events of a type; None: it has no mapping and its rules change the type."""
+        return self._planned(name, direction)[0]
+
+    def event_types(self) -> tuple[str, ...]:
+        """Complex types that are in no other type, and those that are mapped, with subtypes."""
+        types = self.scope.types
+        inner = {
+            innermost(attribute.type)
+            for name in types.names
+            for attribute in types.attributes(name).values()
+        }
+        mapped = {below for source, _ in self.scope.mappings for below in types.subtypes(source)}
+        return tuple(
+            name
+            for name in types.names
+            if types.is_complex(name) and (name in mapped or name not in inner)
+        )
+
+    def _planned(self, name: str, direction: Direction) -> tuple[Plan | None, list[Problem]]:
+        if (name, direction) not in self._plans:
+            self._plans[name, direction] = self._make_plan(name, direction)
+        return self._plans[name, direction]
+
+    def _make_plan(self, name: str, direction: Direction) -> tuple[Plan | None, list[Problem]]:
+        mapping = self.scope.mapping_of(name, direction)
+        resolved = self._resolvers[direction].resolve(name)
+        self._used |= set(_rules_in(resolved))
+        fitting = ResultFitter(self.scope, direction)
+        if mapping is None and not fitting.preserves(resolved, name):
+            return None, []
+        step = fitting.fit_event(resolved, name, mapping)
+        several = isinstance(step, ObjectStep) and bool(step.each)
+        if isinstance(step, ConvertStep):
+            several = element_of(step.result) is not None
+        if fitting.problems:
+            return None, fitting.problems
+        target = mapping.target if mapping else name
+        return Plan(
+            self.interpretation.name, name, direction, target, (step,), several, mapping
+        ), []
+
+    def _check(self, chain: Sequence[Interpretation]) -> Iterator[Problem]:
+        yield from _unique([*self.scope.problems, *self._conversions(chain), *self._duplicates()])
+        problems = [*self._mapped_types()]
+        if not problems and not any(each.severity == "error" for each in self.scope.problems):
+            for name in self.event_types():
+                for direction in DIRECTIONS:
+                    problems += self._check_type(name, direction)
+            problems += self._unused()
+        yield from _unique(problems)
+
+    def _check_type(self, name: str, direction: Direction) -> Iterator[Problem]:
+        try:
+            plan, problems = self._planned(name, direction)
+        except InterpretationError as error:
+            yield from error.problems
+            return
+        yield from problems
+        is_root_type = name in self._root_types
+        expected = is_root_type == (direction == "out") and self.interpretation.name != CANONICAL
+        if expected and not problems and (plan is None or plan.mapping is None):
+            what = "keeps its type" if plan else "cannot be passed: its rules change its type"
+            yield Problem(
+                severity="hint",
+                code="mapping.missing",
+                message=f"{name} has no mapping ({direction}) and {what}",
+                hint=f"map it: {name} => ...",
+            )
+
+    def _mapped_types(self) -> Iterator[Problem]:
+        types = self.scope.types
+        for mapping in self.interpretation.mappings:
+            for name in (mapping.source, mapping.target):
+                if not types.is_complex(name):
+                    yield Problem(
+                        code="mapping.unknown_type",
+                        message=f"mapping {mapping}: there is no complex type {name!r}",
+                        hint="events are of complex types",
+                    )
+
+    def _conversions(self, chain: Sequence[Interpretation]) -> Iterator[Problem]:
+        inherited = {each.name: each for one in chain[:-1] for each in one.conversions}
+        for conversion in self.interpretation.conversions:
+            yield from _signature(conversion, self.scope)
+            above = inherited.get(conversion.name)
+            if above is not None and above.signature() != conversion.signature():
+                yield Problem(
+                    code="conversion.signature",
+                    message=f"{conversion.name} {conversion.signature()} overrides one that is "
+                    f"{above.signature()}",
+                    hint="give it another name, or the same signature",
+                )
+
+    def _duplicates(self) -> Iterator[Problem]:
+        own = self.interpretation
+        mine = [each for each in self.scope.bound if each.owner == own.name]
+        for direction in DIRECTIONS:
+            seen: dict[object, Rule] = {}
+            for each in mine:
+                if each.rule.holds_for(direction):
+                    if each.pattern in seen:
+                        yield _twice("rule", f"{seen[each.pattern]} and {each.rule}")
+                    seen[each.pattern] = each.rule
+        counted = Counter((each.source, each.direction) for each in own.mappings)
+        for (source, direction), times in counted.items():
+            if times > 1:
+                yield _twice("mapping", f"{source} ({direction})")
+        for name, times in Counter(each.name for each in own.conversions).items():
+            if times > 1:
+                yield _twice("conversion", name)
+
+    def _unused(self) -> Iterator[Problem]:
+        for rule in self.interpretation.rules:
+            if str(rule) not in self._used and not rule.injected and rule.conversion != EXPLORE:
+                yield Problem(
+                    severity="warning",
+                    code="rule.unused",
+                    message=f"rule {rule} counts for no attribute of any event type",
+                    hint="its pattern matches none, or more specific rules take them all",
+                )
+
+
+def _rules_in(step: Step) -> Iterator[str]:
+    if isinstance(step, ConvertStep):
+        yield step.rule
+    elif isinstance(step, EachStep):
+        yield from _rules_in(step.step)
+    elif isinstance(step, ObjectStep):
+        for part in step.parts:
+            yield from _rules_in(part.step)
+    elif isinstance(step, VariantsStep):
+        for case in step.cases:
+            yield from _rules_in(case.step)
+
+
+def _signature(conversion: Conversion, scope: Scope) -> Iterator[Problem]:
+    name = conversion.name
+    for reference in (*conversion.arguments, *conversion.results):
+        if reference not in scope.types:
+            yield _bad(conversion, "type.unknown", f"there is no type {reference!r}")
+            return
+    if not conversion.arguments or not conversion.results:
+        yield _bad(conversion, "conversion.signature", "takes or gives nothing")
+        return
+    how = conversion.how
+    kinds = [scope.types.kind(each) for each in (*conversion.arguments, *conversion.results)]
+    if isinstance(how, (Formula, UnitChange)):
+        yield from _numbers(conversion, how, kinds)
+    elif isinstance(how, (Join, Cut)) and any(kind != "text" for kind in kinds):
+        yield _bad(conversion, "conversion.signature", "joins and cuts texts only")
+    elif isinstance(how, Cut) and not how.separator:
+        yield _bad(conversion, "conversion.signature", "cuts at nothing")
+    elif isinstance(how, (Gather, Scatter)):
+        yield from _object_parts(conversion, how, scope)
+    elif isinstance(how, Chain):
+        yield from _chained(conversion, how, scope)
+    yield from check_kind(conversion, scope.types)
+    if name == EXPLORE or not name:
+        yield _bad(conversion, "conversion.signature", "needs a name")
+
+
+def _chained(conversion: Conversion, how: Chain, scope: Scope) -> Iterator[Problem]:
+    """The first may take several values and the last give several; in between it is one."""
+    steps = how.steps
+    if not steps:
+        yield _bad(conversion, "conversion.signature", "chains nothing")
+        return
+    ends = (steps[0].arguments, steps[-1].results)
+    if ends != (conversion.arguments, conversion.results):
+        message = f"chains ({', '.join(ends[0])}) -> {', '.join(ends[1])}"
+        yield _bad(conversion, "conversion.signature", message)
+    for one, other in pairwise(steps):
+        fits = len(one.results) == len(other.arguments) == 1
+        if not fits or not scope.types.is_subtype(one.result, other.argument):
+            found, wanted = ", ".join(one.results), ", ".join(other.arguments)
+            message = f"{one.name} gives {found}, {other.name} takes {wanted}"
+            yield _bad(conversion, "conversion.signature", message)
+    for step in steps:
+        yield from _signature(step, scope)
+
+
+def _numbers(
+    conversion: Conversion, how: Formula | UnitChange, kinds: Sequence[str]
+) -> Iterator[Problem]:
+    if any(kind not in ("number", "integer") for kind in kinds) or kinds[-1] == "integer":
+        yield _bad(conversion, "conversion.signature", "is arithmetic from a number to a number")
+    try:
+        affine = how.affine()
+    except InvalidInput as error:
+        yield _bad(conversion, error.code, error.message, error.hint)
+        return
+    if affine.divide == 0 or not all(
+        map(math.isfinite, (affine.multiply, affine.add, affine.divide))
+    ):
+        yield _bad(conversion, "conversion.formula", "divides by zero or is not finite")
+
+
+def _object_parts(conversion: Conversion, how: Gather | Scatter, scope: Scope) -> Iterator[Problem]:
+    gathers = isinstance(how, Gather)
+    whole = conversion.results[0] if gathers else conversion.arguments[0]
+    values = conversion.arguments if gathers else conversion.results
+    attributes = scope.types.attributes(innermost(whole)) if scope.types.is_complex(whole) else {}
+    if len(values) != len(how.names) or any(name not in attributes for name in how.names):
+        yield _bad(conversion, "conversion.signature", f"names attributes that {whole} lacks")
+        return
+    for name, value in zip(how.names, values, strict=True):
+        inner, outer = (value, attributes[name].type) if gathers else (attributes[name].type, value)
+        if not scope.types.is_subtype(inner, outer):
+            yield _bad(conversion, "conversion.signature", f"{name!r}: {inner} is no {outer}")
+    missing = [each.name for each in attributes.values() if not each.optional]
+    if gathers and set(missing) - set(how.names):
+        yield _bad(conversion, "conversion.signature", f"does not give all of {whole}")
+
+
+def _bad(conversion: Conversion, code: str, reason: str, hint: str = "") -> Problem:
+    return Problem(code=code, message=f"conversion {conversion.name}: {reason}", hint=hint)
+
+
+def _twice(kind: str, what: str) -> Problem:
+    return Problem(
+        severity="warning",
+        code=f"{kind}.duplicate",
+        message=f"{kind} said twice: {what}; the last one counts",
+        hint="remove one of them",
+    )
+
+
+def _unique(problems: Sequence[Problem]) -> list[Problem]:
+    return list(dict.fromkeys(problems))

@@ -1,0 +1,369 @@
+"""Changes of interpretations as events of one channel, and what follows from all of them. [ME-6,
+ME-12]
+
+The channel `interpretations` is the one truth about changes. What is in force follows from the
+files of the site and the events of the channel alone: a node that dies between any two steps has
+the old or the new after its next start. Changes are ordered by their number and id, not by arrival,
+so nodes that share the channel come to the same whatever way events took.
+
+Versions of interpretations on record: what gave an old event its meaning. [ME-12]
+
+Each version is an event of the channel `interpretations` whose id is its stamp, so it is on record
+once. It holds what the interpretation itself says and the stamps of what it stands on. A stamp is
+checked against the content before it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.core.errors import Corrupt, UnknownName
+from rapport.core.event import Event, StoredEvent, make_event
+from rapport.core.ids import content_id
+from rapport.mediation.interpretations.change_requests import AnyChange, DeclareFields
+from rapport.mediation.interpretations.model import CANONICAL, FormatChoice
+from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
+from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.registry import Replacement
+from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_from
+from rapport.mediation.interpretations.type_changes import Augment, Declare, Remove
+
+CHANNEL = "interpretations"
+CHANGE_EVENT = "rapport.interpretations.changed"
+FILES_EVENT = "rapport.interpretations.taken"
+VERSION_EVENT = "rapport.interpretations.version"
+MAX_CHANGE_NUMBER = 2**53
+"""The largest number of a change; whoever counts further stays there, ordered by id."""
+
+_Number = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHANGE_NUMBER)]
+ChangeKey = tuple[int, str]
+"""Number and id: the order of changes."""
+
+
+class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes that were made together: all or none. `after` is the id of the one before."""
+
+    number: _Number
+    after: str = ""
+    changes: tuple[AnyChange, ...]
+    formats: dict[str, FormatChoice] = {}
+    """How events are written, of interpretations that are declared."""
+    by: str = ""
+    node: str = ""
+
+
+class FilesRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A node took in its files, and what they said (digests by name) was not what it was before."""
+
+    number: _Number
+    said: dict[str, str]
+    undoes: int = 0
+    """The number of one that was given up, as if it had never been: no change lost to its files."""
+
+
+class LoggedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change with its place in the order and in the log."""
+
+    id: str
+    time: int
+    position: int
+    changed: ChangeRecord
+
+    @property
+    def key(self) -> ChangeKey:
+        """Its place in the order of all changes."""
+        return self.changed.number, self.id
+
+
+_READ_CHANGED = msgspec.json.Decoder(ChangeRecord)
+_READ_TAKEN = msgspec.json.Decoder(FilesRecord)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class ChangeLog:
+    """All that the channel says to one node; fed with its events in the order of arrival."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.position = 0
+        self.unreadable = 0
+        """Events of the channel that are none of ours, or broken."""
+        self.versions: dict[str, int] = {}
+        """Positions of the versions that are on record, by stamp."""
+        self._changes: dict[str, LoggedChange] = {}
+        self._taken: dict[str, FilesRecord] = {}
+        self._highest = 0
+
+    def add(self, stored: StoredEvent) -> LoggedChange | None:
+        """Takes in an event of the channel; gives the change, if it is a new one."""
+        self.position = stored.position
+        event = stored.event
+        try:
+            if event.type == CHANGE_EVENT:
+                return self._add_change(stored, _READ_CHANGED.decode(event.data))
+            if event.type == FILES_EVENT:
+                self._add_taken(event, _READ_TAKEN.decode(event.data))
+                return None
+        except _UNREADABLE:
+            self.unreadable += 1
+            return None
+        if event.type == VERSION_EVENT:
+            self.versions.setdefault(event.id, stored.position)
+        return None
+
+    def changes(self) -> list[LoggedChange]:
+        """All, in their order."""
+        return sorted(self._changes.values(), key=lambda each: each.key)
+
+    def last_change(self) -> LoggedChange | None:
+        """The last one in the order."""
+        return max(self._changes.values(), key=lambda each: each.key, default=None)
+
+    def next_number(self) -> int:
+        """Greater than all that were seen."""
+        return min(self._highest + 1, MAX_CHANGE_NUMBER)
+
+    def said_before(self) -> Mapping[str, str]:
+        """What the files of this node said when they were last taken in."""
+        taken = self._own_taken()
+        return taken[-1].said if taken else {}
+
+    def last_taken(self) -> int:
+        """The number under which the files of this node were last taken in; 0: never."""
+        taken = self._own_taken()
+        return taken[-1].number if taken else 0
+
+    def since_files(self, said: Mapping[str, str]) -> dict[str, int]:
+        """By name the number since which its file says what it says now; names that no file ever
+        had are left out. Changes with a lower number came before the file.
+        """
+        before: Mapping[str, str] = {}
+        found: dict[str, int] = {}
+        now = FilesRecord(number=self.next_number(), said=dict(said))
+        for taken in [*self._own_taken(), now]:
+            for name in before.keys() | taken.said.keys():
+                if before.get(name) != taken.said.get(name):
+                    found[name] = taken.number
+            before = taken.said
+        return found
+
+    def _add_change(self, stored: StoredEvent, changed: ChangeRecord) -> LoggedChange | None:
+        event = stored.event
+        self._highest = max(self._highest, changed.number)
+        if event.id in self._changes or event.id != change_id(changed):
+            self.unreadable += event.id not in self._changes
+            return None
+        kept = LoggedChange(id=event.id, time=event.time, position=stored.position, changed=changed)
+        self._changes[event.id] = kept
+        return kept
+
+    def _add_taken(self, event: Event, taken: FilesRecord) -> None:
+        self._highest = max(self._highest, taken.number)
+        if event.source == _source_of(self.node):
+            self._taken[event.id] = taken
+
+    def _own_taken(self) -> list[FilesRecord]:
+        """In their order, without those that were given up."""
+        undone = {each.undoes for each in self._taken.values()}
+        held = [
+            each for each in self._taken.values() if not each.undoes and each.number not in undone
+        ]
+        return sorted(held, key=lambda each: each.number)
+
+
+def change_id(changed: ChangeRecord) -> str:
+    """Depends on what is changed and on what it follows, not on who asked, when and where: the same
+    change made twice has one id.
+    """
+    said = msgspec.json.encode((changed.changes, changed.formats), order="deterministic")
+    return content_id(str(changed.number), changed.after, said.decode())
+
+
+def change_event(changed: ChangeRecord, time_ms: int) -> Event:
+    """The event that makes a change known."""
+    return make_event(
+        source=CHANNEL,
+        id=change_id(changed),
+        type=CHANGE_EVENT,
+        subject=f"interpretation/{next(iter(change_targets(changed)), '')}",
+        time=time_ms,
+        data=changed,
+    )
+
+
+def files_event(taken: FilesRecord, node: str, time_ms: int) -> Event:
+    """The event that says that the files of a node now say something else."""
+    said = msgspec.json.encode(taken.said, order="deterministic").decode()
+    return make_event(
+        source=_source_of(node),
+        id=content_id(node, str(taken.number), said),
+        type=FILES_EVENT,
+        time=time_ms,
+        data=taken,
+    )
+
+
+def change_target(change: AnyChange) -> str:
+    """The interpretation that a change is about."""
+    if isinstance(change, Declare):
+        return change.interpretation.name
+    return change.name if isinstance(change, (Augment, Remove, DeclareFields)) else CANONICAL
+
+
+def change_targets(changed: ChangeRecord) -> Iterator[str]:
+    """Those that changes made together are about, each once."""
+    yield from dict.fromkeys(change_target(change) for change in changed.changes)
+
+
+def change_kind(change: AnyChange) -> str:
+    """What sort of change it is, as it stands in JSON: declare, fields, augment, replace or
+    remove.
+    """
+    return str(change.__struct_config__.tag)
+
+
+def _source_of(node: str) -> str:
+    return f"{CHANNEL}/{node}"
+
+
+_MOST_ABOVE = 1_000
+"""Versions that one may stand on; more are no version of ours."""
+
+
+class InterpretationVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One version of an interpretation."""
+
+    name: str
+    form: Literal["typed", "fields"]
+    said: msgspec.Raw
+    """The interpretation as JSON, kept as it was written: a number must not look otherwise when its
+    stamp is checked.
+    """
+    parent: str = ""
+    """Stamp of the version that it stands on; empty for root and for the fields form."""
+    format: FormatChoice = FormatChoice()
+    later: tuple[str, ...] = ()
+    """Stamps of root in newer versions, through which its events go on."""
+    replacement: Replacement | None = None
+    """Of root: how this version came of the one before."""
+
+
+class RecordedVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A version with all that it stands on, root first."""
+
+    stamp: str
+    time: int
+    """When it was put on record."""
+    version: InterpretationVersion
+    above: tuple[InterpretationVersion, ...] = ()
+
+
+_READ_VERSION = msgspec.json.Decoder(InterpretationVersion)
+
+
+def version_events(
+    in_force: ActiveInterpretations, known: Mapping[str, object], time_ms: int
+) -> Iterator[Event]:
+    """An event for each version in force that is not `known`, parents first."""
+    roots = _root_stamps(in_force)
+    told = set(known)
+    for stamp, version in _versions(in_force, roots):
+        if stamp not in told:
+            told.add(stamp)
+            yield make_event(
+                source=CHANNEL,
+                id=stamp,
+                type=VERSION_EVENT,
+                subject=f"interpretation/{version.name}",
+                time=time_ms,
+                data=version,
+            )
+
+
+async def read_version(channels: Channels, stamp: str) -> RecordedVersion:
+    """A version by its stamp, with what it stands on; raises UnknownName, or Corrupt when what is
+    on record does not give the stamp.
+    """
+    version, time = await _one(channels, stamp)
+    if version.form == "fields":
+        if _stamp_of_fields(version.name, bytes(version.said)) != stamp:
+            raise _false(stamp)
+        return RecordedVersion(stamp=stamp, time=time, version=version)
+    above: list[InterpretationVersion] = []
+    parent = version.parent
+    while parent:
+        if len(above) >= _MOST_ABOVE:
+            raise _false(stamp)
+        above.append((await _one(channels, parent))[0])
+        parent = above[-1].parent
+    later = [(await _one(channels, each))[0] for each in version.later]
+    chain = [each.said for each in (*reversed(above), version)]
+    if stamp_from(version.name, chain, [each.said for each in later], version.format) != stamp:
+        raise _false(stamp)
+    return RecordedVersion(stamp=stamp, time=time, version=version, above=tuple(reversed(above)))
+
+
+def _versions(
+    in_force: ActiveInterpretations, roots: list[str]
+) -> Iterator[tuple[str, InterpretationVersion]]:
+    typed = in_force.typed
+    # Nobody speaks of root as long as nothing stands on it.
+    for number, root in enumerate(typed.roots if typed.held else ()):
+        replacement = typed.replacements[number - 1] if number else None
+        yield (
+            roots[number],
+            InterpretationVersion(
+                name=CANONICAL, form="typed", said=_raw(root), replacement=replacement
+            ),
+        )
+    for name in typed.descendants(CANONICAL):
+        held = typed.held[name]
+        number = held.root_version
+        parent = held.interpretation.parent
+        yield (
+            in_force.stamps[name],
+            InterpretationVersion(
+                name=name,
+                form="typed",
+                said=_raw(held.interpretation),
+                parent=roots[number] if parent == CANONICAL else in_force.stamps[parent],
+                format=in_force.format_of(name),
+                later=tuple(roots[number + 1 :]),
+            ),
+        )
+    for name, form in in_force.fields.items():
+        yield (
+            in_force.stamps[name],
+            InterpretationVersion(name=name, form="fields", said=_raw(form.meaning())),
+        )
+
+
+def _root_stamps(in_force: ActiveInterpretations) -> list[str]:
+    return [stamp_from(CANONICAL, (root,), ()) for root in in_force.typed.roots]
+
+
+def _raw(form: TypedForm | FieldsForm) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(form))
+
+
+def _stamp_of_fields(name: str, raw: bytes) -> str:
+    return f"{name}@{content_id(raw.decode())[:12]}"
+
+
+async def _one(channels: Channels, stamp: str) -> tuple[InterpretationVersion, int]:
+    for channel, stored in await channels.find_event(stamp):
+        if channel == CHANNEL and stored.event.type == VERSION_EVENT:
+            try:
+                return _READ_VERSION.decode(stored.event.data), stored.event.time
+            except (msgspec.MsgspecError, RecursionError):
+                raise _false(stamp) from None
+    raise UnknownName("version of an interpretation", stamp, code="interpretation.unknown")
+
+
+def _false(stamp: str) -> Corrupt:
+    message = f"what is on record as {stamp} is something else"
+    return Corrupt(message, code="interpretation.bad_version")

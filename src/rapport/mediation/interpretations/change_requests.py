@@ -1,0 +1,416 @@
+"""Interpretations of the fields form declared at run time, and all kinds of changes. [ME-6, ME-7]
+
+What is said is the table of a file, so it is read and checked by the same reader: a change can be
+pasted into a file, and a file sent as a change.
+
+What a change may ask for at all: sizes, names, functions. [ME-6, ME-7]
+
+Checked before anything else, so that nothing that comes through a door can keep a node busy for
+long or run what its files do not name.
+
+Why a change of interpretations is not made. [ME-6, ME-7]
+
+What somebody wants changed, from JSON or from a file of declarations. [ME-6, ME-7, ME-10]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from rapport.core.errors import InterpretationError, InvalidInput, Problem, suggest
+from rapport.kernel.toml import Section, TomlFile
+from rapport.mediation.conversion.conversions import Conversion, functions_of
+from rapport.mediation.declarations.fields_tables import TableColumns, read_interpretation
+from rapport.mediation.declarations.files import (
+    Declarations,
+    fields_tables,
+    read_declarations,
+    read_file,
+)
+from rapport.mediation.declarations.inference import complete_declarations
+from rapport.mediation.declarations.placed_values import MAX_FILE_DEPTH, FileKind, is_too_deep
+from rapport.mediation.declarations.typed_tables import is_typed_table
+from rapport.mediation.fields_compiler import check_binding
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.interpretations.model import (
+    CANONICAL,
+    FieldsInterpretation,
+    FormatChoice,
+    Interpretation,
+    Rule,
+    SourceLocation,
+)
+from rapport.mediation.interpretations.repository import (
+    ActiveInterpretations,
+    has_errors,
+    merged_canonical_model,
+)
+from rapport.mediation.interpretations.type_changes import (
+    Augment,
+    Change,
+    Declare,
+    Remove,
+    ReplaceType,
+)
+from rapport.mediation.source_bindings import SourceBinding, source_problems
+from rapport.mediation.types import ComplexType, Type
+
+
+class DeclareFields(msgspec.Struct, frozen=True, tag="fields"):
+    """An interpretation of the fields form, new or said anew; `said` is its table."""
+
+    name: str
+    said: dict[str, Any]
+
+
+AnyChange = Change | DeclareFields
+"""What the log keeps, of either form."""
+
+
+def read_fields_declaration(
+    change: DeclareFields, tables: TableColumns | None = None
+) -> tuple[FieldsInterpretation | None, list[Problem]]:
+    """The interpretation that is declared, or every fault of its table."""
+    if is_typed_table(change.said):
+        message = f"{change.name[:60]!r} has keys of the typed form"
+        hint = 'declare it as such: {"type": "declare", "interpretation": ...}'
+        return None, [Problem(code="interpretation.other_form", message=message, hint=hint)]
+    if is_too_deep(change.said):
+        message = f"tables and lists stand more than {MAX_FILE_DEPTH} levels deep"
+        return None, [Problem(code="interpretation.too_deep", message=message)]
+    found, problems = read_interpretation(change.name, _section(change), tables)
+    told = [_named(change.name, each) for each in problems]
+    return (None if found is None else msgspec.structs.replace(found, place=SourceLocation())), told
+
+
+def other_form_problem(name: str, found: str) -> Problem:
+    """A name has one form as long as it is in force."""
+    return Problem(
+        code="interpretation.other_form",
+        message=f"{name[:60]!r} is an interpretation of the {found} form",
+        hint="remove it first, or take another name",
+    )
+
+
+def same_meaning(
+    one: Mapping[str, FieldsInterpretation], other: Mapping[str, FieldsInterpretation]
+) -> bool:
+    """Whether both say the same, wherever it stands."""
+    if one.keys() != other.keys():
+        return False
+    return all(one[name].meaning() == other[name].meaning() for name in one)
+
+
+def _section(change: DeclareFields) -> Section:
+    return Section(TomlFile("", "", {}), ("interpretations", change.name), change.said)
+
+
+def _named(name: str, problem: Problem) -> Problem:
+    told = f"{name[:60]}: {problem.message}"
+    return msgspec.structs.replace(problem, message=told, file="", line=0, column=0)
+
+
+MOST_CHANGES = 200
+"""Made together."""
+MOST_BYTES = 512 * 1024
+"""Of all changes made together, as JSON."""
+MOST_TYPES = 2_000
+MOST_ATTRIBUTES = 20_000
+MOST_RULES = 2_000
+MOST_CONVERSIONS = 2_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*", re.ASCII)
+_LONGEST_NAME = 100
+_TAKEN = ("changes", "check", "spoken", "again", "reload", "files")
+"""Names of doors beside those of the interpretations, and of the key that names files."""
+
+
+def check_formats(formats: Mapping[str, FormatChoice], declared: Collection[str]) -> list[Problem]:
+    """Formats that there are not, or of interpretations that are not declared with them."""
+    problems = []
+    for name, choice in formats.items():
+        if name not in declared:
+            message = f"a format is said of {name[:60]!r}, which is not declared with it"
+            problems.append(Problem(code="change.stray_format", message=message, hint="declare it"))
+            continue
+        try:
+            get_format(choice.name, choice.options)
+        except InvalidInput as error:
+            told = f"{name}: {error.message}"
+            problems.append(Problem(code=error.code, message=told, hint=error.hint))
+    return problems
+
+
+def check_changes(changes: Sequence[AnyChange], functions: Collection[str]) -> list[Problem]:
+    """Everything that forbids even trying; `functions` are those that changes may name."""
+    if not changes:
+        message, hint = "nothing is to be changed", "give at least one change"
+        return [Problem(code="change.empty", message=message, hint=hint)]
+    if len(changes) > MOST_CHANGES:
+        return [_too_large(f"{len(changes)} changes at once; {MOST_CHANGES} are allowed")]
+    size = len(msgspec.json.encode(changes))
+    if size > MOST_BYTES:
+        return [_too_large(f"the changes have {size} bytes; {MOST_BYTES} are allowed")]
+    return [problem for change in changes for problem in _check(change, functions)]
+
+
+def _check(change: AnyChange, functions: Collection[str]) -> Iterator[Problem]:
+    if isinstance(change, Declare):
+        one = change.interpretation
+        yield from _name(one.name)
+        yield from _sizes(one.name, one.types, one.rules, one.conversions)
+        yield from _functions(one.conversions, functions)
+    elif isinstance(change, DeclareFields):
+        yield from _name(change.name)
+    elif isinstance(change, Augment):
+        yield from _sizes(change.name, change.types, change.rules, change.conversions)
+        yield from _functions(change.conversions, functions)
+    elif not isinstance(change, Remove):
+        yield from _sizes("root", (change.new,), (), ())
+        yield from _functions((change.forth, change.back), functions)
+
+
+def _name(name: str) -> Iterator[Problem]:
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or name in _TAKEN:
+        yield Problem(
+            code="interpretation.bad_name",
+            message=f"{name[:60]!r} cannot name an interpretation",
+            hint="use letters, digits, . _ and -, with / between the parts; "
+            f"{', '.join(_TAKEN)} are taken",
+        )
+
+
+def _sizes(
+    name: str, types: Sequence[Type], rules: Sequence[Rule], conversions: Sequence[Conversion]
+) -> Iterator[Problem]:
+    attributes = sum(len(each.attributes) for each in types if isinstance(each, ComplexType))
+    for what, found, most in (
+        ("types", len(types), MOST_TYPES),
+        ("attributes", attributes, MOST_ATTRIBUTES),
+        ("rules", len(rules), MOST_RULES),
+        ("conversions", len(conversions), MOST_CONVERSIONS),
+    ):
+        if found > most:
+            yield _too_large(f"{name[:60]} has {found} {what}; {most} are allowed")
+
+
+def _functions(conversions: Sequence[Conversion], allowed: Collection[str]) -> Iterator[Problem]:
+    for conversion in conversions:
+        for name in functions_of(conversion):
+            if ":" in name and name not in allowed:
+                yield unknown_function_problem(f"conversion {conversion.name}", name)
+
+
+def unknown_function_problem(who: str, name: str) -> Problem:
+    """Who may change a meaning must not thereby run any function there is."""
+    return Problem(
+        code="change.unknown_function",
+        message=f"{who}: no file of the site uses {name[:60]!r}",
+        hint="functions are brought in by the site's files, never by a change",
+    )
+
+
+def _too_large(message: str) -> Problem:
+    return Problem(code="change.too_large", message=message, hint="split it into several")
+
+
+_CONFLICTS = ("interpretation.in_use",)
+
+
+class ChangeRefused(InterpretationError):
+    """A change that fails its checks; everything is as it was. `problems` lists every fault."""
+
+    code = "change.refused"
+    status = 422
+
+    def __init__(self, problems: Iterable[Problem], *, code: str | None = None) -> None:
+        super().__init__(problems, code=code)
+        errors = [each for each in self.problems if each.severity == "error"]
+        if errors and all(each.code in _CONFLICTS for each in errors):
+            self.status = 409
+        if errors and code is None:
+            self.code = errors[0].code
+
+
+def in_use_problems(removed: Iterable[str], bindings: Iterable[SourceBinding]) -> Iterator[Problem]:
+    """What speaks against removing interpretations: a source that speaks one."""
+    names = set(removed)
+    for binding in bindings:
+        if binding.interpretation in names:
+            yield Problem(
+                code="interpretation.in_use",
+                message=f"{binding.interpretation} cannot be removed: "
+                f"source {binding.source!r} speaks it",
+                hint="let the source speak another one first",
+            )
+
+
+def new_misfits(
+    bindings: Iterable[SourceBinding], before: ActiveInterpretations, after: ActiveInterpretations
+) -> Iterator[Problem]:
+    """What a change keeps from sources that were understood; it is made all the same."""
+    for binding in bindings:
+        known = _misfits(binding, before)
+        for problem in _misfits(binding, after):
+            if problem not in known:
+                yield msgspec.structs.replace(problem, severity="warning")
+
+
+def _misfits(binding: SourceBinding, in_force: ActiveInterpretations) -> list[Problem]:
+    """Of either form; wherever it stands, so that a misfit known before is known again."""
+    found = source_problems(binding, in_force)
+    said = in_force.fields.get(binding.interpretation)
+    if said is not None and not found:
+        found = check_binding(msgspec.structs.replace(said, place=SourceLocation()), binding)
+    return found
+
+
+FileAction = Literal["declare", "augment", "replace"]
+
+
+class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes to be made together: all or none."""
+
+    changes: tuple[AnyChange, ...]
+    formats: dict[str, FormatChoice] = {}
+    expects: dict[str, str] = {}
+    """Stamps by name that must be in force still, "" for one that must not be there."""
+
+
+_READ_WANTED = msgspec.json.Decoder(ChangeRequest)
+_READ_CHANGE = msgspec.json.Decoder(AnyChange)
+_READ_CHANGES = msgspec.json.Decoder(tuple[AnyChange, ...])
+
+
+def request_from_json(body: bytes) -> ChangeRequest:
+    """One change, a list of changes, or a `Wanted`; raises InvalidInput for anything else.
+
+    A member that has no meaning is refused: left out silently, it would change what data mean.
+    """
+    if len(body) > 2 * MOST_BYTES:
+        raise ChangeRefused([_too_long(len(body))])
+    try:
+        raw = msgspec.json.decode(body)
+        if isinstance(raw, dict) and "changes" in raw:
+            found: Any = _READ_WANTED.decode(body)
+            wanted: ChangeRequest = found
+        elif isinstance(raw, list):
+            found = _READ_CHANGES.decode(body)
+            wanted = ChangeRequest(changes=found)
+        else:
+            found = _READ_CHANGE.decode(body)
+            wanted = ChangeRequest(changes=(found,))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        hint = 'such as {"type": "remove", "name": "us"}; the schema tells every member'
+        message = f"this is no change of interpretations: {error}"
+        raise InvalidInput(message[:500], code="change.not_a_change", hint=hint) from None
+    unknown = next(_unknown_members(raw, msgspec.to_builtins(found), "$"), None)
+    if unknown is not None:
+        raise InvalidInput(
+            f"{unknown[0][:200]} has no meaning", code="change.unknown_member", hint=unknown[1]
+        )
+    return wanted
+
+
+def request_from_file(
+    name: str,
+    text: bytes,
+    kind: FileKind,
+    in_force: ActiveInterpretations,
+    *,
+    how: FileAction = "declare",
+    old: str = "",
+) -> ChangeRequest:
+    """What a file of declarations asks for; raises ChangeRefused with every problem at its place.
+
+    `declare` declares each anew (what it has for root is added to root), in either form; `augment`
+    adds to each, `replace` puts the one complex type it has for root in the place of root's type
+    `old`, by its conversions named `forth` and `back`.
+    """
+    typed = in_force.typed
+    read = read_declarations(name, text, kind, fields_too=how == "declare")
+    if has_errors(read.problems):
+        raise ChangeRefused(read.problems)
+    if how == "declare":
+        held = {each: one.interpretation for each, one in typed.held.items()}
+        own = read.interpretations.get(CANONICAL)
+        read = complete_declarations(read, merged_canonical_model(typed.root, own), held)
+        if has_errors(read.problems):
+            raise ChangeRefused(read.problems)
+    fields = _fields(name, text, kind) if how == "declare" else ()
+    if not read.declared and not fields:
+        message = "the file declares no interpretation"
+        raise ChangeRefused([Problem(file=name, code="change.empty", message=message)])
+    if how == "replace":
+        return ChangeRequest(changes=_replacement(name, read, old))
+    changes = tuple(_change(each, how) for each in _parents_first(read.interpretations))
+    return ChangeRequest(changes=(*changes, *fields), formats=read.formats)
+
+
+def _fields(name: str, text: bytes, kind: FileKind) -> tuple[DeclareFields, ...]:
+    """Those of the fields form; raises ChangeRefused with every fault at its place."""
+    file = read_file(name, text, kind).file
+    found, problems = [], []
+    for each, section in fields_tables(file).items() if file is not None else ():
+        problems += read_interpretation(each, section)[1]
+        found.append(DeclareFields(each, section.values))
+    if problems:
+        raise ChangeRefused(problems)
+    return tuple(found)
+
+
+def _change(declared: Interpretation, how: FileAction) -> Change:
+    if how == "declare" and declared.name != CANONICAL:
+        return Declare(declared)
+    parts = (declared.types, declared.mappings, declared.rules, declared.conversions)
+    return Augment(declared.name, *parts)
+
+
+def _replacement(file: str, read: Declarations, old: str) -> tuple[Change, ...]:
+    declared = read.interpretations.get(CANONICAL)
+    types = [each for each in declared.types if isinstance(each, ComplexType)] if declared else []
+    conversions = {each.name: each for each in declared.conversions} if declared else {}
+    if declared is None or len(types) != 1 or set(conversions) != {"forth", "back"}:
+        message = "a replacement is one complex type of root and conversions `forth` and `back`"
+        hint = "[interpretations.root.types.NEW] ..., [interpretations.root.conversions.forth] ..."
+        problem = Problem(file=file, code="change.no_replacement", message=message, hint=hint)
+        raise ChangeRefused([problem])
+    units = tuple(each for each in declared.types if each not in types)
+    change = ReplaceType(old, types[0], *_both_ways(conversions))
+    return (Augment(CANONICAL, types=units), change) if units else (change,)
+
+
+def _both_ways(conversions: Mapping[str, Conversion]) -> tuple[Conversion, Conversion]:
+    return conversions["forth"], conversions["back"]
+
+
+def _parents_first(declared: Mapping[str, Interpretation]) -> Iterator[Interpretation]:
+    """Root first; those whose parents go in circles last, for the checks to tell."""
+    waiting = dict(declared)
+    if CANONICAL in waiting:
+        yield waiting.pop(CANONICAL)
+    while waiting:
+        ready = [each for each in waiting.values() if each.parent not in waiting]
+        for each in ready or list(waiting.values()):
+            yield waiting.pop(each.name)
+
+
+def _unknown_members(raw: Any, known: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Paths of members that were not understood, each with a hint."""
+    if isinstance(raw, dict) and isinstance(known, dict):
+        for key, value in raw.items():
+            if key not in known:
+                yield f"{path}.{key}", suggest(key, known)
+            else:
+                yield from _unknown_members(value, known[key], f"{path}.{key}")
+    elif isinstance(raw, list) and isinstance(known, (list, tuple)):
+        for number, (one, other) in enumerate(zip(raw, known, strict=False)):
+            yield from _unknown_members(one, other, f"{path}[{number}]")
+
+
+def _too_long(size: int) -> Problem:
+    message = f"the change has {size} bytes; {MOST_BYTES} are allowed"
+    return Problem(code="change.too_large", message=message, hint="split it into several")

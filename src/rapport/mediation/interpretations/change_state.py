@@ -1,0 +1,551 @@
+"""What is in force after the files of a site and all changes, in their order. [ME-6, ME-7, ME-12]
+
+Pure, and slow enough to be done beside the event loop. A file that was changed later wins over
+changes of the same interpretation: what it says now is what people read. Root only grows: of what
+was added to it at run time, that stays which the files do not contradict.
+
+A change somebody wants, considered before anything is done. [ME-6, ME-7]
+
+Pure, and done beside the event loop.
+
+What files and the first so many changes came to, kept so that a start need not check them again.
+[ME-6, ME-12]
+
+Believed only for exactly these changes, these files and this version of the program; in any other
+case everything is put together anew. The log stays the one truth.
+
+What is in force by files and log, for who looks without being the node. [ME-6, ME-12]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from rapport import __version__
+from rapport.channel.channel import Channel, Channels
+from rapport.core.errors import InvalidInput, Problem, StaleVersion
+from rapport.core.ids import content_id
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.background_work import run_in_background
+from rapport.mediation.config import ProblemsByName, SiteInterpretations
+from rapport.mediation.interpretations.change_log import (
+    CHANNEL,
+    ChangeLog,
+    ChangeRecord,
+    LoggedChange,
+    change_kind,
+    change_target,
+    change_targets,
+)
+from rapport.mediation.interpretations.change_requests import (
+    AnyChange,
+    ChangeRefused,
+    ChangeRequest,
+    DeclareFields,
+    check_changes,
+    check_formats,
+    in_use_problems,
+    new_misfits,
+    other_form_problem,
+    read_fields_declaration,
+    same_meaning,
+    unknown_function_problem,
+)
+from rapport.mediation.interpretations.model import CANONICAL, FormatChoice
+from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
+from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.registry import (
+    InterpretationRegistry,
+    RegisteredInterpretation,
+    Replacement,
+)
+from rapport.mediation.interpretations.repository import ActiveInterpretations, has_errors
+from rapport.mediation.interpretations.type_changes import (
+    Augment,
+    Change,
+    Declare,
+    Remove,
+    apply_change,
+)
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.store.base import RecordStore
+
+ChangeStatus = Literal["in force", "lost", "refused"]
+
+
+class ChangeOutcome(msgspec.Struct, frozen=True):
+    """What became of a change; `lost` to a file that was changed later."""
+
+    state: ChangeStatus
+    problems: tuple[Problem, ...] = ()
+
+
+class InterpretationState:
+    """One state of everything; a change gives the next. Ask from one thread at a time."""
+
+    def __init__(
+        self,
+        files: SiteInterpretations,
+        in_force: ActiveInterpretations,
+        waiting: Mapping[str, TypedForm],
+    ) -> None:
+        """`waiting`: of the files, refused so far; a change may bring what they lack."""
+        self.files, self.in_force, self._waiting = files, in_force, waiting
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Names of those in files that wait for what they lack."""
+        return tuple(self._waiting)
+
+    @staticmethod
+    def from_files(files: SiteInterpretations) -> tuple[InterpretationState, ProblemsByName]:
+        """Before any change, and the problems of the files."""
+        in_force, problems = files.taken_in()
+        waiting = {
+            name: form
+            for name, form in files.typed.items()
+            if name in in_force.refused and name != CANONICAL
+        }
+        return InterpretationState(files, in_force, waiting), problems
+
+    def tried(self, changed: ChangeRecord) -> tuple[InterpretationState, tuple[Problem, ...]]:
+        """The state after changes made together; this one when an error is among the problems, or
+        when everything is so already.
+        """
+        problems = check_changes(changed.changes, self.files.functions)
+        problems += check_formats(changed.formats, [*change_targets(changed)])
+        typed, fields = self.in_force.typed, dict(self.in_force.fields)
+        for change in _needed(typed, changed.changes):
+            if has_errors(problems):
+                break
+            if isinstance(change, DeclareFields) or _removes(change, fields):
+                problems += self._change_fields(change, typed, fields)
+                continue
+            problems += _form_problems(change, fields)
+            typed, found = _applied(typed, change)
+            problems += found
+        problems = sorted(dict.fromkeys(problems), key=lambda each: each.severity != "error")
+        formats = self._formats(typed, changed)
+        if has_errors(problems) or self._is_so(typed, formats, fields):
+            return self, tuple(problems)
+        return self._with(typed, formats, self._waiting, fields)._with_waiting(), tuple(problems)
+
+    def _change_fields(
+        self, change: AnyChange, typed: InterpretationRegistry, fields: dict[str, FieldsForm]
+    ) -> list[Problem]:
+        """Puts a declaration of the fields form into `fields`, or takes it out."""
+        if not isinstance(change, DeclareFields):
+            del fields[change_target(change)]
+            return []
+        if change.name in typed or change.name in self.files.typed:
+            return [other_form_problem(change.name, "typed")]
+        found, problems = read_fields_declaration(change, self.files.tables)
+        allowed = self.files.functions
+        for rule in found.conversions if found is not None else ():
+            if ":" in rule.call and rule.call not in allowed:
+                problems.append(unknown_function_problem(change.name, rule.call))
+        if found is not None:
+            fields[change.name] = found
+        return problems
+
+    def _is_so(
+        self,
+        typed: InterpretationRegistry,
+        formats: Mapping[str, FormatChoice],
+        fields: Mapping[str, FieldsForm],
+    ) -> bool:
+        now = self.in_force
+        same = _says_the_same(typed, now.typed) and formats == now.formats
+        return same and same_meaning(fields, now.fields)
+
+    def after(
+        self, kept: LoggedChange, since_files: Mapping[str, int]
+    ) -> tuple[InterpretationState, ChangeOutcome]:
+        """The state after a change of the log, and what became of that."""
+        lost = [
+            name
+            for name in change_targets(kept.changed)
+            if name != CANONICAL and kept.changed.number < since_files.get(name, 0)
+        ]
+        if lost:
+            said = all(self._is_said_by_file(change) for change in kept.changed.changes)
+            return self, ChangeOutcome("lost", () if said else (_lost(kept, lost),))
+        new, problems = self.tried(kept.changed)
+        return new, ChangeOutcome("refused" if has_errors(problems) else "in force", problems)
+
+    def _is_said_by_file(self, change: AnyChange) -> bool:
+        if isinstance(change, DeclareFields):
+            found, own = read_fields_declaration(change)[0], self.files.fields.get(change.name)
+            return found is not None and own is not None and found.meaning() == own.meaning()
+        return (
+            isinstance(change, Declare)
+            and self.files.typed.get(change.interpretation.name) == change.interpretation
+        )
+
+    def _formats(
+        self, typed: InterpretationRegistry, changed: ChangeRecord
+    ) -> dict[str, FormatChoice]:
+        formats = {name: one for name, one in self.in_force.formats.items() if name in typed}
+        for change in changed.changes:
+            if isinstance(change, Declare):
+                formats.pop(change.interpretation.name, None)
+        named = {
+            name: changed.formats[name]
+            for name in change_targets(changed)
+            if name in changed.formats
+        }
+        return formats | {name: one for name, one in named.items() if name in typed}
+
+    def _with(
+        self,
+        typed: InterpretationRegistry,
+        formats: Mapping[str, FormatChoice],
+        waiting: Mapping[str, TypedForm],
+        fields: Mapping[str, FieldsForm] | None = None,
+    ) -> InterpretationState:
+        return InterpretationState(
+            self.files, self.in_force.with_typed(typed, formats, fields), waiting
+        )
+
+    def _with_waiting(self) -> InterpretationState:
+        """With those of the files that can be in force now."""
+        found: InterpretationState = self
+        while (more := found._first_of_waiting()) is not None:
+            found = more
+        return found
+
+    def _first_of_waiting(self) -> InterpretationState | None:
+        for name, form in self._waiting.items():
+            if name in self.in_force.typed or name in self.in_force.fields:
+                continue
+            typed, problems = _applied(self.in_force.typed, Declare(form))
+            if not has_errors(problems):
+                waiting = {each: one for each, one in self._waiting.items() if each != name}
+                said = self.files.formats
+                own = {name: said[name]} if name in said else {}
+                return self._with(typed, {**self.in_force.formats, **own}, waiting)
+        return None
+
+
+class CombinedState(msgspec.Struct, frozen=True):
+    """What files and changes come to."""
+
+    standing: InterpretationState
+    outcomes: dict[str, ChangeOutcome]
+    """What became of each change, by its id."""
+    problems: ProblemsByName
+    """Of the files."""
+
+
+def combine(files: SiteInterpretations, kept: ChangeLog, said: Mapping[str, str]) -> CombinedState:
+    """Files, then all changes that they have not overtaken.
+
+    Costs the checks of every interpretation and of every change.
+    """
+    standing, problems = InterpretationState.from_files(files)
+    since_files = kept.since_files(said)
+    outcomes: dict[str, ChangeOutcome] = {}
+    for change in kept.changes():
+        standing, outcomes[change.id] = standing.after(change, since_files)
+    return CombinedState(standing, outcomes, problems)
+
+
+def _applied(
+    typed: InterpretationRegistry, change: Change
+) -> tuple[InterpretationRegistry, tuple[Problem, ...]]:
+    try:
+        return apply_change(typed, change)
+    except InvalidInput as error:  # a name that nobody knows
+        return typed, error.problems_found()
+
+
+def _removes(change: AnyChange, fields: Collection[str]) -> bool:
+    return isinstance(change, Remove) and change.name in fields
+
+
+def _form_problems(change: AnyChange, fields: Collection[str]) -> list[Problem]:
+    """What forbids a change of the typed form because of the name."""
+    name = change_target(change)
+    return [other_form_problem(name, "fields")] if name in fields else []
+
+
+def _needed(typed: InterpretationRegistry, changes: Iterable[AnyChange]) -> Iterator[AnyChange]:
+    """Without what root has already: files may have caught up with what was added to it."""
+    known = set(typed.root.types)
+    for change in changes:
+        if isinstance(change, Augment) and change.name == CANONICAL:
+            new = tuple(one for one in change.types if one not in known)
+            yield msgspec.structs.replace(change, types=new)
+        else:
+            yield change
+
+
+def _says_the_same(one: InterpretationRegistry, other: InterpretationRegistry) -> bool:
+    return (one.roots, one.replacements, one.held) == (other.roots, other.replacements, other.held)
+
+
+def _lost(kept: LoggedChange, names: Iterable[str]) -> Problem:
+    made = ", ".join(
+        f"{change_kind(change)} {change_target(change)}" for change in kept.changed.changes
+    )
+    return Problem(
+        code="interpretation.change_lost",
+        message=f"{made} is not in force: the file of {', '.join(names)} was changed after it",
+        hint="what the file says counts; make the change again if it is still wanted",
+        severity="warning",
+    )
+
+
+class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change did. Nothing is changed when everything was so already."""
+
+    changed: bool
+    id: str = ""
+    number: int = 0
+    versions: dict[str, str] = {}
+    """Stamps of the interpretations that mean something else now, by name; "" for removed ones."""
+    problems: tuple[Problem, ...] = ()
+    """Warnings and hints."""
+
+
+class AcceptedChange(msgspec.Struct, frozen=True):
+    """A change that may be made, and what follows from it."""
+
+    changed: ChangeRecord
+    standing: InterpretationState
+    problems: tuple[Problem, ...]
+
+
+def evaluate_change(
+    now: CombinedState,
+    kept: ChangeLog,
+    wanted: ChangeRequest,
+    bindings: Iterable[SourceBinding],
+    by: str,
+) -> ChangeResult | AcceptedChange:
+    """What would be in force; `Done` when everything is so already, or was just asked.
+
+    Raises ChangeRefused with every problem, or StaleVersion when something is not as expected.
+    """
+    standing, last = now.standing, kept.last_change()
+    _check_expected(standing.in_force.stamps, wanted.expects)
+    changed = _as_written(
+        ChangeRecord(
+            number=kept.next_number(),
+            after=last.id if last is not None else "",
+            changes=wanted.changes,
+            formats=dict(wanted.formats),
+            by=by,
+            node=kept.node,
+        )
+    )
+    if last is not None and _is_repeated(changed, last, now):
+        return ChangeResult(changed=False, id=last.id, number=last.changed.number)
+    bound = list(bindings)
+    removed = [each.name for each in changed.changes if isinstance(each, Remove)]
+    spoken = [*in_use_problems(removed, bound)]
+    new, problems = standing.tried(changed)
+    if has_errors(problems) or spoken:
+        raise ChangeRefused([*spoken, *problems])
+    if new is standing:
+        return ChangeResult(changed=False, problems=problems)
+    wrong = new_misfits(bound, standing.in_force, new.in_force)
+    return AcceptedChange(changed, new, (*problems, *wrong))
+
+
+def changed_stamps(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """The stamps that are others now, by name; "" for what is gone."""
+    names = before.keys() | after.keys()
+    return {
+        name: after.get(name, "") for name in sorted(names) if before.get(name) != after.get(name)
+    }
+
+
+def _check_expected(stamps: Mapping[str, str], expects: Mapping[str, str]) -> None:
+    for name, stamp in expects.items():
+        if stamps.get(name, "") != stamp:
+            now = stamps.get(name) or "not there"
+            message = f"{name[:100]!r} is {now[:120]}, not {stamp[:120]!r}"
+            raise StaleVersion(message, hint="look at it again, then ask again")
+
+
+def _as_written(changed: ChangeRecord) -> ChangeRecord:
+    """As it will be read from the log: a number written as 5 is then 5.0."""
+    return msgspec.json.decode(msgspec.json.encode(changed), type=ChangeRecord)
+
+
+def _is_repeated(changed: ChangeRecord, last: LoggedChange, now: CombinedState) -> bool:
+    """One that a file overtook meanwhile is made again; one in force is not made twice."""
+    same = (changed.changes, changed.formats) == (last.changed.changes, last.changed.formats)
+    return same and now.outcomes[last.id].state == "in force"
+
+
+CHECKPOINT_TABLE, CHECKPOINT_KEY = "mediation.checkpoint", "interpretations"
+CHECKPOINT_EVERY = 50
+"""So many changes are checked again at most; fewer are not worth a checkpoint."""
+_log = get_logger(__name__)
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The state after the first `count` changes in their order."""
+
+    grounds: str
+    """Digest of what it depends on besides the changes."""
+    count: int
+    changes: str
+    """Digest of their ids in order."""
+    roots: tuple[TypedForm, ...]
+    replacements: tuple[Replacement, ...]
+    held: dict[str, RegisteredInterpretation]
+    formats: dict[str, FormatChoice]
+    fields: dict[str, FieldsForm]
+    refused: dict[str, tuple[Problem, ...]]
+    waiting: tuple[str, ...]
+    outcomes: dict[str, ChangeOutcome]
+    """Of changes that are not simply in force, by id."""
+
+
+_READ_CHECKPOINT = msgspec.json.Decoder(Checkpoint)
+_IN_FORCE = ChangeOutcome("in force")
+
+
+def restore_state(
+    files: SiteInterpretations,
+    kept: ChangeLog,
+    said: Mapping[str, str],
+    records: RecordStore | None,
+) -> CombinedState:
+    """What `put_together` gives. With a checkpoint that fits it costs the checks of every
+    interpretation and of the changes since, else those of all changes.
+    """
+    found = _load(records) if records is not None else None
+    changes = kept.changes()
+    since_files = kept.since_files(said)
+    if found is None or not _fits(found, files, changes, since_files):
+        return combine(files, kept, said)
+    _, problems = InterpretationState.from_files(files)
+    standing = _standing(found, files)
+    outcomes = {one.id: found.outcomes.get(one.id, _IN_FORCE) for one in changes[: found.count]}
+    for change in changes[found.count :]:
+        standing, outcomes[change.id] = standing.after(change, since_files)
+    return CombinedState(standing, outcomes, problems)
+
+
+def write_checkpoint(records: RecordStore, together: CombinedState, kept: ChangeLog) -> int:
+    """Writes what there is, if it is read back as it is; gives the number of changes in it."""
+    standing, changes = together.standing, kept.changes()
+    in_force = standing.in_force
+    made = Checkpoint(
+        grounds=_grounds(standing.files, kept.since_files(kept.said_before())),
+        count=len(changes),
+        changes=_digest(one.id for one in changes),
+        roots=in_force.typed.roots,
+        replacements=in_force.typed.replacements,
+        held=dict(in_force.typed.held),
+        formats=dict(in_force.formats),
+        fields=dict(in_force.fields),
+        refused=dict(in_force.refused),
+        waiting=standing.waiting,
+        outcomes={id: one for id, one in together.outcomes.items() if one != _IN_FORCE},
+    )
+    written = msgspec.json.encode(made)
+    again = _standing(_READ_CHECKPOINT.decode(written), standing.files).in_force
+    if again.stamps != in_force.stamps:  # a number that JSON writes otherwise, in a file
+        _log.info("no checkpoint of interpretations: they would be read back otherwise")
+    else:
+        records.put(CHECKPOINT_TABLE, CHECKPOINT_KEY, written)
+    return len(changes)
+
+
+def _load(records: RecordStore) -> Checkpoint | None:
+    """None when there is none that this version can read: it is made again."""
+    raw = records.get(CHECKPOINT_TABLE, CHECKPOINT_KEY)
+    try:
+        return _READ_CHECKPOINT.decode(raw) if raw is not None else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        _log.warning("checkpoint of interpretations not readable", reason=str(error)[:200])
+        return None
+
+
+def _fits(
+    found: Checkpoint,
+    files: SiteInterpretations,
+    changes: Sequence[LoggedChange],
+    since_files: Mapping[str, int],
+) -> bool:
+    same = found.count <= len(changes) and found.changes == _digest(
+        one.id for one in changes[: found.count]
+    )
+    return same and found.grounds == _grounds(files, since_files)
+
+
+def _standing(found: Checkpoint, files: SiteInterpretations) -> InterpretationState:
+    in_force = ActiveInterpretations(
+        found.fields,
+        InterpretationRegistry(found.roots, found.replacements, found.held),
+        formats=found.formats,
+        concepts=files.concepts,
+        refused=found.refused,
+    )
+    waiting = {name: files.typed[name] for name in found.waiting}
+    return InterpretationState(files, in_force, waiting)
+
+
+def _grounds(files: SiteInterpretations, since_files: Mapping[str, int]) -> str:
+    tables = {name: sorted(columns) for name, columns in (files.tables or {}).items()}
+    said = (
+        *(files.fields, files.typed, files.formats, files.concepts, files.said, files.unread),
+        *(sorted(files.functions), tables, files.tables is None, since_files),
+    )
+    texts = (msgspec.json.encode(each, order="deterministic").decode() for each in said)
+    return content_id(__version__, *texts)
+
+
+def _digest(ids: Iterable[str]) -> str:
+    return content_id(*ids)
+
+
+_PAGE = 1_000
+
+
+class LoggedState(msgspec.Struct, frozen=True):
+    """What files and log come to, and the names whose file the node has not taken in as it is."""
+
+    together: CombinedState
+    not_taken: tuple[str, ...]
+
+
+async def read_logged_state(
+    channels: Channels, files: SiteInterpretations, node: str
+) -> LoggedState:
+    """What the node of that id has in force, once it takes in the files as they are now. Nothing
+    is appended, so it may be asked beside the running node.
+    """
+    kept = ChangeLog(node)
+    if CHANNEL in channels.names():
+        await read_new_changes(channels.channel(CHANNEL), kept)
+    before, said = kept.said_before(), file_digests(files, kept)
+    names = before.keys() | said.keys()
+    other = [name for name in names if before and before.get(name) != said.get(name)]
+    together = await run_in_background(lambda: combine(files, kept, said), resting=False)
+    return LoggedState(together, tuple(sorted(other)))
+
+
+async def read_new_changes(channel: Channel, kept: ChangeLog) -> list[LoggedChange]:
+    """Feeds what came since; gives the changes among it that are new."""
+    found: list[LoggedChange] = []
+    while batch := await channel.read_after(kept.position, limit=_PAGE):
+        found += [change for stored in batch if (change := kept.add(stored)) is not None]
+    return found
+
+
+def file_digests(files: SiteInterpretations, kept: ChangeLog) -> dict[str, str]:
+    """What the files say, as digests. One that cannot be read says what it said: its fault takes
+    nobody's changes away.
+    """
+    before = kept.said_before()
+    carried = {name: before[name] for name in files.unread if name in before}
+    return {**carried, **files.said}

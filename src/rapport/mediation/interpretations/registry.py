@@ -1,0 +1,518 @@
+"""Replacing a type T of root by T' while others still speak T (section 4.2.3). [ME-6]
+
+T' has all attributes of T; `forth` makes a T' of a T, `back` the reverse. Who was written for T is
+left alone: on its way to root every T in an event becomes a T' as the last stage, on the way back
+every T' becomes a T as the first. Root's own conversions are chained, and its patterns renamed.
+
+All interpretations of a node as one value: lineage, checks, plans. [ME-5, ME-6]
+
+A value is never changed: `changes.py` makes a new one, and who holds the old one keeps working with
+it. So a change swaps in by exchanging one reference.
+
+What conversions name outside of their interpretation: tables, columns, concepts, and types that
+feed them. [ME-4, ME-7]
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping as Dict
+
+import msgspec
+
+from rapport.core.errors import InterpretationError, Problem, UnknownName
+from rapport.mediation.conversion.conversion_checks import bad, suggestion
+from rapport.mediation.conversion.conversions import Chain, Conversion, Rename, functions_of
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateTable
+from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
+from rapport.mediation.conversion.places import TableOrigin, ToAbsolute, ToRelative
+from rapport.mediation.interpretation_checks import CheckedInterpretation
+from rapport.mediation.interpretations.model import (
+    CANONICAL,
+    Direction,
+    Interpretation,
+    Rule,
+    TypeMapping,
+    empty_canonical_model,
+)
+from rapport.mediation.memory import feed_types
+from rapport.mediation.patterns import BoundItem, BoundPattern
+from rapport.mediation.plans import (
+    KEEP,
+    ConvertStep,
+    EachStep,
+    ObjectPart,
+    ObjectStep,
+    Plan,
+    Step,
+    VariantCase,
+    VariantsStep,
+)
+from rapport.mediation.rule_resolution import Scope
+from rapport.mediation.types import (
+    Attribute,
+    ComplexType,
+    Type,
+    TypeRef,
+    Types,
+    element_of,
+    innermost,
+)
+
+_replace = msgspec.structs.replace
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    """Root's type `old` gave way to `new`."""
+
+    old: str
+    new: str
+    forth: Conversion
+    back: Conversion
+
+
+def check_replacement(replacement: Replacement, new: ComplexType, types: Types) -> list[Problem]:
+    """Why it cannot be done, among the types of root before it."""
+    return [_problem(replacement, text) for text in _faults(replacement, new, types)]
+
+
+def _faults(replacement: Replacement, new: ComplexType, types: Types) -> Iterator[str]:
+    old = replacement.old
+    if not types.is_complex(old):
+        yield f"root has no complex type {old!r}"
+        return
+    if new.name != replacement.new or new.name in types:
+        yield f"{new.name!r} is not a new name"
+        return
+    if len(types.subtypes(old)) > 1:
+        yield f"{old} has subtypes: {', '.join(types.subtypes(old)[1:])}"
+    if set(types.named(old).super_types) - set(new.super_types):
+        yield f"{new.name} must extend what {old} extends"
+    given = {each.name: each for each in new.attributes}
+    for above in new.super_types:
+        given |= types.attributes(above) if above in types else {}
+    for name, attribute in types.attributes(old).items():
+        there = given.get(name)
+        if there is None:
+            yield f"{new.name} lacks attribute {name!r} of {old}"
+        elif there.type in types and not types.is_subtype(there.type, attribute.type):
+            yield f"{name!r} is {attribute.type} in {old}, but {there.type} in {new.name}"
+    if any(innermost(each.type) == old for each in new.attributes):
+        yield f"{new.name} contains {old}"
+    if replacement.forth.signature() != f"({old}) -> {new.name}":
+        yield f"forth is {replacement.forth.signature()}, needed is ({old}) -> {new.name}"
+    if replacement.back.signature() != f"({new.name}) -> {old}":
+        yield f"back is {replacement.back.signature()}, needed is ({new.name}) -> {old}"
+
+
+def replaced_root(
+    root: Interpretation, replacement: Replacement, new: ComplexType
+) -> Interpretation:
+    """Root after the replacement; the old type stays known, but nothing contains it."""
+    renamed = rewrite(root, Scope((root,)), replacement, back=False)
+    kept = next(each for each in root.types if each.name == replacement.old)
+    types = (*(each for each in renamed.types if each.name != kept.name), kept, new)
+    return _replace(renamed, types=types)
+
+
+def rewrite(
+    given: Interpretation, scope: Scope, replacement: Replacement, *, back: bool
+) -> Interpretation:
+    """The same definitions said with the other of the two types; `scope` is where they were valid.
+
+    Types, mappings and patterns get the other name; conversions are chained so that they do what
+    they did.
+    """
+    old, new = (replacement.new, replacement.old) if back else (replacement.old, replacement.new)
+    ways = _exactly(replacement.forth), _exactly(replacement.back)
+    forth, undo = reversed(ways) if back else ways
+    patterns = {each.rule: each.pattern for each in scope.bound}
+    return _replace(
+        given,
+        types=tuple(_in_type(each, old, new) for each in given.types),
+        mappings=tuple(_in_mapping(each, old, new) for each in given.mappings),
+        rules=tuple(_in_rule(each, patterns.get(each), old, new) for each in given.rules),
+        conversions=tuple(_in_conversion(each, old, forth, undo) for each in given.conversions),
+    )
+
+
+def unchainable(given: Interpretation, name: str) -> list[str]:
+    """Conversions of several values, or of lists, that mention the type: no chain does for them."""
+    return [
+        each.name
+        for each in given.conversions
+        for one in (*each.arguments, *each.results)
+        if innermost(one) == name and (one != name or not each.is_single)
+    ]
+
+
+def replacing_step(replacement: Replacement, name: str, types: Types, *, back: bool) -> list[Step]:
+    """The stage that exchanges every occurrence in events of type `name`; none when there is none.
+
+    `types` are those before the stage.
+    """
+    wanted = replacement.new if back else replacement.old
+    if name not in types or wanted not in types.reach(name):
+        return []
+    step = _exact(name, name, replacement, types, back=back)
+    return [step] if step != KEEP else []
+
+
+def _exact(path: str, name: str, replacement: Replacement, types: Types, *, back: bool) -> Step:
+    old, conversion = (
+        (replacement.new, replacement.back) if back else (replacement.old, replacement.forth)
+    )
+    if name == old:
+        about = f"{replacement.old} replaced by {replacement.new}"
+        return ConvertStep(path, name, about, _exactly(conversion))
+    parts = []
+    for attribute in types.attributes(name).values():
+        if old in types.reach(attribute.type):
+            below = f"{path}.{attribute.name}"
+            step = _declared(below, attribute.type, replacement, types, back=back)
+            parts.append(ObjectPart(attribute.name, attribute.optional, step))
+    return ObjectStep(path, name, tuple(parts)) if parts else KEEP
+
+
+def _exactly(conversion: Conversion) -> Conversion:
+    """The same, made of nothing but what one type declares and giving nothing but what the other
+    does: a function that copies its argument brings no attributes and no `@type` along.
+    """
+    if isinstance(conversion.how, Rename):
+        return conversion
+    ((given,), (result,)) = conversion.arguments, conversion.results
+    steps = (
+        Conversion(conversion.name, (given,), (given,), Rename(())),
+        conversion,
+        Conversion(conversion.name, (result,), (result,), Rename(())),
+    )
+    return _replace(conversion, how=Chain(steps))
+
+
+def _declared(
+    path: str, declared: TypeRef, replacement: Replacement, types: Types, *, back: bool
+) -> Step:
+    inner = element_of(declared)
+    if inner is not None:
+        return EachStep(path, _declared(f"{path}[]", inner, replacement, types, back=back))
+    cases = []
+    for each in types.dynamic(declared):
+        step = _exact(path, each, replacement, types, back=back)
+        if isinstance(step, ConvertStep) and each != declared:
+            step = _replace(step, tag=step.conversion.result)
+        cases.append(VariantCase(each, step))
+    return cases[0].step if len(cases) == 1 else VariantsStep(path, declared, tuple(cases))
+
+
+def _in_type(given: Type, old: str, new: str) -> Type:
+    if not isinstance(given, ComplexType):
+        return given
+    attributes = tuple(
+        Attribute(each.name, _in_reference(each.type, old, new), each.optional)
+        for each in given.attributes
+    )
+    return _replace(given, attributes=attributes)
+
+
+def _in_mapping(given: TypeMapping, old: str, new: str) -> TypeMapping:
+    source = new if given.source == old else given.source
+    return _replace(given, source=source, target=new if given.target == old else given.target)
+
+
+def _in_rule(given: Rule, pattern: BoundPattern | None, old: str, new: str) -> Rule:
+    if pattern is None or all(innermost(item.type) != old for item in pattern.items):
+        return given
+    items = tuple(
+        BoundItem(item.attribute, _in_reference(item.type, old, new)) for item in pattern.items
+    )
+    return _replace(given, pattern=str(BoundPattern(items)))
+
+
+def _in_conversion(given: Conversion, old: str, forth: Conversion, undo: Conversion) -> Conversion:
+    if not given.is_single or old not in (given.argument, given.result):
+        return given
+    steps = [given]
+    argument, result = given.argument, given.result
+    if argument == old:
+        steps, argument = [undo, *steps], undo.argument
+    if result == old:
+        steps, result = [*steps, forth], forth.result
+    return Conversion(given.name, (argument,), (result,), Chain(tuple(steps)))
+
+
+def _in_reference(reference: TypeRef, old: str, new: str) -> TypeRef:
+    return reference.replace(old, new) if innermost(reference) == old else reference
+
+
+def _problem(replacement: Replacement, text: str) -> Problem:
+    return Problem(
+        code="replacement.invalid",
+        message=f"{replacement.old} cannot be replaced by {replacement.new}: {text}",
+        hint="the new type has all attributes of the old, and conversions lead both ways",
+    )
+
+
+class RegisteredInterpretation(msgspec.Struct, frozen=True):
+    """An interpretation and the version of root it was written for."""
+
+    interpretation: Interpretation
+    root_version: int
+
+
+class InterpretationRegistry:
+    """Root in all its versions, and everything that descends from it.
+
+    `replacements[n]` leads from `roots[n]` to `roots[n + 1]`. Checks and plans are made when first
+    asked for and kept: ask from one thread at a time. Transformers made of them may go anywhere.
+    """
+
+    def __init__(
+        self,
+        roots: tuple[Interpretation, ...] = (),
+        replacements: tuple[Replacement, ...] = (),
+        held: Dict[str, RegisteredInterpretation] | None = None,
+    ) -> None:
+        self.roots = roots or (empty_canonical_model(),)
+        self.replacements = replacements
+        self.held: Dict[str, RegisteredInterpretation] = held or {}
+        self._checked: dict[str, CheckedInterpretation] = {}
+        self._root_types: dict[int, Types] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name == CANONICAL or name in self.held
+
+    @property
+    def root(self) -> Interpretation:
+        """Root as it is now."""
+        return self.roots[-1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Root first."""
+        return (CANONICAL, *self.held)
+
+    def named(self, name: str) -> Interpretation:
+        """Raises UnknownName `interpretation.unknown`."""
+        if name == CANONICAL:
+            return self.root
+        found = self.held.get(name)
+        if found is None:
+            raise UnknownName("interpretation", name, self.names, code="interpretation.unknown")
+        return found.interpretation
+
+    def chain(self, name: str) -> tuple[Interpretation, ...]:
+        """From root, in the version it was written for, down to the interpretation."""
+        below: list[Interpretation] = []
+        while name != CANONICAL:
+            below.append(self.named(name))
+            name = below[-1].parent
+        return (
+            self.roots[self.root_version(below[0].name if below else CANONICAL)],
+            *reversed(below),
+        )
+
+    def root_version(self, name: str) -> int:
+        """The version of root that an interpretation sees."""
+        return len(self.roots) - 1 if name == CANONICAL else self.held[name].root_version
+
+    def children(self, name: str) -> tuple[str, ...]:
+        """Those that name it as parent."""
+        return tuple(each for each, held in self.held.items() if held.interpretation.parent == name)
+
+    def descendants(self, name: str) -> tuple[str, ...]:
+        """Parents before their children."""
+        found = list(self.children(name))
+        for each in found:
+            found += self.children(each)
+        return tuple(found)
+
+    def apart(self, known: InterpretationRegistry | None = None) -> InterpretationRegistry:
+        """The same to be asked by another thread. What `known` found out about interpretations that
+        are the same here is taken over; what it found out about others is found out anew, now.
+        """
+        found = InterpretationRegistry(self.roots, self.replacements, self.held)
+        if known is None:
+            return found
+        for name, checked in known._checked.copy().items():
+            if name in self and self.is_same(name, known):
+                found._checked[name] = checked
+            elif name in self:
+                found.checked(name)
+        return found
+
+    def is_same(self, name: str, other: InterpretationRegistry) -> bool:
+        """Both hold the very same interpretation, with all above it."""
+        if name not in other or self.root_version(name) != other.root_version(name):
+            return False
+        ours, theirs = self.chain(name), other.chain(name)
+        return len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))
+
+    def checked(self, name: str) -> CheckedInterpretation:
+        """The interpretation with its problems; raises InterpretationError for faulty types."""
+        if name not in self._checked:
+            self._checked[name] = CheckedInterpretation(self.chain(name))
+        return self._checked[name]
+
+    def plan(self, name: str, type_name: str, direction: Direction) -> Plan:
+        """How events of a type go from the interpretation directly to root (`in`) or back (`out`).
+
+        `type_name` is the type the event has before. Raises InterpretationError
+        `mapping.missing` when it cannot be passed, UnknownName when nobody knows the type.
+        """
+        if name == CANONICAL:
+            self.checked(CANONICAL).scope.types.named(type_name)
+            return Plan(CANONICAL, type_name, direction, type_name, ())
+        version = self.root_version(name)
+        before: tuple[Step, ...] = ()
+        mapped = type_name
+        if direction == "out":
+            mapped, before = self._back(type_name, version)
+        checked = self.checked(name)
+        checked.scope.types.named(mapped)
+        plan = checked.plan(mapped, direction)
+        if plan is None:
+            raise InterpretationError([_unmapped(name, mapped, direction)])
+        result = plan.result_type
+        after: tuple[Step, ...] = ()
+        if direction == "in":
+            result, after = self._forth(result, version, plan.several)
+        stages = (*before, *plan.stages, *after)
+        return msgspec.structs.replace(plan, type=type_name, result_type=result, stages=stages)
+
+    def types_met(self, name: str) -> Types:
+        """All types that values have on their way between an interpretation and root."""
+        version = self.root_version(name)
+        found = {each.name: each for root in self.roots[version:] for each in root.types}
+        return Types([*found.values(), *self.checked(name).scope.types.all()])
+
+    def _back(self, name: str, version: int) -> tuple[str, tuple[Step, ...]]:
+        stages: list[Step] = []
+        for number in range(len(self.replacements) - 1, version - 1, -1):
+            replacement = self.replacements[number]
+            stages += replacing_step(replacement, name, self._types(number + 1), back=True)
+            name = replacement.old if name == replacement.new else name
+        return name, tuple(stages)
+
+    def _forth(self, name: str, version: int, several: bool) -> tuple[str, tuple[Step, ...]]:
+        stages: list[Step] = []
+        for number in range(version, len(self.replacements)):
+            replacement = self.replacements[number]
+            found = replacing_step(replacement, name, self._types(number), back=False)
+            stages += [EachStep(name, step) for step in found] if several else found
+            name = replacement.new if name == replacement.old else name
+        return name, tuple(stages)
+
+    def _types(self, version: int) -> Types:
+        if version not in self._root_types:
+            self._root_types[version] = Types(self.roots[version].types)
+        return self._root_types[version]
+
+
+def _unmapped(name: str, type_name: str, direction: Direction) -> Problem:
+    return Problem(
+        code="mapping.missing",
+        message=f"{name}: {type_name} has no mapping ({direction}), and rules change its type",
+        hint=f"map it: {type_name} => ...",
+    )
+
+
+def check_references(
+    conversions: Iterable[Conversion],
+    tables: Mapping[str, tuple[str, ...]],
+    concepts: Mapping[str, Iterable[str]],
+) -> list[Problem]:
+    """Tables, columns, concepts and attributes that the site does not have, with the nearest.
+
+    `tables` as `Tables.columns()` gives them; `concepts` with the names of their attributes.
+    """
+    return list(
+        dict.fromkeys(
+            problem
+            for conversion in conversions
+            for step in _steps(conversion)
+            for problem in _check(step, tables, concepts)
+        )
+    )
+
+
+def feeds_of(
+    interpretations: InterpretationRegistry, name: str
+) -> dict[str, tuple[Conversion, ...]]:
+    """The types of events that conversions of an interpretation, inherited ones too, learn from.
+
+    Each is fed by `Memory.feed(conversion, event, functions)`.
+    """
+    found: dict[str, dict[str, Conversion]] = {}
+    for conversion in interpretations.checked(name).scope.conversions.values():
+        for type_name, fed in feed_types(conversion):
+            found.setdefault(type_name, {})[fed.name] = fed
+    return {type_name: tuple(fed.values()) for type_name, fed in found.items()}
+
+
+def functions_needed(interpretations: InterpretationRegistry, name: str) -> tuple[str, ...]:
+    """The names of the site's functions that conversions of an interpretation call, and those that
+    lead to and from types of root that were replaced since it was written.
+    """
+    conversions = [*interpretations.checked(name).scope.conversions.values()]
+    for replacement in interpretations.replacements[interpretations.root_version(name) :]:
+        conversions += [replacement.forth, replacement.back]
+    return tuple(dict.fromkeys(each for one in conversions for each in functions_of(one)))
+
+
+def _steps(conversion: Conversion) -> Iterator[Conversion]:
+    if isinstance(conversion.how, Chain):
+        for step in conversion.how.steps:
+            yield from _steps(step)
+    else:
+        yield conversion
+
+
+def _check(
+    conversion: Conversion,
+    tables: Mapping[str, tuple[str, ...]],
+    concepts: Mapping[str, Iterable[str]],
+) -> Iterator[Problem]:
+    how = conversion.how
+    if isinstance(how, ContextLookup):
+        yield from _concept(conversion, how, concepts)
+        return
+    table, columns = _table_of(conversion)
+    if not table:
+        return
+    if table not in tables:
+        hint = suggestion(table, tables) if tables else "declare it in the site file"
+        yield bad(conversion, f"there is no table {table!r}", hint, "lookup.unknown_table")
+        return
+    for column in columns:
+        if column not in tables[table]:
+            hint = suggestion(column, tables[table])
+            message = f"table {table!r} has no column {column!r}"
+            yield bad(conversion, message, hint, "lookup.unknown_column")
+
+
+def _table_of(conversion: Conversion) -> tuple[str, tuple[str, ...]]:
+    how = conversion.how
+    if isinstance(how, TableLookup):
+        return how.table, how.columns
+    if isinstance(how, (ToAbsolute, ToRelative)) and isinstance(how.origin, TableOrigin):
+        origin = how.origin
+        heading = (origin.heading,) if origin.heading else ()
+        return origin.table, (origin.x, origin.y, *heading)
+    if isinstance(how, ChangeCurrency) and isinstance(how.rates, RateTable):
+        rates = how.rates
+        return rates.table, (rates.currency, rates.rate, rates.valid_from)
+    return "", ()
+
+
+def _concept(
+    conversion: Conversion, how: ContextLookup, concepts: Mapping[str, Iterable[str]]
+) -> Iterator[Problem]:
+    if how.concept not in concepts:
+        hint = suggestion(how.concept, concepts) if concepts else ""
+        message = f"there is no concept {how.concept!r}"
+        yield bad(conversion, message, hint, "lookup.unknown_concept")
+    elif how.attribute not in concepts[how.concept]:
+        hint = suggestion(how.attribute, tuple(concepts[how.concept]))
+        message = f"the concept {how.concept!r} has no attribute {how.attribute!r}"
+        yield bad(conversion, message, hint, "lookup.unknown_attribute")

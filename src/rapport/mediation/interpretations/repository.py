@@ -1,0 +1,253 @@
+"""All that gives events their meaning at one moment, as one value. [ME-5, ME-6, ME-7]
+
+The interpretations in force, by name and version; changed in one step. [ME-6, ME-12]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+
+from rapport.core.errors import Problem, UnknownName
+from rapport.core.ids import content_id
+from rapport.mediation.concepts import Concepts, canonical_model
+from rapport.mediation.interpretations.model import CANONICAL, FieldsInterpretation, FormatChoice
+from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
+from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import Change, apply_change, load_all
+
+_replace = msgspec.structs.replace
+
+
+def stamp_of(
+    interpretations: InterpretationRegistry, name: str, format: FormatChoice | None = None
+) -> str:
+    """`name@version`; the version depends on everything the meaning depends on."""
+    chain = interpretations.chain(name)
+    later = interpretations.roots[interpretations.root_version(name) + 1 :]
+    return stamp_from(name, chain, later, format)
+
+
+def stamp_from(
+    name: str,
+    chain: Iterable[TypedForm | msgspec.Raw],
+    later: Iterable[TypedForm | msgspec.Raw],
+    format: FormatChoice | None = None,
+) -> str:
+    """The stamp of what stands at the end of a chain from root; `later` are newer roots."""
+    parts = [msgspec.json.encode(tuple(chain)).decode(), msgspec.json.encode(tuple(later)).decode()]
+    if format is not None and format != FormatChoice():
+        parts.append(msgspec.json.encode(format, order="deterministic").decode())
+    return f"{name}@{content_id(*parts)[:12]}"
+
+
+class ActiveInterpretations:
+    """Interpretations of both forms, how events of the typed ones are written, and the concepts of
+    root.
+
+    A value: a change makes a new one. `refused` says why a typed interpretation is not among
+    `typed`: what is said in it is held back with that reason.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, FieldsForm] | None = None,
+        typed: InterpretationRegistry | None = None,
+        *,
+        formats: Mapping[str, FormatChoice] | None = None,
+        concepts: Concepts | None = None,
+        refused: Mapping[str, tuple[Problem, ...]] | None = None,
+    ) -> None:
+        self.fields: Mapping[str, FieldsForm] = dict(fields or {})
+        self.typed = typed or InterpretationRegistry()
+        self.formats: Mapping[str, FormatChoice] = dict(formats or {})
+        self.concepts: Concepts = concepts or {}
+        self.refused: Mapping[str, tuple[Problem, ...]] = dict(refused or {})
+
+    def format_of(self, name: str) -> FormatChoice:
+        """That of the interpretation, else of its nearest parent that says one."""
+        if name in self.fields:
+            return self.fields[name].format
+        while name and name != CANONICAL:
+            if name in self.formats:
+                return self.formats[name]
+            name = self.typed.named(name).parent
+        return FormatChoice()
+
+    @cached_property
+    def stamps(self) -> Mapping[str, str]:
+        """`name@version` of every interpretation of either form; takes a while when first asked."""
+        found = {name: one.stamp() for name, one in self.fields.items()}
+        for name in self.typed.names:
+            found[name] = stamp_of(self.typed, name, self.format_of(name))
+        return found
+
+    def with_typed(
+        self,
+        typed: InterpretationRegistry,
+        formats: Mapping[str, FormatChoice] | None = None,
+        fields: Mapping[str, FieldsForm] | None = None,
+    ) -> ActiveInterpretations:
+        """The same with other interpretations; one in force is refused no longer."""
+        plain = self.fields if fields is None else fields
+        return ActiveInterpretations(
+            plain,
+            typed,
+            formats=self.formats if formats is None else formats,
+            concepts=self.concepts,
+            refused={
+                name: why
+                for name, why in self.refused.items()
+                if name not in typed and name not in plain
+            },
+        )
+
+    def with_parts(
+        self,
+        typed: InterpretationRegistry,
+        formats: Mapping[str, FormatChoice],
+        refused: Mapping[str, tuple[Problem, ...]],
+    ) -> ActiveInterpretations:
+        """The same fields form and concepts with another typed form."""
+        return ActiveInterpretations(
+            self.fields, typed, formats=formats, concepts=self.concepts, refused=refused
+        )
+
+
+def activate(
+    fields: Mapping[str, FieldsForm],
+    typed: Iterable[TypedForm],
+    *,
+    concepts: Concepts,
+    formats: Mapping[str, FormatChoice] | None = None,
+) -> tuple[ActiveInterpretations, tuple[Problem, ...]]:
+    """Everything a site declares, checked together; a faulty interpretation refuses only itself and
+    those below it.
+    """
+    in_force, found = activate_each(fields, typed, concepts=concepts, formats=formats)
+    return in_force, tuple(_named(name, fault) for name, faults in found for fault in faults)
+
+
+def activate_each(
+    fields: Mapping[str, FieldsForm],
+    typed: Iterable[TypedForm],
+    *,
+    concepts: Concepts,
+    formats: Mapping[str, FormatChoice] | None = None,
+) -> tuple[ActiveInterpretations, list[tuple[str, tuple[Problem, ...]]]]:
+    """The same, with the problems by the name of the interpretation they are about."""
+    base, problems = canonical_model(concepts)
+    declared = {each.name: each for each in typed}
+    declared[CANONICAL] = merged_canonical_model(base, declared.get(CANONICAL))
+    found, outcomes = load_all(declared.values())
+    faulty_root = outcomes[CANONICAL]
+    if has_errors(faulty_root[1]):  # what the ontology says of root counts all the same
+        found, outcomes = load_all([*(declared | {CANONICAL: base}).values()])
+        outcomes[CANONICAL] = faulty_root
+    refused = {
+        name: tuple(fault for fault in faults if fault.severity == "error")
+        for name, (_, faults) in outcomes.items()
+        if name not in found or has_errors(faults)
+    }
+    in_force = ActiveInterpretations(
+        fields, found, formats=formats, concepts=concepts, refused=refused
+    )
+    told = [(name, faults) for name, (_, faults) in outcomes.items()]
+    return in_force, [(CANONICAL, tuple(problems)), *told]
+
+
+def merged_canonical_model(base: TypedForm, more: TypedForm | None) -> TypedForm:
+    """Root of the ontology and what the site declares for it; the same type twice is once."""
+    if more is None:
+        return base
+    known = set(base.types)
+    return _replace(
+        more, parent="", types=(*base.types, *(one for one in more.types if one not in known))
+    )
+
+
+def has_errors(problems: Iterable[Problem]) -> bool:
+    """One of them refuses what it is about."""
+    return any(problem.severity == "error" for problem in problems)
+
+
+def _named(name: str, fault: Problem) -> Problem:
+    message = fault.message if fault.message.startswith(name) else f"{name}: {fault.message}"
+    return _replace(fault, message=message)
+
+
+class Repository:
+    """Interpretations by name; a reader sees a change whole or not at all.
+
+    `generation` grows with every change, so readers know when to look again. Former versions of the
+    fields form stay known by their stamp; those of both forms are on record (`kept_versions.py`).
+    """
+
+    def __init__(
+        self,
+        interpretations: Mapping[str, FieldsInterpretation] | ActiveInterpretations | None = None,
+    ):
+        given = interpretations
+        self.in_force = (
+            given if isinstance(given, ActiveInterpretations) else ActiveInterpretations(given)
+        )
+        self.generation = 0
+        self._by_stamp = {one.stamp(): one for one in self.in_force.fields.values()}
+
+    def names(self) -> list[str]:
+        """All names of the fields form, sorted."""
+        return sorted(self.in_force.fields)
+
+    def get(self, name: str) -> FieldsInterpretation:
+        """The one in force in the fields form; raises UnknownName with the nearest."""
+        found = self.in_force.fields.get(name)
+        if found is None:
+            known = [*self.names(), *self.in_force.typed.names]
+            raise UnknownName("interpretation", name, known, code="interpretation.unknown")
+        return found
+
+    def stamped(self, stamp: str) -> FieldsInterpretation:
+        """The version that a header names, in force or not; raises UnknownName."""
+        found = self._by_stamp.get(stamp)
+        if found is None:
+            raise UnknownName(
+                "interpretation", stamp, list(self._by_stamp), code="interpretation.unknown"
+            )
+        return found
+
+    def put(self, interpretation: FieldsInterpretation) -> str:
+        """Puts a new or changed interpretation in force and returns its stamp."""
+        self.replace({**self.in_force.fields, interpretation.name: interpretation})
+        return interpretation.stamp()
+
+    def replace(self, interpretations: Mapping[str, FieldsInterpretation]) -> None:
+        """Puts exactly these in force, of the fields form."""
+        now = self.in_force
+        self.swap(
+            ActiveInterpretations(
+                interpretations,
+                now.typed,
+                formats=now.formats,
+                concepts=now.concepts,
+                refused=now.refused,
+            )
+        )
+
+    def change(self, change: Change) -> tuple[Problem, ...]:
+        """Changes the typed interpretations, or leaves everything as it is when an error is among
+        the problems.
+        """
+        typed, problems = apply_change(self.in_force.typed, change)
+        if typed is not self.in_force.typed:
+            self.swap(self.in_force.with_typed(typed))
+        return problems
+
+    def swap(self, in_force: ActiveInterpretations) -> None:
+        """Puts exactly this in force."""
+        if in_force.fields != self.in_force.fields:  # the same ones, nearly always
+            self._by_stamp |= {one.stamp(): one for one in in_force.fields.values()}
+        self.in_force = in_force
+        self.generation += 1

@@ -1,0 +1,430 @@
+"""Rules to inject into descendants so that a new rule of a parent does not change them. [ME-6]
+
+Section 4.2.2: the parent gets `r2 = T.T1 -> g` while a child has `r1 = T1 -> f`; the child would
+inherit r2, which counts more than r1 at some paths. So the child gets `T.T1 -> f`, which overrides
+r2. A path is the child's own when a rule declared below the augmented interpretation decided there,
+or further down where the new rule would now stop exploration.
+
+Changes of interpretations at run time: all checked, in force as a whole or not at all. [ME-6]
+
+`apply_change` gives the new value and every problem. With an error among them the value given back
+is the old one; warnings and hints do not stop a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from rapport.core.errors import InterpretationError, Problem, nearest_names
+from rapport.mediation.conversion.conversions import Conversion
+from rapport.mediation.interpretation_checks import CheckedInterpretation
+from rapport.mediation.interpretations.model import (
+    CANONICAL,
+    DIRECTIONS,
+    EXPLORE,
+    Direction,
+    Interpretation,
+    Rule,
+    TypeMapping,
+)
+from rapport.mediation.interpretations.registry import (
+    InterpretationRegistry,
+    RegisteredInterpretation,
+    Replacement,
+    check_replacement,
+    replaced_root,
+    rewrite,
+    unchainable,
+)
+from rapport.mediation.patterns import BoundItem, BoundPattern, TypePath
+from rapport.mediation.rule_resolution import BoundRule, RuleResolver, Scope
+from rapport.mediation.types import ComplexType, Type, Types, innermost
+
+Decisions = Mapping[tuple[Direction, TypePath], str]
+"""What is to be done at each path that is looked at: a conversion, or EXPLORE."""
+
+
+class Expectation:
+    """What a descendant must do after its ancestor `above` got the rules `added`.
+
+    `before` is the descendant as it was; `natural` as it would be with nothing injected.
+    """
+
+    def __init__(
+        self,
+        before: CheckedInterpretation,
+        natural: CheckedInterpretation,
+        added: Collection[Rule],
+        above: str,
+    ) -> None:
+        self._before, self._natural, self._added, self._above = before, natural, added, above
+        self._known = frozenset(before.scope.types.names)
+        lineage = before.lineage
+        self._inherited = frozenset(lineage[: lineage.index(above) + 1])
+
+    def rules_to_inject(self, now: CheckedInterpretation, *, exactly: bool) -> tuple[Rule, ...]:
+        """What `now` lacks to do as expected; empty when it does.
+
+        First one rule per pattern, as the source has it; where that is too coarse, `exactly` gives
+        a rule per path. The paths are those that `now` looks at: an injected rule may match at
+        paths that no declared rule reaches, such as deeper in other events.
+        """
+        decisions = dict(self._decide_all(now))
+        wrong = {
+            (direction, path): decision
+            for (direction, path), decision in decisions.items()
+            if _decision(now.resolver(direction).winner(path)) != decision
+        }
+        by_path = [
+            Rule(str(exact_pattern(path)), decision, direction, injected=True)
+            for (direction, path), decision in wrong.items()
+        ]
+        return tuple(by_path if exactly else self._by_pattern(decisions, wrong) or by_path)
+
+    def _by_pattern(self, decisions: Decisions, wrong: Decisions) -> list[Rule]:
+        """One rule for each new pattern whose paths all want the same."""
+        wanted: dict[tuple[Direction, BoundRule], set[str]] = {}
+        for (direction, path), decision in decisions.items():
+            rule = self._natural.resolver(direction).winner(path)
+            if rule is not None and self._is_added(rule):
+                wanted.setdefault((direction, rule), set()).add(decision)
+        concerned = {
+            (direction, self._natural.resolver(direction).winner(path)) for direction, path in wrong
+        }
+        return [
+            Rule(str(rule.pattern), next(iter(alike)), direction, injected=True)
+            for (direction, rule), alike in wanted.items()
+            if len(alike) == 1 and (direction, rule) in concerned
+        ]
+
+    def _decide_all(
+        self, now: CheckedInterpretation
+    ) -> Iterator[tuple[tuple[Direction, TypePath], str]]:
+        for direction in DIRECTIONS:
+            old, natural = self._before.resolver(direction), self._natural.resolver(direction)
+
+            def decide(
+                path: TypePath, old: RuleResolver = old, natural: RuleResolver = natural
+            ) -> str:
+                return self._decide(path, old, natural)
+
+            for name in self._natural.scope.types.complex_names:
+                for path, decision in now.resolver(direction).walk(name, decide):
+                    yield (direction, path), decision
+
+    def _decide(self, path: TypePath, old: RuleResolver, natural: RuleResolver) -> str:
+        rule = natural.winner(path)
+        if rule is not None and self._is_added(rule) and self._was_possible(path):
+            own = self._own_decision(path, old)
+            if own is not None:
+                return own
+        return _decision(rule)
+
+    def _own_decision(self, path: TypePath, old: RuleResolver) -> str | None:
+        """What rules declared below `above` did here; None if nothing of its own did."""
+        winner = old.winner(path)
+        if winner is not None and winner.owner not in self._inherited:
+            return winner.rule.conversion
+        if _decision(winner) != EXPLORE:
+            return None
+        below = old.transforming_paths_below(path)
+        return EXPLORE if any(each.rule.owner not in self._inherited for each in below) else None
+
+    def _is_added(self, rule: BoundRule) -> bool:
+        return rule.owner == self._above and rule.rule in self._added
+
+    def _was_possible(self, path: TypePath) -> bool:
+        return all(innermost(face) in self._known for each in path for face in each.faces)
+
+
+def exact_pattern(path: TypePath) -> BoundPattern:
+    """The pattern that says everything the path says."""
+    head, *rest = path
+    items = [BoundItem(position.attribute, position.type) for position in rest]
+    return BoundPattern((BoundItem("", head.type), *items))
+
+
+def _decision(rule: BoundRule | None) -> str:
+    return EXPLORE if rule is None else rule.rule.conversion
+
+
+_replace = msgspec.structs.replace
+_MOST_ROUNDS = 100
+"""Of injecting; each round settles at least one path, so this is never reached in practice."""
+
+
+class Declare(msgspec.Struct, frozen=True, tag="declare"):
+    """A new interpretation, or a known one said anew; written for root as it is now, or for the
+    root its parent was written for.
+    """
+
+    interpretation: Interpretation
+
+
+class Augment(msgspec.Struct, frozen=True, tag="augment"):
+    """Adds to an interpretation (often root); descendants inherit where nothing of their own
+    conflicts.
+    """
+
+    name: str
+    types: tuple[Type, ...] = ()
+    mappings: tuple[TypeMapping, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    conversions: tuple[Conversion, ...] = ()
+
+
+class ReplaceType(msgspec.Struct, frozen=True, tag="replace"):
+    """Root's type `old` gives way to `new`; who was written for `old` does not notice."""
+
+    old: str
+    new: ComplexType
+    forth: Conversion
+    back: Conversion
+
+
+class Remove(msgspec.Struct, frozen=True, tag="remove"):
+    """Takes an interpretation away; refused while others descend from it."""
+
+    name: str
+
+
+Change = Declare | Augment | ReplaceType | Remove
+ApplyResult = tuple[InterpretationRegistry, tuple[Problem, ...]]
+
+
+def apply_change(old: InterpretationRegistry, change: Change) -> ApplyResult:
+    """The interpretations after the change, or the old ones with the errors that forbid it.
+
+    Cost: all checks of the interpretation and of its descendants.
+    """
+    try:
+        if isinstance(change, Declare):
+            return _declare(old, change.interpretation)
+        if isinstance(change, Augment):
+            return _augment(old, change)
+        if isinstance(change, ReplaceType):
+            return _replace_type(old, change)
+        return _remove(old, change.name)
+    except InterpretationError as error:
+        return old, error.problems
+
+
+def load_all(
+    interpretations: Iterable[Interpretation],
+) -> tuple[InterpretationRegistry, dict[str, ApplyResult]]:
+    """Takes in many, parents first; a faulty one refuses itself and those below it only.
+
+    The second part says, by name, what was found; root may be among them, else it is empty.
+    """
+    waiting = {each.name: each for each in interpretations}
+    root = waiting.pop(CANONICAL, None)
+    now = InterpretationRegistry()
+    found: dict[str, ApplyResult] = {}
+    if root is not None:
+        parts = (root.types, root.mappings, root.rules, root.conversions)
+        now, problems = apply_change(now, Augment(CANONICAL, *parts))
+        found[CANONICAL] = now, problems
+    while waiting:
+        ready = [each for each in waiting.values() if each.parent not in waiting]
+        for each in ready or list(waiting.values()):
+            del waiting[each.name]
+            if not ready:
+                found[each.name] = now, (_cyclic(each),)
+                continue
+            now, problems = apply_change(now, Declare(each))
+            found[each.name] = now, problems
+    return now, found
+
+
+def _declare(old: InterpretationRegistry, declared: Interpretation) -> ApplyResult:
+    problem = _bad_place(old, declared)
+    if problem is not None:
+        return old, (problem,)
+    version = len(old.roots) - 1
+    if declared.parent != CANONICAL:
+        version = old.root_version(declared.parent)
+    held = {**old.held, declared.name: RegisteredInterpretation(declared, version)}
+    for below in old.descendants(declared.name):
+        held[below] = RegisteredInterpretation(old.held[below].interpretation, version)
+    new = InterpretationRegistry(old.roots, old.replacements, held)
+    return _verdict(old, new, declared.name, new.descendants(declared.name))
+
+
+def _bad_place(old: InterpretationRegistry, declared: Interpretation) -> Problem | None:
+    """Why it cannot stand where it wants to."""
+    if declared.name == CANONICAL or not declared.name:
+        return Problem(
+            code="interpretation.bad_name",
+            message=f"{declared.name!r} cannot be declared",
+            hint="root grows by augmentation; types of it are replaced",
+        )
+    if declared.parent not in old:
+        nearest = nearest_names(declared.parent, old.names, 1)
+        return Problem(
+            code="interpretation.unknown_parent",
+            message=f"{declared.name}: there is no interpretation {declared.parent!r} in force",
+            hint=f"did you mean {nearest[0]!r}?" if nearest else "declare it, or mend its faults",
+        )
+    if declared.parent == declared.name or declared.parent in old.descendants(declared.name):
+        return _cyclic(declared)
+    return None
+
+
+def _augment(old: InterpretationRegistry, change: Augment) -> ApplyResult:
+    target = old.named(change.name)
+    held = dict(old.held)
+    roots = list(old.roots)
+    if change.name == CANONICAL:
+        for version, addition in enumerate(_additions(old, change)):
+            roots[version] = _added(roots[version], addition)
+    else:
+        version = old.root_version(change.name)
+        held[change.name] = RegisteredInterpretation(_added(target, change), version)
+    new = InterpretationRegistry(tuple(roots), old.replacements, held)
+    for name in old.descendants(change.name):
+        new = _keep_mappings(old, new, name, change.name)
+        new = _keep_descendant(old, new, name, change.name)
+    return _verdict(old, new, change.name, new.descendants(change.name))
+
+
+def _keep_descendant(
+    old: InterpretationRegistry, new: InterpretationRegistry, name: str, above: str
+) -> InterpretationRegistry:
+    """Injects into one descendant until it does what it did.
+
+    What it is to do follows from the declarations alone. What was injected into interpretations
+    between is meant for their own paths; where that changes a descendant, it is injected against.
+    """
+    before = old.checked(name)
+    at = before.lineage.index(above)
+    chain, augmented = list(old.chain(name)), new.chain(name)[at]
+    added = augmented.rules[len(chain[at].rules) :]
+    if not added:
+        return new
+    chain[at] = augmented
+    expectation = Expectation(before, CheckedInterpretation(chain), added, above)
+    for each_round in range(_MOST_ROUNDS):
+        missing = expectation.rules_to_inject(
+            CheckedInterpretation(new.chain(name)), exactly=each_round > 0
+        )
+        if not missing:
+            break
+        held = new.held[name]
+        kept = _replace(held.interpretation, rules=(*held.interpretation.rules, *missing))
+        changed = {**new.held, name: RegisteredInterpretation(kept, held.root_version)}
+        new = InterpretationRegistry(new.roots, new.replacements, changed)
+    return new
+
+
+def _keep_mappings(
+    old: InterpretationRegistry, new: InterpretationRegistry, name: str, above: str
+) -> InterpretationRegistry:
+    """The same for mappings: a new one of a subtype counts more than a descendant's own of its
+    super-type, so the subtype gets the descendant's own.
+    """
+    before = old.checked(name)
+    at = before.lineage.index(above)
+    chain, augmented = list(old.chain(name)), new.chain(name)[at]
+    added = augmented.mappings[len(chain[at].mappings) :]
+    if not added:
+        return new
+    own = {mapping for one in chain[at + 1 :] for mapping in one.mappings}
+    chain[at] = augmented
+    natural, now = Scope(chain), Scope(new.chain(name))
+    kept: list[TypeMapping] = []
+    for each in before.scope.types.complex_names:
+        for direction in DIRECTIONS:
+            expected = natural.mapping_of(each, direction)
+            mine = before.scope.mapping_of(each, direction)
+            if expected in added and mine in own:
+                expected = mine
+            if expected is not None and now.mapping_of(each, direction) != expected:
+                kept.append(_replace(expected, source=each))
+    held = new.held[name]
+    kept_here = _replace(held.interpretation, mappings=(*held.interpretation.mappings, *kept))
+    changed = (
+        {**new.held, name: RegisteredInterpretation(kept_here, held.root_version)}
+        if kept
+        else new.held
+    )
+    return InterpretationRegistry(new.roots, new.replacements, changed)
+
+
+def _additions(old: InterpretationRegistry, change: Augment) -> Sequence[Augment]:
+    """What is added to each version of root, newest last; older ones hear of the older types."""
+    additions = [change]
+    for number in range(len(old.replacements) - 1, -1, -1):
+        newer = _added(old.roots[number + 1], additions[0])
+        asked = Interpretation(
+            name=CANONICAL,
+            parent="",
+            types=additions[0].types,
+            mappings=additions[0].mappings,
+            rules=additions[0].rules,
+            conversions=additions[0].conversions,
+        )
+        said = rewrite(asked, Scope((newer,)), old.replacements[number], back=True)
+        parts = (said.types, said.mappings, said.rules, said.conversions)
+        additions.insert(0, Augment(CANONICAL, *parts))
+    return additions
+
+
+def _added(given: Interpretation, change: Augment) -> Interpretation:
+    return _replace(
+        given,
+        types=(*given.types, *change.types),
+        mappings=(*given.mappings, *change.mappings),
+        rules=(*given.rules, *change.rules),
+        conversions=(*given.conversions, *change.conversions),
+    )
+
+
+def _replace_type(old: InterpretationRegistry, change: ReplaceType) -> ApplyResult:
+    replacement = Replacement(change.old, change.new.name, change.forth, change.back)
+    problems = check_replacement(replacement, change.new, Types(old.root.types))
+    for name in unchainable(old.root, change.old):
+        message = f"conversion {name} of root takes or gives {change.old} with others"
+        problems.append(Problem(code="replacement.invalid", message=message))
+    if problems:
+        return old, tuple(problems)
+    root = replaced_root(old.root, replacement, change.new)
+    new = InterpretationRegistry((*old.roots, root), (*old.replacements, replacement), old.held)
+    return _verdict(old, new, CANONICAL, ())
+
+
+def _remove(old: InterpretationRegistry, name: str) -> ApplyResult:
+    old.named(name)
+    below = old.children(name)
+    if name == CANONICAL or below:
+        what = f"{', '.join(below)} descend from it" if below else "it is root"
+        message = f"{name} cannot be removed: {what}"
+        return old, (Problem(code="interpretation.in_use", message=message),)
+    held = {each: one for each, one in old.held.items() if each != name}
+    return InterpretationRegistry(old.roots, old.replacements, held), ()
+
+
+def _verdict(
+    old: InterpretationRegistry, new: InterpretationRegistry, name: str, below: Sequence[str]
+) -> ApplyResult:
+    """New with its warnings, or old with all errors of it and of those below."""
+    problems = list(new.checked(name).problems)
+    for each in below:
+        known = {problem.message for problem in old.checked(each).problems}
+        for problem in new.checked(each).problems:
+            if problem.severity == "error" and problem.code == "conversion.signature":
+                continue  # overridden before the parent had one of this name: nothing changes
+            if problem.message not in known:
+                problems.append(_replace(problem, message=f"{each}: {problem.message}"))
+    problems.sort(key=lambda problem: problem.severity != "error")
+    refused = any(problem.severity == "error" for problem in problems)
+    return (old if refused else new), tuple(problems)
+
+
+def _cyclic(declared: Interpretation) -> Problem:
+    return Problem(
+        code="interpretation.parent_cycle",
+        message=f"{declared.name} descends from itself through {declared.parent}",
+        hint="parents lead to root",
+    )

@@ -1,0 +1,368 @@
+"""Interpretations changed while a node runs, without a pause. [ME-6, ME-7, ME-12]
+
+Checks, new interpretations and the transformers of all lanes at work are made beside the event loop
+and put on record; then they are put in force in one step of the loop, between two batches. What is
+on record is in force after the next start, so a kill at any point leaves the old or the new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.channel.checking import MAX_DATA_BYTES
+from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.event import Event
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.background_work import run_in_background
+from rapport.mediation.config import ProblemsByName, SiteInterpretations
+from rapport.mediation.conversion.lookups import Lookups
+from rapport.mediation.interpretations.change_log import (
+    CHANNEL,
+    ChangeLog,
+    FilesRecord,
+    LoggedChange,
+    change_event,
+    files_event,
+    version_events,
+)
+from rapport.mediation.interpretations.change_requests import ChangeRequest
+from rapport.mediation.interpretations.change_state import (
+    CHECKPOINT_EVERY,
+    AcceptedChange,
+    ChangeOutcome,
+    ChangeResult,
+    CombinedState,
+    InterpretationState,
+    changed_stamps,
+    combine,
+    evaluate_change,
+    file_digests,
+    read_new_changes,
+    restore_state,
+    write_checkpoint,
+)
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
+from rapport.mediation.reader import MediationReader, Prepared
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.store.base import RecordStore
+
+READER = "interpretations"
+_log = get_logger(__name__)
+T = TypeVar("T")
+
+Prepare = Callable[[ActiveInterpretations, Lookups], Callable[[], None]]
+"""Called beside the loop with what is to be in force; what it gives is called on the loop when it
+is.
+"""
+
+
+class PreviousConfiguration(msgspec.Struct, frozen=True):
+    """What was taken in, for who may want to go back to it."""
+
+    files: SiteInterpretations
+    bindings: Mapping[str, SourceBinding]
+    lookups: Lookups
+
+
+class _PendingUpdate(msgspec.Struct, frozen=True):
+    """What is put in force in one step."""
+
+    standing: InterpretationState
+    in_force: ActiveInterpretations
+    meanings: Prepared
+    others: tuple[Callable[[], None], ...]
+    events: tuple[Event, ...]
+    """To be on record before."""
+
+
+class InterpretationUpdater:
+    """The one who puts interpretations in force at a node; changes take turns.
+
+    `begin` first. The state that the thread works on is not the one that lanes use, since
+    `Interpretations` may be asked from one thread at a time.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        repository: Repository,
+        reader: MediationReader,
+        clock: Clock,
+        *,
+        node: str,
+        records: RecordStore | None = None,
+    ) -> None:
+        """`node`: the id of this node, which tells its files from those of others; `records`: where
+        a checkpoint is kept, so that a start does not check every change ever made.
+        """
+        self._channels, self._clock = channels, clock
+        self._repository, self._reader = repository, reader
+        self._turn = asyncio.Lock()
+        self._kept, self._records, self._in_checkpoint = ChangeLog(node), records, 0
+        self._now: CombinedState | None = None
+        self._bindings: Mapping[str, SourceBinding] = reader.bindings
+        self._lookups: Lookups = reader.lookups
+        self.prepares: list[Prepare] = []
+        """Who else needs something made beside the loop."""
+        self.put_in_force: list[Callable[[], None]] = []
+        """Called after every change, once it holds."""
+
+    # --- from files ---
+
+    async def begin(self, files: SiteInterpretations, *, record: bool = True) -> ProblemsByName:
+        """Takes in files and all changes on record; gives the problems of the files.
+
+        Without `record` nothing is appended: for a look at a site whose node does not run.
+        """
+        async with self._turn:
+            if record:  # a reader that never moves on keeps retention from taking changes away
+                await self._channels.subscribe(CHANNEL, READER)
+            await self._read_on()
+            return await self._take_in(files, record=record)
+
+    async def take_files(
+        self, files: SiteInterpretations, bindings: Mapping[str, SourceBinding], lookups: Lookups
+    ) -> dict[str, str]:
+        """Puts in force what the files say now, in one step with how sources speak; gives the new
+        stamps of what changed. When that fails, the next change does not bring half of it.
+        """
+        async with self._turn:
+            before = dict(self._repository.in_force.stamps)
+            await self._read_on()
+            former = self._bindings, self._lookups
+            self._bindings, self._lookups = bindings, lookups
+            try:
+                await self._take_in(files)
+            except BaseException:
+                self._bindings, self._lookups = former
+                raise
+            return changed_stamps(before, self._repository.in_force.stamps)
+
+    def former(self) -> PreviousConfiguration:
+        """What `take_back` takes."""
+        return PreviousConfiguration(self._together().standing.files, self._bindings, self._lookups)
+
+    async def take_back(self, former: PreviousConfiguration) -> None:
+        """Gives up what `take_files` took in since `former`, as if that had never been: changes
+        that it overtook are in force again. Also where that cannot be put on record; then only
+        until the next start, which reads the files anew.
+        """
+        async with self._turn:
+            await self._read_on()
+            self._bindings, self._lookups = former.bindings, former.lookups
+            is_kept = await self._keep_undone(former.files)
+            await self._take_in(former.files, record=is_kept)
+
+    async def _keep_undone(self, files: SiteInterpretations) -> bool:
+        said, kept = file_digests(files, self._kept), self._kept
+        if said == kept.said_before():
+            return True
+        taken = FilesRecord(number=kept.next_number(), said=said, undoes=kept.last_taken())
+        try:
+            await self._channels.channel(CHANNEL).append(
+                [files_event(taken, kept.node, self._clock.now_ms())]
+            )
+            await self._read_on()
+        except RapportError as error:
+            _log.warning("going back is not on record", reason=str(error))
+            return False
+        return True
+
+    async def _take_in(self, files: SiteInterpretations, *, record: bool = True) -> ProblemsByName:
+        before, said = self._kept.said_before(), file_digests(files, self._kept)
+        events: list[Event] = []
+        if said != before and record:
+            taken = FilesRecord(number=self._kept.next_number(), said=said)
+            events.append(files_event(taken, self._kept.node, self._clock.now_ms()))
+        records = self._records
+        together = await self._beside(lambda: restore_state(files, self._kept, said, records))
+        self._tell(together)
+        await self._put_in_force(together, events, record=record)
+        if record and not events:  # what was just appended must be read before
+            await self._keep_checkpoint()
+        return together.problems
+
+    async def _keep_checkpoint(self) -> None:
+        """Now and then, when all changes on record are in force or have their verdict."""
+        records, now = self._records, self._together()
+        due = len(now.outcomes) - self._in_checkpoint >= CHECKPOINT_EVERY
+        if records is not None and due and len(now.outcomes) == len(self._kept.changes()):
+            self._in_checkpoint = await self._beside(
+                lambda: write_checkpoint(records, now, self._kept)
+            )
+
+    # --- changes ---
+
+    async def change(
+        self, want: Callable[[ActiveInterpretations], ChangeRequest], *, by: str = ""
+    ) -> ChangeResult:
+        """Makes a change, on record when it returns; `want` is asked beside the loop, what is in
+        force is given to it.
+
+        Raises ChangeRefused with every problem, or StaleVersion; then everything is as it was.
+        """
+        async with self._turn:
+            await self._follow()
+            return await self._change(want, by, do=True)
+
+    async def try_out(self, want: Callable[[ActiveInterpretations], ChangeRequest]) -> ChangeResult:
+        """What `change` would do; raises as it would."""
+        async with self._turn:
+            await self._follow()
+            return await self._change(want, "", do=False)
+
+    async def _change(
+        self, want: Callable[[ActiveInterpretations], ChangeRequest], by: str, *, do: bool
+    ) -> ChangeResult:
+        now = self._together()
+
+        def consider() -> ChangeResult | AcceptedChange:
+            wanted = want(now.standing.in_force)
+            return evaluate_change(now, self._kept, wanted, self._bindings.values(), by)
+
+        found = await self._beside(consider)
+        if isinstance(found, ChangeResult):
+            return found
+        time_ms = self._clock.now_ms()
+        event = change_event(found.changed, time_ms)
+        next_ = await self._beside(lambda: self._next(found.standing, [event]))
+        done = ChangeResult(
+            changed=True,
+            id=event.id,
+            number=found.changed.number,
+            versions=changed_stamps(now.standing.in_force.stamps, found.standing.in_force.stamps),
+            problems=found.problems,
+        )
+        if do:
+            outcomes = now.outcomes | {done.id: ChangeOutcome("in force", found.problems)}
+            await self._record_and_swap(
+                next_, CombinedState(found.standing, outcomes, now.problems)
+            )
+        return done
+
+    # --- what others changed ---
+
+    async def run(self) -> None:
+        """Puts in force what other nodes changed, until cancelled."""
+        while True:
+            await self._channels.channel(CHANNEL).wait_after(self._kept.position)
+            await self.step()
+
+    async def step(self) -> None:
+        """Takes in what is on record by now."""
+        async with self._turn:
+            await self._follow()
+
+    async def _follow(self) -> None:
+        fresh = [each for each in await self._read_on() if each.id not in self._together().outcomes]
+        if fresh:
+            now = self._together()
+            together = await self._beside(lambda: self._with_changes(now, fresh))
+            self._tell(together, now)
+            await self._put_in_force(together, [])
+        await self._keep_checkpoint()
+
+    def _with_changes(self, now: CombinedState, fresh: list[LoggedChange]) -> CombinedState:
+        """One after the other where they come last, else everything anew."""
+        said = self._kept.said_before()
+        known = {each.id for each in fresh}
+        behind = [each.key for each in self._kept.changes() if each.id not in known]
+        if behind and min(each.key for each in fresh) < behind[-1]:
+            return combine(now.standing.files, self._kept, said)
+        standing, outcomes = now.standing, dict(now.outcomes)
+        since_files = self._kept.since_files(said)
+        for change in sorted(fresh, key=lambda each: each.key):
+            standing, outcomes[change.id] = standing.after(change, since_files)
+        return CombinedState(standing, outcomes, now.problems)
+
+    # --- looking ---
+
+    async def look(self, find: Callable[[InterpretationState], T]) -> T:
+        """What `find` says of all that is in force, asked beside the loop."""
+        async with self._turn:
+            standing = self._together().standing
+            return await self._beside(lambda: find(standing))
+
+    async def look_ahead(
+        self, files: SiteInterpretations, find: Callable[[InterpretationState], T]
+    ) -> T:
+        """The same of what would be in force if these files were taken in now."""
+        async with self._turn:
+            await self._follow()
+            said, records = file_digests(files, self._kept), self._records
+            return await self._beside(
+                lambda: find(restore_state(files, self._kept, said, records).standing)
+            )
+
+    def history(self) -> list[tuple[LoggedChange, ChangeOutcome]]:
+        """All changes in their order, and what became of each."""
+        outcomes = self._together().outcomes
+        return [(each, outcomes[each.id]) for each in self._kept.changes() if each.id in outcomes]
+
+    # --- putting in force ---
+
+    async def _read_on(self) -> list[LoggedChange]:
+        return await read_new_changes(self._channels.channel(CHANNEL), self._kept)
+
+    async def _put_in_force(
+        self, together: CombinedState, events: list[Event], *, record: bool = True
+    ) -> None:
+        next_ = await self._beside(lambda: self._next(together.standing, events))
+        await self._record_and_swap(next_, together, record=record)
+
+    def _next(self, standing: InterpretationState, events: Iterable[Event]) -> _PendingUpdate:
+        """Beside the loop: everything that lanes need, with versions that are not on record."""
+        told = standing.in_force
+        typed = told.typed.apart(self._repository.in_force.typed)
+        in_force = told.with_parts(typed, told.formats, told.refused)
+        in_force.stamps = told.stamps
+        for name in {binding.interpretation for binding in self._bindings.values()}:
+            if name in typed:
+                typed.checked(name)
+        meanings = self._reader.prepare(in_force, self._bindings, self._lookups)
+        others = tuple(prepare(in_force, self._lookups) for prepare in self.prepares)
+        versions = version_events(in_force, self._kept.versions, self._clock.now_ms())
+        recorded = (*events, *filter(_can_be_kept, versions))
+        return _PendingUpdate(standing, in_force, meanings, others, recorded)
+
+    async def _record_and_swap(
+        self, next_: _PendingUpdate, together: CombinedState, *, record: bool = True
+    ) -> None:
+        if next_.events and record:
+            await self._channels.channel(CHANNEL).append(next_.events)
+        # From here on no wait: lanes see the repository and their transformers change at once.
+        self._repository.swap(next_.in_force)
+        self._reader.take_over(next_.meanings, self._bindings, self._lookups)
+        for take_over in next_.others:
+            take_over()
+        self._now = together
+        for told in self.put_in_force:
+            told()
+
+    async def _beside(self, work: Callable[[], T]) -> T:
+        """Without rests as long as nothing is in force: a start has no events to let through."""
+        return await run_in_background(work, resting=self._now is not None)
+
+    def _together(self) -> CombinedState:
+        if self._now is None:
+            raise InvalidInput("nothing was taken in yet", code="interpretation.not_begun")
+        return self._now
+
+    def _tell(self, together: CombinedState, before: CombinedState | None = None) -> None:
+        for change, outcome in together.outcomes.items():
+            if outcome.state != "in force" and (before is None or change not in before.outcomes):
+                for problem in outcome.problems:
+                    _log.warning("change not in force", change=change, reason=problem.message)
+
+
+def _can_be_kept(event: Event) -> bool:
+    if len(event.data) <= MAX_DATA_BYTES:
+        return True
+    _log.warning("version too large to be kept", version=event.id, bytes=len(event.data))
+    return False

@@ -1,0 +1,113 @@
+"""Mediation at a client's own edge: the same transformers, made of what a node gives out. Pure.
+[ME-9]
+
+A client that takes events of root and turns them itself spares the node the work; one that
+publishes may send root. Results are those of the node, since the code is generated from the same
+declarations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event, StoredEvent
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.concepts import ConceptAttribute
+from rapport.mediation.interpretations.model import FormatChoice, Interpretation
+from rapport.mediation.interpretations.registry import (
+    InterpretationRegistry,
+    RegisteredInterpretation,
+    Replacement,
+)
+from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.memory import ConversionMemory, Functions
+from rapport.mediation.outgoing.consumer_transformer import ConsumerTransformer
+from rapport.mediation.rejections import Rejected
+
+
+class _ExportedInterpretations(
+    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """All typed interpretations of a node as they travel."""
+
+    roots: tuple[Interpretation, ...]
+    replacements: tuple[Replacement, ...] = ()
+    held: dict[str, RegisteredInterpretation] = {}
+    concepts: dict[str, dict[str, ConceptAttribute]] = {}
+    formats: dict[str, FormatChoice] = {}
+
+
+def export_interpretations(in_force: ActiveInterpretations) -> bytes:
+    """JSON of everything that clients need to mediate for themselves."""
+    typed = in_force.typed
+    spoken = _ExportedInterpretations(
+        typed.roots,
+        typed.replacements,
+        dict(typed.held),
+        {concept: dict(attributes) for concept, attributes in in_force.concepts.items()},
+        dict(in_force.formats),
+    )
+    return msgspec.json.encode(spoken)
+
+
+def import_interpretations(body: bytes) -> ActiveInterpretations:
+    """What `write_spoken` wrote; raises InvalidInput for anything else."""
+    try:
+        spoken = msgspec.json.decode(body, type=_ExportedInterpretations)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"these are no interpretations: {error}", code="interpretation.unreadable"
+        ) from None
+    typed = InterpretationRegistry(spoken.roots, spoken.replacements, spoken.held)
+    return ActiveInterpretations({}, typed, formats=spoken.formats, concepts=spoken.concepts)
+
+
+class Mediator:
+    """One client's interpretation. Transformers are made when a type first comes, in some
+    milliseconds. Functions of the site must be given; they run here, in this process.
+    """
+
+    def __init__(self, body: bytes, interpretation: str, functions: Functions | None = None):
+        """`body`: what the node says of its interpretations (`write_spoken`). Raises InvalidInput,
+        UnknownName with the nearest name, InterpretationError.
+        """
+        self._in_force = import_interpretations(body)
+        self._functions, self._memory = functions, ConversionMemory()
+        self._speech = ConsumerTransformer(self._in_force, interpretation, functions)
+        self._received: dict[str, Transformer] = {}
+
+    @property
+    def stamp(self) -> str:
+        """`name@version`: with the header `interpretation` of an event, whether node and client
+        mean the same.
+        """
+        return self._speech.stamp
+
+    def from_root(self, event: Event) -> list[Event]:
+        """An event as the node has it, in this interpretation: as the node would deliver it. Raises
+        InvalidInput for one that cannot be said.
+        """
+        said = self._speech.say(StoredEvent(0, 0, event))
+        if said.code:
+            raise InvalidInput(said.message, code=said.code)
+        return list(said.events)
+
+    def to_root(self, type_name: str, value: Any) -> list[tuple[str, Any]]:
+        """A value of one of this interpretation's types as values of root, each with its type.
+        Raises InvalidInput, InterpretationError, UnknownName.
+        """
+        if type_name not in self._received:
+            name, typed = self._speech.name, self._in_force.typed
+            self._received[type_name] = make_transformer(
+                typed, name, type_name, "in", self._functions, self._memory
+            )
+        transformer = self._received[type_name]
+        try:
+            found = transformer(value)
+        except Rejected as rejected:
+            raise InvalidInput(rejected.message, code=rejected.code, hint=rejected.hint) from None
+        values = found if transformer.plan.several else [found]
+        return [(one.get("@type") or transformer.plan.result_type, one) for one in values]

@@ -1,0 +1,495 @@
+"""Events of root as one interpretation says them: one generated transformer per type. [ME-5, ME-8,
+ME-9]
+
+The raw events that readings were made of: who speaks as the producer does gets what it said.
+[ME-9, ME-16]
+
+A raw channel in a consumer's words: producer to root to consumer in one step, at the last hop.
+[ME-9, ME-16]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.channel.stretches import events_between
+from rapport.core.codec import DATA_ENCODING, DATA_TYPE
+from rapport.core.errors import (
+    InterpretationError,
+    InvalidInput,
+    RapportError,
+    UnknownName,
+    Unsupported,
+)
+from rapport.core.event import CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
+from rapport.core.release import unmarked
+from rapport.core.signature import SIGNATURE, SIGNED_BY, without_raw_signature
+from rapport.mediation.codegen.json_fast_path import JsonFastPath
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.concepts import ConceptAttribute, canonical_value
+from rapport.mediation.conversion.lookups import ConversionEnvironment
+from rapport.mediation.formats.catalogue import get_format, is_written_as_json, write_event_data
+from rapport.mediation.interpretations.model import CANONICAL
+from rapport.mediation.interpretations.registry import functions_needed as functions_called
+from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
+from rapport.mediation.lane import RAW_POSITION, EventTransformer
+from rapport.mediation.memory import Functions, remembers
+from rapport.mediation.rejections import Rejected, type_mismatch
+from rapport.mediation.rule_resolution import Scope
+from rapport.mediation.source_bindings import RAW_PREFIX, SourceBinding
+from rapport.mediation.typed_source import as_declared, only_type, received_type
+from rapport.mediation.types import TAG
+
+_OF_OTHER_DATA = frozenset((SIGNATURE, SIGNED_BY, DATA_TYPE, DATA_ENCODING))
+"""Headers that would be untrue of data that were transformed."""
+_SAYS_HOW = frozenset((DATA_TYPE, DATA_ENCODING))
+_ENOUGH = 8
+"""Events of one type in a row that are worth a call for all of them."""
+
+
+class ConsumerResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of an event of root: events, or why there are none."""
+
+    events: tuple[Event, ...] = ()
+    code: str = ""
+    """Empty: nothing stood in the way."""
+    message: str = ""
+    is_made: bool = True
+    """Whether a transformer ran; False for what passes as it is."""
+    plain: tuple[bytes, ...] = ()
+    """The data of each event as JSON, where the interpretation has another format."""
+
+
+class ConsumerTransformer:
+    """Whatever root says, in the words of one interpretation. `say` never raises.
+
+    `may_block`: functions of the site are called, so it belongs to a thread of its own; otherwise
+    to the event loop's. Holds generated code for as long as the interpretations are in force.
+    """
+
+    def __init__(
+        self,
+        in_force: ActiveInterpretations,
+        name: str,
+        functions: Functions | None = None,
+        surroundings: ConversionEnvironment | None = None,
+    ) -> None:
+        """Raises UnknownName with the nearest name, InterpretationError for a refused one."""
+        self.name, self._in_force = name, in_force
+        self._functions = functions
+        self._surroundings = surroundings or ConversionEnvironment()
+        self.is_root = name == CANONICAL
+        self.is_one_way = name not in in_force.typed and name in in_force.fields
+        self.stamp = _stamp(in_force, name)
+        self._format = in_force.format_of(name)
+        self.may_block = bool(site_functions_of(in_force, name))
+        self._known_types = {each.name for each in in_force.typed.root.types} | {
+            f"{concept}.{attribute}"
+            for concept, attributes in in_force.concepts.items()
+            for attribute in attributes
+            if "." not in concept
+        }
+        self._transformers: dict[str, Transformer | Rejected] = {}
+        self._usual: dict[str, JsonFastPath | None] = {}
+
+    def passes(self, event: Event) -> bool:
+        """Whether nothing is done with it: root has no type for it, or root is what is spoken."""
+        return self.is_root or event.type not in self._known_types
+
+    def say(self, stored: StoredEvent) -> ConsumerResult:
+        """The event in these words; several when it is split."""
+        event = stored.event
+        if self.passes(event):
+            return ConsumerResult((event,), is_made=False)
+        try:
+            if event.type not in self._usual:
+                self._usual[event.type] = self._make_usual(event.type)
+            return self._straight(event) or self._made(event, *self._root_value(event))
+        except Rejected as rejected:
+            return ConsumerResult((), rejected.code, rejected.message[:500])
+        except RapportError as error:
+            return ConsumerResult((), error.code, error.message[:500])
+        except Exception as error:  # one event that fails must never stop the others
+            return ConsumerResult((), "mediation.fault", f"{type(error).__name__}: {error}"[:500])
+
+    def say_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
+        """What `say` would say of each; events of one type that stand in a row cost less."""
+        said: list[ConsumerResult] = []
+        for _type, row in groupby(stored, _type_of):
+            alike = list(row)
+            said += self._said_together(alike) if len(alike) >= _ENOUGH else map(self.say, alike)
+        return said
+
+    def _said_together(self, alike: Sequence[StoredEvent]) -> list[ConsumerResult]:
+        first = self.say(alike[0])
+        usual = self._usual.get(alike[0].event.type)
+        others = [one.event for one in alike[1:]]
+        found = usual.data_of_all(others) if usual is not None else None
+        if usual is None or found is None:
+            return [first, *map(self.say, alike[1:])]
+        return [
+            first,
+            *(
+                self.say(one) if data is None else self._said_with(one.event, usual, data)
+                for one, data in zip(alike[1:], found, strict=True)
+            ),
+        ]
+
+    def types_said(self) -> list[str]:
+        """The types of root that it was asked to say so far."""
+        return list(self._usual)
+
+    def prepare(self, types: Iterable[str]) -> None:
+        """Makes now what is otherwise made when the first events of these types come; for a speech
+        that nobody uses yet, from any thread.
+        """
+        for type_name in types:
+            if self.is_root or type_name not in self._known_types:
+                continue
+            usual = self._usual[type_name] = self._make_usual(type_name)
+            if usual is not None:
+                usual.prepare()
+
+    def _attribute(self, type_name: str) -> ConceptAttribute | None:
+        """What a reading is of; None for events that are no readings."""
+        concept, _, attribute = type_name.partition(".")
+        return self._in_force.concepts.get(concept, {}).get(attribute)
+
+    def _root_value(self, event: Event) -> tuple[str, Any]:
+        """Type and value in root."""
+        declared, data = self._attribute(event.type), event.payload()
+        if declared is None:
+            return event.type, data
+        concept, _, attribute = event.type.partition(".")
+        try:
+            return concept, canonical_value(attribute, declared.type, data, event.time)
+        except (LookupError, TypeError, ValueError):
+            message = f"event {event.id[:60]!r} is no reading of {event.type}"
+            raise Rejected("reading.malformed", message) from None
+
+    def _straight(self, event: Event) -> ConsumerResult | None:
+        """The event, if it is what its type leads one to expect."""
+        usual = self._usual[event.type]
+        data = usual.data_of(event) if usual is not None else None
+        if usual is None or data is None:
+            return None
+        return self._said_with(event, usual, data)
+
+    def _said_with(self, event: Event, usual: JsonFastPath, data: bytes) -> ConsumerResult:
+        headers = self._headers(event)
+        made = Event(event.source, event.id, usual.type, event.subject, event.time, data, headers)
+        return ConsumerResult((made,))
+
+    def _make_usual(self, type_name: str) -> JsonFastPath | None:
+        """Makes the transformer too."""
+        declared = self._attribute(type_name)
+        concept, _, attribute = type_name.partition(".")
+        try:
+            plan = self._transformer(type_name if declared is None else concept).plan
+        except Rejected:
+            return None  # said of every event when its turn comes, after what is wrong with itself
+        if not is_written_as_json(self._format):
+            return None
+        types = self._in_force.typed.types_met(self.name)
+        return JsonFastPath(plan, types, self._surroundings, attribute, declared)
+
+    def _headers(self, event: Event) -> dict[str, str]:
+        headers = {name: text for name, text in event.headers.items() if name not in _OF_OTHER_DATA}
+        headers[INTERPRETATION] = self.stamp
+        return headers
+
+    def _made(self, event: Event, type_name: str, value: Any) -> ConsumerResult:
+        transformer = self._transformer(type_name)
+        self._surroundings.event_time_ms = event.time
+        result = transformer(value)
+        headers = self._headers(event)
+        plan = transformer.plan
+        if not plan.several:
+            return self._said([(event.id, result)], event, plan.result_type, headers)
+        several = [(f"{event.id}:{number}", each) for number, each in enumerate(result)]
+        return self._said(several, event, plan.result_type, headers)
+
+    def _said(
+        self, values: list[tuple[str, Any]], event: Event, type_name: str, headers: dict[str, str]
+    ) -> ConsumerResult:
+        events: list[Event] = []
+        for own_id, value in values:
+            told = value.get(TAG) if value.__class__ is dict else None
+            said = told if isinstance(told, str) else type_name
+            data, marks = write_event_data(value, self._format, said)
+            own = headers | marks if marks else headers
+            events.append(Event(event.source, own_id, said, event.subject, event.time, data, own))
+        is_json = not events or not (events[0].headers.keys() & _SAYS_HOW)
+        plain = () if is_json else tuple(msgspec.json.encode(value) for _, value in values)
+        return ConsumerResult(tuple(events), plain=plain)
+
+    def _transformer(self, type_name: str) -> Transformer:
+        if type_name not in self._transformers:
+            self._transformers[type_name] = self._make(type_name)
+        found = self._transformers[type_name]
+        if isinstance(found, Rejected):
+            raise Rejected(found.code, found.message, found.hint)
+        return found
+
+    def _make(self, type_name: str) -> Transformer | Rejected:
+        """The transformer, or why no event of the type can be said."""
+        if self.is_one_way:
+            message = f"{self.name!r} says only what is received in it, not how root is said in it"
+            return Rejected("interpretation.one_way", message, "declare it with types")
+        try:
+            made = make_transformer(
+                *(self._in_force.typed, self.name, type_name, "out", self._functions),
+                surroundings=self._surroundings,
+                own=True,
+            )
+        except InterpretationError as error:
+            first = error.problems[0]
+            return Rejected(first.code, first.message, first.hint)
+        except InvalidInput as error:
+            return Rejected(error.code, error.message, error.hint)
+        if any(map(remembers, made.conversions)):
+            # A consumer may begin anywhere, and two must not get different things.
+            message = f"{type_name} in {self.name!r} depends on the events before it"
+            return Rejected("conversion.remembers", message, "use it for what is received only")
+        return made
+
+
+def _type_of(stored: StoredEvent) -> str:
+    return stored.event.type
+
+
+def site_functions_of(in_force: ActiveInterpretations, name: str) -> tuple[str, ...]:
+    """Names of the site's functions that an interpretation may call."""
+    if name == CANONICAL or name not in in_force.typed:
+        return ()
+    return functions_called(in_force.typed, name)
+
+
+def _stamp(in_force: ActiveInterpretations, name: str) -> str:
+    if name in in_force.refused:
+        raise InterpretationError(in_force.refused[name])
+    if name in in_force.typed:
+        return stamp_of(in_force.typed, name, in_force.format_of(name))
+    if name in in_force.fields:
+        return in_force.fields[name].stamp()
+    known = [*in_force.fields, *in_force.typed.names]
+    raise UnknownName("interpretation", name[:100], known, code="interpretation.unknown")
+
+
+RAW_CHANNEL = "rawchannel"
+ORDERED_FORMATS = ("homeassistant",)
+"""Formats in which an event is understood by what came before it."""
+_GAP = 16
+"""Events between two wanted ones that are read along rather than read around."""
+_MOST = 1_000
+
+
+class RawLocation(msgspec.Struct, frozen=True):
+    """Where a raw event stands."""
+
+    channel: str
+    position: int
+
+
+def raw_location(event: Event, stamp: str) -> RawLocation | None:
+    """Where the original of an event stands that came in the interpretation `stamp`, exactly as it
+    is now; None when it came in another one, or nobody says where it stands.
+    """
+    headers = event.headers
+    if headers.get(INTERPRETATION) != stamp:
+        return None
+    channel, position = headers.get(RAW_CHANNEL, ""), headers.get(RAW_POSITION, "")
+    is_place = position.isascii() and position.isdigit() and len(position) < 19
+    if not is_place or not channel.startswith(RAW_PREFIX):
+        return None
+    return RawLocation(channel, int(position))
+
+
+def is_original(raw: Event, event: Event) -> bool:
+    """Whether the event was made of this raw one. Headers can be anybody's, and positions are
+    those of the node where the event was made: so its name must fit, too.
+    """
+    return raw.source == event.source and cause_text(raw.id) == event.headers.get(CAUSE)
+
+
+async def read_raws(channels: Channels, wanted: Sequence[RawLocation]) -> dict[RawLocation, Event]:
+    """Those of the raw events that are still there; neighbours are read together."""
+    found: dict[RawLocation, Event] = {}
+    names = set(channels.names())
+    for name in sorted({one.channel for one in wanted} & names):
+        positions = sorted({one.position for one in wanted if one.channel == name})
+        for first, last in _runs(positions):
+            stored = await events_between(channels.channel(name), first, last)
+            found |= {RawLocation(name, one.position): one.event for one in stored}
+    return found
+
+
+class DeclaredTypes:
+    """The declared types of raw events in one interpretation, as it is now."""
+
+    def __init__(self, in_force: ActiveInterpretations, name: str) -> None:
+        self._choice = in_force.format_of(name)
+        self._format = get_format(self._choice.name, self._choice.options)
+        self._scope: Scope | None = None
+        self._only = ""
+        if name in in_force.typed:  # the fields form has no types
+            self._scope = in_force.typed.checked(name).scope
+            self._only = only_type(self._scope)
+
+    def type_of(self, raw: Event, binding: SourceBinding | None) -> str:
+        """The declared type of a raw event; its own where nothing is declared for it."""
+        if self._scope is None:
+            return raw.type
+        told = self._told(raw) if self._choice.name == "ngsi" else ""
+        speaks = binding.speaks if binding is not None else ""
+        return received_type(self._scope, self._only, told, speaks, raw.type) or raw.type
+
+    def fits(self, raw: Event, binding: SourceBinding | None) -> bool:
+        """Whether a raw event is what its declared type says: one that was received in another
+        version of the interpretation may not be.
+        """
+        scope, name = self._scope, self.type_of(raw, binding)
+        if scope is None or self._choice.name in ORDERED_FORMATS:
+            return True
+        if not scope.types.is_complex(name):
+            return False
+        try:
+            values = [
+                as_declared(document, scope.types, name, self._choice)
+                for document in self._format.read(raw, {})
+            ]
+        except (Rejected, RapportError):
+            return False
+        return not any(type_mismatch(value, name, scope.types) for value in values)
+
+    def _told(self, raw: Event) -> str:
+        try:
+            return next((one.type for one in self._format.read(raw, {}) if one.type), "")
+        except (Rejected, RapportError):
+            return ""
+
+
+def original_event(raw: Event, stamp: str, type_name: str) -> Event:
+    """Returns the raw event unchanged for a consumer that uses the producer's own interpretation,
+    under the name of its declared type.
+    """
+    headers = {**raw.headers, INTERPRETATION: stamp}
+    return msgspec.structs.replace(raw, type=type_name, headers=headers)
+
+
+def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Positions in order as ranges to read."""
+    first = last = positions[0]
+    for position in positions[1:]:
+        if position - last > _GAP or position - first >= _MOST:
+            yield first, last
+            first = position
+        last = position
+    yield first, last
+
+
+class RawSources(Protocol):
+    """How sources speak; `MediationReader` is one."""
+
+    def binding(self, source: str) -> SourceBinding | None:
+        """What the site says of a source."""
+
+    def meaning_apart(self, source: str) -> EventTransformer:
+        """What gives its events their meaning, out of turn."""
+
+
+class RawConsumerTransformer:
+    """Raw events of one source as one interpretation says them. `say` never raises."""
+
+    def __init__(
+        self,
+        source: str,
+        speech: ConsumerTransformer,
+        sources: RawSources,
+        in_force: ActiveInterpretations,
+    ) -> None:
+        """Raises Unsupported for a source whose events have a meaning only in their order."""
+        binding = sources.binding(source)
+        self.stamp = speech.stamp
+        self.speech = speech
+        self.is_own = binding is not None and binding.interpretation == speech.name
+        """The source speaks as the consumer does."""
+        self._binding = binding
+        self._types = DeclaredTypes(in_force, speech.name) if self.is_own else None
+        self._in_order = binding is not None and _in_order_only(in_force, binding)
+        if not self.is_own and binding is not None and self._in_order:
+            raise Unsupported(
+                f"reading raw.{source} in another interpretation",
+                "a source whose events depend on those before them",
+                hint=f"read {binding.into!r}, where they have got their meaning in order",
+            )
+        self._meaning = sources.meaning_apart(source)
+        self.may_block = self._meaning.may_block or speech.may_block
+
+    def say(self, stored: StoredEvent) -> ConsumerResult:
+        """The raw event as it is when the consumer speaks as its producer, else in its words. One
+        that is not as the interpretation declares it now, since it was received in another version,
+        goes by way of root.
+        """
+        return self._original(stored.event) or self._said([stored])[stored.position]
+
+    def say_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
+        """What `say` says of each; those of one type cost less together."""
+        originals = {one.position: self._original(one.event) for one in stored}
+        others = {one.position: one for one in stored if originals[one.position] is None}
+        said = self._said(list(others.values())) if others else {}
+        return [originals[one.position] or said[one.position] for one in stored]
+
+    def _original(self, raw: Event) -> ConsumerResult | None:
+        if self._types is None:
+            return None
+        if not self._in_order and not self._types.fits(raw, self._binding):
+            return None
+        name = self._types.type_of(raw, self._binding)
+        return ConsumerResult((original_event(raw, self.stamp, name),), is_made=False)
+
+    def _said(self, stored: Sequence[StoredEvent]) -> dict[int, ConsumerResult]:
+        """By position."""
+        found, rejections = self._meaning.apply_many(stored)
+        raw = {str(one.position): one for one in stored}
+        at_root = [_at_root(each, raw[each.headers[RAW_POSITION]]) for each in found]
+        parts: dict[int, list[ConsumerResult]] = {one.position: [] for one in stored}
+        for root, said in zip(at_root, self.speech.say_all(at_root), strict=True):
+            parts[root.position].append(said)
+        faults: dict[int, tuple[str, str]] = {}
+        for one in rejections:
+            faults.setdefault(one.position, (one.code, one.message))
+        return {
+            position: _together(several, faults.get(position))
+            for position, several in parts.items()
+        }
+
+
+def _at_root(event: Event, raw: StoredEvent) -> StoredEvent:
+    sealed = without_raw_signature(unmarked(event), raw.event)
+    return StoredEvent(raw.position, raw.received, sealed)
+
+
+def _together(parts: Sequence[ConsumerResult], fault: tuple[str, str] | None) -> ConsumerResult:
+    """What became of one raw event; of several faults the first, those of its meaning before."""
+    faults = [fault] if fault else [(one.code, one.message) for one in parts if one.code]
+    code, message = faults[0] if faults else ("", "")
+    return ConsumerResult(tuple(event for part in parts for event in part.events), code, message)
+
+
+def _in_order_only(in_force: ActiveInterpretations, binding: SourceBinding) -> bool:
+    name = binding.interpretation
+    if not name or name in in_force.refused:
+        return False
+    if name not in in_force.typed and name not in in_force.fields:
+        return False
+    if in_force.format_of(name).name in ORDERED_FORMATS:
+        return True
+    if name not in in_force.typed:
+        return False
+    return any(map(remembers, in_force.typed.checked(name).scope.conversions.values()))

@@ -1,0 +1,598 @@
+"""What was done for consumers, by interpretation: counted, logged once per reason, listed.
+[ME-9]
+
+What was said once is not said again: a bounded memory, and one maker for all who ask at the same
+time. [ME-9]
+
+Consumers read in their own terms: root is said in each interpretation once, at the last hop.
+[ME-9]
+
+An event is transformed when the first consumer of an interpretation needs it, and not again for the
+others. One that came in the consumer's own interpretation is given as it was received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+import msgspec
+
+from rapport.channel.access.rights import Rights
+from rapport.channel.channel import Channels
+from rapport.channel.query.own_terms import View
+from rapport.core.errors import InterpretationError, UnknownName, Unsupported
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.ending import Ending, end_each
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.conversion.lookups import ConversionEnvironment, SiteTables
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
+from rapport.mediation.outgoing.consumer_transformer import (
+    ConsumerResult,
+    ConsumerTransformer,
+    DeclaredTypes,
+    RawConsumerTransformer,
+    RawLocation,
+    RawSources,
+    is_original,
+    original_event,
+    raw_location,
+    read_raws,
+    site_functions_of,
+)
+from rapport.mediation.outgoing.terms import query_view
+from rapport.mediation.site_functions import SiteFunctions
+from rapport.mediation.source_bindings import RAW_PREFIX
+
+_MOST_TOLD = 100
+_log = get_logger(__name__)
+
+
+class ConsumerCounts(msgspec.Struct):
+    """What was done for the consumers of one interpretation since the start."""
+
+    transformed: int = 0
+    from_cache: int = 0
+    """Handed over without doing anything again."""
+    originals: int = 0
+    """Read as they were received."""
+    rejected: dict[str, int] = {}
+    """By code: events that cannot be said. They are not delivered."""
+
+
+class UndeliverableEvent(msgspec.Struct, frozen=True):
+    """An event that the consumers of an interpretation do not get, and why."""
+
+    channel: str
+    position: int
+    interpretation: str
+    code: str
+    message: str
+
+
+class ConsumerStatistics:
+    """The counts of all interpretations, and the last events that could not be said."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, ConsumerCounts] = {}
+        self.unsaid: deque[UndeliverableEvent] = deque(maxlen=_MOST_TOLD)
+        self._logged: set[tuple[str, str]] = set()
+
+    def of(self, interpretation: str) -> ConsumerCounts:
+        """The counts of one, which go on counting."""
+        if interpretation not in self.counts:
+            self.counts[interpretation] = ConsumerCounts()
+        return self.counts[interpretation]
+
+    def events(self) -> dict[str, int]:
+        """How many events consumers were given, by interpretation."""
+        return {
+            name: each.transformed + each.from_cache + each.originals
+            for name, each in self.counts.items()
+        }
+
+    def made(
+        self, interpretation: str, channel: str, stored: StoredEvent, said: ConsumerResult
+    ) -> None:
+        """Notes what became of an event for the first time."""
+        counts = self.of(interpretation)
+        if said.is_made and (said.events or not said.code):
+            counts.transformed += 1
+        if not said.code:
+            return
+        counts.rejected[said.code] = counts.rejected.get(said.code, 0) + 1
+        unsaid = UndeliverableEvent(
+            channel, stored.position, interpretation, said.code, said.message
+        )
+        self.unsaid.append(unsaid)
+        if (interpretation, said.code) not in self._logged:
+            self._logged.add((interpretation, said.code))
+            _log.warning("event cannot be said", **msgspec.structs.asdict(unsaid))
+
+
+MAX_CACHE_BYTES = 32 * 1024 * 1024
+_OVERHEAD_BYTES = 1_000
+"""Counted per entry beside the data in it."""
+
+MakeAll = Callable[[list[int]], Awaitable[list[ConsumerResult]]]
+"""From the numbers of the keys that nobody has made to what they are, in the same order."""
+
+
+class ResultCache:
+    """What events became, by a key that says everything it depends on. All calls in one loop.
+
+    Those not used for longest leave first. Cost: `most_bytes`, half of it the data of the keys.
+    """
+
+    def __init__(self, most_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._known: OrderedDict[Hashable, tuple[ConsumerResult, int]] = OrderedDict()
+        self._making: dict[Hashable, asyncio.Future[ConsumerResult]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._known
+
+    @property
+    def is_making(self) -> bool:
+        """Whether somebody waits for something."""
+        return bool(self._making)
+
+    def get(self, key: Hashable) -> ConsumerResult | None:
+        """What is known of a key."""
+        found = self._known.get(key)
+        if found is None:
+            return None
+        self._known.move_to_end(key)
+        return found[0]
+
+    def put(self, key: Hashable, said: ConsumerResult, key_bytes: int) -> None:
+        """Remembers it, unless it is larger than a quarter of all there is room for."""
+        size = key_bytes + sum(len(event.data) for event in said.events) + _OVERHEAD_BYTES
+        if size > self._most_bytes // 4 or key in self._known:
+            return
+        self._known[key] = (said, size)
+        self._bytes += size
+        while self._bytes > self._most_bytes:
+            self._bytes -= self._known.popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        """Forgets everything; what is being made still reaches those who wait for it."""
+        self._known.clear()
+        self._making.clear()
+        self._bytes = 0
+
+    async def once(
+        self, keys: Sequence[Hashable], sizes: Sequence[int], make: MakeAll
+    ) -> list[ConsumerResult]:
+        """What the keys stand for: known, awaited from whoever makes it already, or made now.
+
+        Who gives up does not stop what others wait for. Raises what `make` raises.
+        """
+        found: list[ConsumerResult | asyncio.Future[ConsumerResult] | None] = [
+            self.get(key) or self._making.get(key) for key in keys
+        ]
+        missing = [number for number, one in enumerate(found) if one is None]
+        if missing:
+            loop = asyncio.get_running_loop()
+            for number in missing:
+                found[number] = self._making.setdefault(keys[number], loop.create_future())
+            first = {keys[number]: number for number in reversed(missing)}
+            futures = {number: self._making[keys[number]] for number in reversed(first.values())}
+            task = loop.create_task(self._make(futures, keys, sizes, make))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return [
+            await asyncio.shield(one) if isinstance(one, asyncio.Future) else _present(one)
+            for one in found
+        ]
+
+    async def _make(
+        self,
+        futures: dict[int, asyncio.Future[ConsumerResult]],
+        keys: Sequence[Hashable],
+        sizes: Sequence[int],
+        make: MakeAll,
+    ) -> None:
+        numbers = list(futures)
+        try:
+            for number, said in zip(numbers, await make(numbers), strict=True):
+                self.put(keys[number], said, sizes[number])
+                futures[number].set_result(said)
+        except BaseException as error:
+            for future in futures.values():
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()  # somebody may have given up meanwhile
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for number, future in futures.items():
+                if self._making.get(keys[number]) is future:
+                    del self._making[keys[number]]
+
+
+def cache_key(words: Hashable, stored: StoredEvent) -> tuple[Hashable, ...]:
+    """Everything that what is made of an event in these words depends on: equal keys may share it,
+    whoever asks.
+    """
+    event = stored.event
+    return (
+        *(words, stored.position, event.source, event.id, event.type, event.subject, event.time),
+        *(event.data, *event.headers, *event.headers.values()),
+    )
+
+
+def _present(one: ConsumerResult | None) -> ConsumerResult:
+    assert one is not None
+    return one
+
+
+_AT_ONCE = 200
+"""Events that are said before others get their turn."""
+
+
+class OutgoingMediation:
+    """What a node says, in everybody's own words. All calls belong to one event loop.
+
+    Positions stay those of the channel, so places and tokens mean the same in every interpretation.
+    What cannot be said is left out, counted, logged once per reason and listed (`told`). What was
+    made is forgotten when the repository changes, what was said also when tables do.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        channels: Channels,
+        *,
+        clock: Clock | None = None,
+        rights: Rights | None = None,
+        sources: RawSources | None = None,
+        tables: Callable[[], SiteTables | None] | None = None,
+        functions: Callable[[Iterable[str]], SiteFunctions] | None = None,
+        cache_bytes: int = MAX_CACHE_BYTES,
+    ) -> None:
+        """`rights`: an original goes only to who may read its raw channel (without: to all);
+        `sources`: gives raw channels their meaning; `functions`: opens functions of the site.
+        """
+        self.repository, self._channels, self._rights = repository, channels, rights
+        self._clock: Clock = clock or SystemClock()
+        self.hides: Callable[[str], bool] = lambda _channel: False
+        """Whether readers of a channel are given something else than what it holds: an original
+        would tell them what they were not to see.
+        """
+        self._sources, self._tables, self._open_functions = sources, tables, functions
+        self._cache, self.told = ResultCache(cache_bytes), ConsumerStatistics()
+        self._generation, self._rows = repository.generation, self._revision()
+        self._speeches: dict[str, ConsumerTransformer] = {}
+        self._late: dict[tuple[str, str], RawConsumerTransformer] = {}
+        self._views: dict[str, View] = {}
+        self._types: dict[str, DeclaredTypes] = {}
+        self._opened: dict[ConsumerTransformer, SiteFunctions] = {}
+        self._at_work: Counter[ConsumerTransformer] = Counter()
+        self._over: dict[ConsumerTransformer, SiteFunctions] = {}
+        """Of words that are forgotten, while something is still being said in them."""
+        self._thread: ThreadPoolExecutor | None = None
+
+    def speech(self, interpretation: str) -> ConsumerTransformer:
+        """How the interpretation says root now; raises UnknownName, InterpretationError."""
+        if self._generation != self.repository.generation:
+            self._forget()
+        if self._rows != self._revision():
+            self._rows = self._revision()
+            self._cache.clear()
+        if interpretation not in self._speeches:
+            self._speeches[interpretation] = self._begin(interpretation)
+        return self._speeches[interpretation]
+
+    async def view(
+        self,
+        channel: str,
+        stored: Sequence[StoredEvent],
+        interpretation: str,
+        *,
+        identity: str = "",
+    ) -> list[StoredEvent]:
+        """Events of a channel as a consumer gets them: fewer, or more with the same position.
+
+        Raises UnknownName, InterpretationError, ChannelUnavailable, and Unsupported for a raw
+        channel whose events can be understood only in their order.
+        """
+        speech = self.speech(interpretation)
+        with self._speaking(speech):
+            if channel.startswith(RAW_PREFIX):
+                said = await self._said_late(channel, stored, speech)
+            elif speech.is_root:
+                return list(stored)
+            else:
+                said = await self._said(channel, stored, speech, identity)
+        return [
+            StoredEvent(one.position, one.received, event)
+            for one, each in zip(stored, said, strict=True)
+            for event in each.events
+        ]
+
+    def query_view(self, interpretation: str) -> View:
+        """How conditions in the consumer's words are understood; for `Views.use`."""
+        speech = self.speech(interpretation)
+        if interpretation not in self._views:
+
+            def say(stored: StoredEvent) -> ConsumerResult:
+                key = cache_key(speech, stored)
+                known = self._cache.get(key)
+                return known or self._say_new("", stored, speech, speech.name, key)
+
+            self._views[interpretation] = query_view(speech, self.repository.in_force, say)
+        return self._views[interpretation]
+
+    def prepare(
+        self, in_force: ActiveInterpretations, tables: SiteTables | None
+    ) -> Callable[[], None]:
+        """Makes what consumers will need of these interpretations, beside the loop; the result puts
+        it in use, and is to be called on the loop in one step with the change of the repository.
+
+        Those that call functions of the site are made when the first event comes, in the thread
+        that the functions belong to.
+        """
+        speeches: dict[str, ConsumerTransformer] = {}
+        for name, former in self._speeches.copy().items():
+            try:
+                if site_functions_of(in_force, name):
+                    continue
+                speech = ConsumerTransformer(in_force, name, None, ConversionEnvironment(tables))
+            except (UnknownName, InterpretationError):
+                continue  # who reads in it is told when it comes
+            speech.prepare(former.types_said())
+            speeches[name] = speech
+
+        def take_over() -> None:
+            self._forget()
+            self._speeches = speeches
+
+        return take_over
+
+    async def close(self) -> None:
+        """Ends workers and threads; what functions of the site are asked meanwhile is rejected."""
+        await end_each(self._endings())
+
+    def _endings(self) -> Iterator[Ending]:
+        opened = [*self._opened.values(), *self._over.values()]
+        self._opened, self._over = {}, {}
+        for functions in opened:
+            # Waits for a process to end.
+            yield "functions", partial(asyncio.to_thread, functions.close)
+        if self._thread is not None:
+            yield "thread", partial(self._thread.shutdown, wait=False)
+
+    # --- events of root ---------------------------------------------------------------------------
+
+    async def _said(
+        self,
+        channel: str,
+        stored: Sequence[StoredEvent],
+        speech: ConsumerTransformer,
+        identity: str,
+    ) -> list[ConsumerResult]:
+        said: list[ConsumerResult | None] = [
+            ConsumerResult((one.event,), is_made=False) if speech.passes(one.event) else None
+            for one in stored
+        ]
+        raws = {
+            number: raw
+            for number, one in enumerate(stored)
+            if (raw := raw_location(one.event, speech.stamp))
+            and self._may_read(identity, raw.channel)
+            and not (self.hides(channel) or self.hides(raw.channel))
+        }
+        if raws:
+            originals = await self._originals(stored, raws, speech)
+            for number, original in originals.items():
+                said[number] = original
+        others = [number for number, one in enumerate(said) if one is None]
+        made = await self._made(channel, [stored[number] for number in others], speech, speech.name)
+        for number, one in zip(others, made, strict=True):
+            said[number] = one
+        return [one for one in said if one is not None]
+
+    async def _originals(
+        self,
+        stored: Sequence[StoredEvent],
+        raws: dict[int, RawLocation],
+        speech: ConsumerTransformer,
+    ) -> dict[int, ConsumerResult]:
+        """Originals by number, as far as they are there still. One of which several readings were
+        made is given once, for the first of them.
+        """
+        numbers = list(raws)
+        keys: list[Hashable] = [("original", *cache_key(speech, stored[one])) for one in numbers]
+        counts = self.told.of(speech.name)
+
+        async def make(missing: list[int]) -> list[ConsumerResult]:
+            places = [raws[numbers[each]] for each in missing]
+            found = await read_raws(self._channels, places)
+            said = []
+            for each, place in zip(missing, places, strict=True):
+                raw = found.get(place)
+                is_there = raw is not None and is_original(raw, stored[numbers[each]].event)
+                counts.originals += is_there
+                said.append(
+                    ConsumerResult((self._as_received(raw, place, speech),), is_made=False)
+                    if is_there and raw is not None
+                    else ConsumerResult((), "raw.gone")
+                )
+            return said
+
+        counts.from_cache += sum(self._cache.get(key) is not None for key in keys)
+        sizes = [len(stored[number].event.data) for number in numbers]
+        all_said = await self._cache.once(keys, sizes, make)
+        there = {number: one for number, one in zip(numbers, all_said, strict=True) if one.events}
+        first = {raws[number]: number for number in reversed(there)}
+        nothing = ConsumerResult((), is_made=False)
+        return {n: one if first[raws[n]] == n else nothing for n, one in there.items()}
+
+    def _as_received(self, raw: Event, place: RawLocation, speech: ConsumerTransformer) -> Event:
+        source = place.channel.removeprefix(RAW_PREFIX)
+        binding = self._sources.binding(source) if self._sources is not None else None
+        if speech.name not in self._types:
+            self._types[speech.name] = DeclaredTypes(self.repository.in_force, speech.name)
+        return original_event(raw, speech.stamp, self._types[speech.name].type_of(raw, binding))
+
+    def _may_read(self, identity: str, channel: str) -> bool:
+        return self._rights is None or self._rights.allows(identity, "subscribe", channel)
+
+    # --- raw channels -----------------------------------------------------------------------------
+
+    async def _said_late(
+        self, channel: str, stored: Sequence[StoredEvent], speech: ConsumerTransformer
+    ) -> list[ConsumerResult]:
+        if self._sources is None:
+            raise Unsupported("reading raw channels in an interpretation", "this program")
+        source = channel.removeprefix(RAW_PREFIX)
+        if (source, speech.name) not in self._late:
+            in_force = self.repository.in_force
+            late = RawConsumerTransformer(source, speech, self._sources, in_force)
+            self._late[source, speech.name] = late
+        late = self._late[source, speech.name]
+        is_new = [cache_key(late, one) not in self._cache for one in stored]
+        said = await self._made(channel, stored, late, speech.name)
+        originals = (new and not one.is_made for new, one in zip(is_new, said, strict=True))
+        self.told.of(speech.name).originals += sum(originals) if late.is_own else 0
+        return said
+
+    # --- once for all -----------------------------------------------------------------------------
+
+    async def _made(
+        self,
+        channel: str,
+        stored: Sequence[StoredEvent],
+        words: ConsumerTransformer | RawConsumerTransformer,
+        name: str,
+    ) -> list[ConsumerResult]:
+        """What each event becomes, known from before or made now."""
+        keys = [cache_key(words, one) for one in stored]
+        if not words.may_block and not self._cache.is_making and self._are_few(keys):
+            return self._made_now(channel, stored, keys, words, name)
+        self.told.of(name).from_cache += sum(key in self._cache for key in keys)
+
+        async def make(numbers: list[int]) -> list[ConsumerResult]:
+            said: list[ConsumerResult] = []
+            with self._speaking(words if isinstance(words, ConsumerTransformer) else words.speech):
+                for begin in range(0, len(numbers), _AT_ONCE):
+                    part = [stored[number] for number in numbers[begin : begin + _AT_ONCE]]
+                    said += await self._say_all(words, part)
+                    await self._clock.sleep(0)
+            for number, one in zip(numbers, said, strict=True):
+                self.told.made(name, channel, stored[number], one)
+            return said
+
+        return await self._cache.once(keys, [len(one.event.data) for one in stored], make)
+
+    def _are_few(self, keys: Sequence[Hashable]) -> bool:
+        """Whether nobody waits too long while those of them that are not known are made."""
+        return len(keys) <= _AT_ONCE or sum(key not in self._cache for key in keys) <= _AT_ONCE
+
+    def _made_now(
+        self,
+        channel: str,
+        stored: Sequence[StoredEvent],
+        keys: Sequence[Hashable],
+        words: ConsumerTransformer | RawConsumerTransformer,
+        name: str,
+    ) -> list[ConsumerResult]:
+        """All that are not known in one call; the same event may stand twice in what is asked."""
+        said = {key: found for key in keys if (found := self._cache.get(key)) is not None}
+        new = {key: one for key, one in zip(keys, stored, strict=True) if key not in said}
+        for (key, one), made in zip(
+            new.items(), words.say_all(list(new.values())) if new else (), strict=True
+        ):
+            self._keep(channel, one, made, name, key)
+            said[key] = made
+        self.told.of(name).from_cache += len(keys) - len(new)
+        return [said[key] for key in keys]
+
+    def _say_new(
+        self,
+        channel: str,
+        stored: StoredEvent,
+        words: ConsumerTransformer | RawConsumerTransformer,
+        name: str,
+        key: Hashable,
+    ) -> ConsumerResult:
+        said = words.say(stored)
+        self._keep(channel, stored, said, name, key)
+        return said
+
+    def _keep(
+        self, channel: str, stored: StoredEvent, said: ConsumerResult, name: str, key: Hashable
+    ) -> None:
+        self.told.made(name, channel, stored, said)
+        self._cache.put(key, said, len(stored.event.data))
+
+    async def _say_all(
+        self, words: ConsumerTransformer | RawConsumerTransformer, stored: Sequence[StoredEvent]
+    ) -> list[ConsumerResult]:
+        if not words.may_block:
+            return words.say_all(stored)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._own_thread(), words.say_all, stored)
+
+    # --- what holds until the next change ---------------------------------------------------------
+
+    def _begin(self, interpretation: str) -> ConsumerTransformer:
+        in_force = self.repository.in_force
+        names = site_functions_of(in_force, interpretation)
+        functions: SiteFunctions | None = None
+        if names and self._open_functions is not None:
+            functions = self._open_functions(names)
+        tables = self._tables() if self._tables is not None else None
+        speech = ConsumerTransformer(
+            in_force, interpretation, functions, ConversionEnvironment(tables)
+        )
+        if functions is not None:
+            self._opened[speech] = functions
+        return speech
+
+    def _revision(self) -> int:
+        """Of the rows that conversions look things up in."""
+        tables = self._tables() if self._tables is not None else None
+        return tables.revision if tables is not None else 0
+
+    def _forget(self) -> None:
+        self._generation = self.repository.generation
+        self._speeches, self._late, self._views, self._types = {}, {}, {}, {}
+        self._cache.clear()
+        opened, self._opened = self._opened, {}
+        for speech, functions in opened.items():
+            if speech in self._at_work:
+                self._over[speech] = functions
+            else:
+                self._own_thread().submit(functions.close)
+
+    @contextmanager
+    def _speaking(self, speech: ConsumerTransformer) -> Iterator[None]:
+        """What is begun in these words is said in them to its end, whatever changes meanwhile: only
+        then its functions are closed.
+        """
+        self._at_work[speech] += 1
+        try:
+            yield
+        finally:
+            self._at_work[speech] -= 1
+            if not self._at_work[speech]:
+                del self._at_work[speech]
+                if speech in self._over:
+                    self._own_thread().submit(self._over.pop(speech).close)
+
+    def _own_thread(self) -> ThreadPoolExecutor:
+        """Functions of the site belong to one thread."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="outgoing")
+        return self._thread

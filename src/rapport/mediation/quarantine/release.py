@@ -1,0 +1,457 @@
+"""The raw events of a release, a batch at a time: from where they lie, or their copies. [ME-16]
+
+How far a release has come, read from `releases`. [ME-16]
+
+Releasing what is held back, and mediating again what was wrongly understood. [ME-11, ME-16]
+
+What is asked stands in `releases` before anything is done, so a crash at any step only makes the
+node go on. Order for each batch: readings, then what is rejected again, then the record; readings
+that were appended before a crash are found by their id and not appended twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from rapport.channel.channel import Channel, Channels, Subscription
+from rapport.channel.finding.by_time import position_before
+from rapport.core.errors import InvalidInput, RapportError, UnknownName, Unsupported
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
+from rapport.core.ids import content_id
+from rapport.core.release import (
+    ASKED,
+    BATCH_DONE,
+    DONE,
+    LOOKED,
+    RELEASES,
+    Asked,
+    BatchDone,
+    Looked,
+    ReleaseDone,
+)
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.lane import RAW_POSITION, EventTransformer, SignReading
+from rapport.mediation.quarantine.corrections import RAW_GONE, ReprocessedBatch, Reprocessor
+from rapport.mediation.quarantine.index import QuarantinedEvent, QuarantineFilter, QuarantineIndex
+from rapport.mediation.quarantine.rejection_events import (
+    QUARANTINE,
+    SOURCE,
+    raw_event_of,
+    rejection_event,
+)
+from rapport.mediation.rejections import Rejection
+from rapport.mediation.source_bindings import RAW_PREFIX
+
+_BATCH = 500
+
+
+RawBatch = tuple[str, list[StoredEvent]]
+"""A raw channel and some of its events, in order."""
+
+
+class ReleaseProgress:
+    """What of a release is done."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, int] = {}
+        """Of each raw channel the last position: they are done in order."""
+        self.upto = 0
+        self.is_done = False
+        self._total = ReleaseDone(release="", notify=True)
+
+    def take(self, batch: BatchDone) -> None:
+        places = (*batch.released, *batch.rejected)
+        self.done[batch.channel] = max(self.done.get(batch.channel, 0), *places, 0)
+        self.upto = max(self.upto, batch.upto)
+        self._total.released += len(batch.released)
+        self._total.rejected += len(batch.rejected)
+        self._total.corrected += len(batch.corrected)
+        self._total.unchanged += batch.unchanged
+        self._total.take_in(batch)
+
+    def total(self, release: str) -> ReleaseDone:
+        self._total.release = release
+        return self._total
+
+
+class RawEventReader:
+    """Reads the raw events that a release is about."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+
+    async def held(
+        self, chosen: AsyncIterator[list[QuarantinedEvent]], progress: ReleaseProgress
+    ) -> AsyncIterator[RawBatch]:
+        """Those that are held back, which come by channel and position, without those that are
+        done.
+        """
+        before = dict(progress.done)
+        batch: list[QuarantinedEvent] = []
+        async for page in chosen:
+            for one in page:
+                if one.raw_position <= before.get(one.channel, 0):
+                    continue
+                if batch and (len(batch) == _BATCH or batch[0].channel != one.channel):
+                    yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
+                    batch = []
+                batch.append(one)
+        if batch:
+            yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
+
+    async def again(self, asked: Asked, progress: ReleaseProgress) -> AsyncIterator[RawBatch]:
+        """Those of a source that were received in a time, after what is done."""
+        name = RAW_PREFIX + asked.source
+        channel = self._channels.channel(name)
+        position = max(await position_before(channel, asked.since_ms), progress.upto)
+        while batch := await channel.read_after(position, limit=_BATCH):
+            position = batch[-1].position
+            wanted = [
+                stored
+                for stored in batch
+                if asked.since_ms <= stored.received < asked.until_ms
+                and stored.position <= asked.through
+            ]
+            if wanted:
+                yield name, wanted
+            if position >= asked.through:
+                return
+
+    async def _raw_events(
+        self, channel: str, held: Sequence[QuarantinedEvent]
+    ) -> list[StoredEvent]:
+        """The raw events where they lie, or their copies where retention has taken them."""
+        wanted = {one.raw_position for one in held}
+        found: dict[int, StoredEvent] = {}
+        source, after = self._channels.channel(channel), min(wanted) - 1
+        while after < max(wanted) and (batch := await source.read_after(after, limit=_PAGE)):
+            found |= {one.position: one for one in batch if one.position in wanted}
+            rest = [position for position in wanted if position > batch[-1].position]
+            after = max(batch[-1].position, min(rest, default=0) - 1)
+        for one in held:
+            if one.raw_position not in found:
+                found[one.raw_position] = await self._copy(one)
+        return [found[position] for position in sorted(wanted)]
+
+    async def _copy(self, held: QuarantinedEvent) -> StoredEvent:
+        for stored in await self._channels.channel(QUARANTINE).read_after(held.first - 1, limit=1):
+            raw = raw_event_of(stored.event) if stored.position == held.first else None
+            if raw is not None:
+                return StoredEvent(held.raw_position, held.received, raw)
+        gone = Event(SOURCE, held.id, RAW_GONE, "", held.time)
+        return StoredEvent(held.raw_position, held.received, gone)
+
+
+class ReleaseState(msgspec.Struct, kw_only=True):
+    """What was asked, what is done by now, and what the policies' second look found."""
+
+    release: str
+    asked: Asked
+    released: int = 0
+    rejected: int = 0
+    corrected: int = 0
+    unchanged: int = 0
+    is_done: bool = False
+    second_look: Looked | None = None
+
+
+async def read_state(channels: Channels, release: str) -> ReleaseState:
+    """The state of one release; raises UnknownName."""
+    position = 0
+    for name, stored in await channels.find_event(release):
+        if name == RELEASES and stored.event.type == ASKED:
+            position = stored.position
+            state = ReleaseState(release=release, asked=stored.event.payload_as(Asked))
+    if not position:
+        raise UnknownName("release", release)
+    channel = channels.channel(RELEASES)
+    while batch := await channel.read_after(position, limit=_PAGE):
+        position = batch[-1].position
+        for stored in batch:
+            if stored.event.subject == f"release/{release}":
+                _take(state, stored.event)
+    return state
+
+
+def _take(state: ReleaseState, event: Event) -> None:
+    if event.type == BATCH_DONE:
+        batch: BatchDone = event.payload_as(BatchDone)
+        state.released += len(batch.released)
+        state.rejected += len(batch.rejected)
+        state.corrected += len(batch.corrected)
+        state.unchanged += batch.unchanged
+    elif event.type == DONE:
+        done: ReleaseDone = event.payload_as(ReleaseDone)
+        state.is_done, state.released, state.rejected = True, done.released, done.rejected
+    elif event.type == LOOKED:
+        state.second_look = event.payload_as(Looked)
+
+
+READER = "mediation"
+_PAGE = 1_000
+
+_log = get_logger(__name__)
+
+
+class ReleaseTrial(msgspec.Struct, kw_only=True):
+    """What a release would do."""
+
+    released: int = 0
+    rejected: int = 0
+    corrected: int = 0
+    unchanged: int = 0
+    reasons: dict[str, int] = {}
+    """Why the rejected ones would stay."""
+    examples: list[str] = []
+    """A few readings there would be, as JSON."""
+
+
+class ReleaseService:
+    """Carries out releases one after the other; holds a place in `releases` and the states of what
+    is held back.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        meaning: Callable[[str], EventTransformer],
+        clock: Clock,
+        *,
+        new_id: Callable[[], str],
+        sign: SignReading | None = None,
+    ) -> None:
+        """`meaning`: what gives the events of a source their meaning now."""
+        self._channels, self._meaning, self._clock = channels, meaning, clock
+        self._new_id, self._sign = new_id, sign
+        self._subscription: Subscription | None = None
+        self.held_back = QuarantineIndex(channels)
+
+    async def ask(self, asked: Asked) -> str:
+        """Has something released or mediated again; durable when it returns the release's id.
+
+        Raises InvalidInput when nothing fits, UnknownName for an id or a source there is not.
+        """
+        asked = await self._settled(asked)
+        release = self._new_id()
+        event = make_event(
+            source=SOURCE,
+            id=release,
+            type=ASKED,
+            subject=f"source/{asked.source}" if asked.source else "",
+            time=self._clock.now_ms(),
+            data=asked,
+        )
+        await self._channels.channel(RELEASES).append([event])
+        return release
+
+    async def try_out(self, asked: Asked) -> ReleaseTrial:
+        """What it would do; nothing is appended."""
+        asked = await self._settled(asked)
+        trial = ReleaseTrial()
+        async for given in self._given("trial", asked, ReleaseProgress()):
+            batch = given.batch
+            trial.released += len(batch.released)
+            trial.rejected += len(batch.rejected)
+            trial.corrected += len(batch.corrected)
+            trial.unchanged += batch.unchanged
+            for one in given.rejections:
+                trial.reasons[one.code] = trial.reasons.get(one.code, 0) + 1
+            room = 3 - len(trial.examples)
+            trial.examples += [reading.data.decode() for reading in given.readings[:room]]
+        return trial
+
+    async def state(self, release: str) -> ReleaseState:
+        """How far a release has come; raises UnknownName."""
+        return await read_state(self._channels, release)
+
+    async def run(self) -> None:
+        """Works until cancelled; started again after a failure it goes on where it stood."""
+        self._subscription = None
+        while True:
+            await self.step()
+
+    async def step(self, *, timeout_ms: int | None = None) -> int:
+        """Carries out what was asked since; returns how many releases that were."""
+        if self._subscription is None:
+            self._subscription = await self._channels.subscribe(RELEASES, READER)
+        ended = 0
+        for stored in await self._subscription.next_batch(timeout_ms=timeout_ms):
+            if stored.event.type == ASKED:
+                await self._carry_out(stored)
+                ended += 1
+            await self._subscription.commit(stored.position)
+        return ended
+
+    # --- choosing ---
+
+    async def _settled(self, asked: Asked) -> Asked:
+        """The same with how far it goes; raises when there is nothing to do."""
+        if asked.what == "again":
+            if not asked.source:
+                raise InvalidInput(
+                    "say which source is to be mediated again", code="release.no_source"
+                )
+            raw = RAW_PREFIX + asked.source
+            if raw not in self._channels.names():
+                raws = [name for name in self._channels.names() if name.startswith(RAW_PREFIX)]
+                known = [name.removeprefix(RAW_PREFIX) for name in raws]
+                raise UnknownName("source that was heard", asked.source, known)
+            if self._meaning(asked.source).knows_only_now:
+                raise Unsupported(
+                    f"mediating {asked.source!r} again",
+                    "a source with conversions that answer by what is so at present",
+                    hint="what they knew then is not on record: its readings would be corrected by "
+                    "what they know now",
+                )
+            through = self._channels.channel(raw).last_position()
+            return msgspec.structs.replace(asked, through=through)
+        await self.held_back.refresh()
+        through = self._channels.channel(QUARANTINE).last_position()
+        settled = msgspec.structs.replace(asked, through=through)
+        async for _ in self._chosen(settled):
+            return settled
+        raise self._refusal(settled)
+
+    def _refusal(self, asked: Asked) -> RapportError:
+        for id in asked.ids:
+            if self.held_back.one(id) is None:
+                return UnknownName("event that is held back", id)
+        return InvalidInput(
+            "nothing is held back that fits",
+            code="release.nothing_held",
+            hint="rapport mediate quarantine lists what is; readings that policies cannot use are "
+            "mediated again by: rapport mediate again",
+        )
+
+    async def _chosen(self, asked: Asked) -> AsyncIterator[list[QuarantinedEvent]]:
+        """Some at a time, by raw channel and position."""
+        wanted = QuarantineFilter(
+            source=asked.source, reason=asked.reason, since_ms=asked.since_ms, ids=asked.ids
+        )
+        async for page in self.held_back.pages(wanted):
+            if chosen := [one for one in page if _is_asked_for(one, asked)]:
+                yield chosen
+
+    async def _given(
+        self, release: str, asked: Asked, progress: ReleaseProgress
+    ) -> AsyncIterator[ReprocessedBatch]:
+        """What to append, batch by batch, for all that was asked and is not done yet."""
+        await self.held_back.refresh()
+        raws = RawEventReader(self._channels)
+        batches = (
+            raws.again(asked, progress)
+            if asked.what == "again"
+            else raws.held(self._chosen(asked), progress)
+        )
+        # One for each channel: what it remembers goes on from batch to batch.
+        giving: dict[str, Reprocessor] = {}
+        async for channel, batch in batches:
+            if channel not in giving:
+                giving[channel] = self._giving(release, channel)
+            places = [stored.position for stored in batch]
+            held = {place for place in places if self.held_back.at(channel, place)}
+            yield await giving[channel].give(batch, held)
+
+    def _giving(self, release: str, channel: str) -> Reprocessor:
+        meaning = self._meaning(channel.removeprefix(RAW_PREFIX))
+        return Reprocessor(
+            release,
+            channel,
+            meaning,
+            correction=self.held_back.correction,
+            find=partial(self._find, meaning.into),
+            now_ms=self._clock.now_ms(),
+            sign=self._sign,
+        )
+
+    async def _find(self, channel: str, source: str, id: str) -> Event | None:
+        for name, stored in await self._channels.find_event(id):
+            if name == channel and stored.event.source == source:
+                return stored.event
+        return None
+
+    # --- doing ---
+
+    async def _carry_out(self, stored: StoredEvent) -> None:
+        asked: Asked = stored.event.payload_as(Asked)
+        release = stored.event.id
+        progress = await self._progress(release, stored.position)
+        if progress.is_done:
+            return
+        async for given in self._given(release, asked, progress):
+            await self._append(given)
+            progress.take(given.batch)
+        event = _record(DONE, progress.total(release), release, self._clock.now_ms())
+        await self._channels.channel(RELEASES).append([event])
+        _log.info("released", **msgspec.to_builtins(progress.total(release)))
+
+    async def _append(self, given: ReprocessedBatch) -> None:
+        batch = given.batch
+        into = self._channels.channel(given.into)
+        try:
+            await into.append(given.readings)
+        except InvalidInput:
+            await self._append_one_by_one(into, given)
+        await self._append_rejections(given.rejections, batch)
+        batch.through = self._channels.channel("events").last_position()
+        record = _record(BATCH_DONE, batch, batch.release, self._clock.now_ms())
+        await self._channels.channel(RELEASES).append([record])
+
+    async def _append_one_by_one(self, into: Channel, given: ReprocessedBatch) -> None:
+        """A reading that the channel refuses is rejected; the others still go in."""
+        for reading in given.readings:
+            try:
+                await into.append([reading])
+            except InvalidInput as error:
+                place = int(reading.headers[RAW_POSITION])
+                given.reject(place, error.code, error.message, error.hint)
+
+    async def _append_rejections(self, rejections: Sequence[Rejection], batch: BatchDone) -> None:
+        """Only new reasons are worth an event."""
+        source, events = batch.channel.removeprefix(RAW_PREFIX), []
+        for one in rejections:
+            held = self.held_back.at(batch.channel, one.position)
+            if held is None or (held.reason, held.message) == (one.code, one.message):
+                continue
+            events.append(
+                rejection_event(one, source, attempt=held.attempts + 1, release=batch.release)
+            )
+        if events:
+            await self._channels.channel(QUARANTINE).append(events)
+
+    async def _progress(self, release: str, position: int) -> ReleaseProgress:
+        """What was done of a release before: after a crash it is gone on with."""
+        progress, channel = ReleaseProgress(), self._channels.channel(RELEASES)
+        while batch := await channel.read_after(position, limit=_PAGE):
+            position = batch[-1].position
+            for stored in batch:
+                if stored.event.type == BATCH_DONE:
+                    done: BatchDone = stored.event.payload_as(BatchDone)
+                    if done.release == release:
+                        progress.take(done)
+                elif stored.event.type == DONE:
+                    ended: ReleaseDone = stored.event.payload_as(ReleaseDone)
+                    progress.is_done |= ended.release == release
+        return progress
+
+
+def _is_asked_for(one: QuarantinedEvent, asked: Asked) -> bool:
+    return not one.is_reading and one.received < asked.until_ms and one.first <= asked.through
+
+
+def _record(type: str, data: BatchDone | ReleaseDone, release: str, now_ms: int) -> Event:
+    """The same record has the same id, so that writing it again after a crash changes nothing."""
+    content = msgspec.json.encode(data).decode()
+    return make_event(
+        source=SOURCE,
+        id=content_id(type, release) if type == DONE else content_id(type, content),
+        type=type,
+        subject=f"release/{release}",
+        time=now_ms,
+        data=data,
+        headers={CAUSE: cause_text(release)},
+    )

@@ -1,0 +1,502 @@
+"""What a typed source says in JSON, as its types declare it: many events in one call, from bytes to
+bytes. [ME-8]
+
+The same values as one by one, for a third of the cost. Whatever is unusual is left to who takes
+events one by one, with all that is to be said about it.
+
+A document as its type declares it: numbers out of texts, in the declared unit. [ME-11, ME-13]
+
+SenML, NGSI and Home Assistant send the unit with the number. It counts more than what somebody
+declared once: the number is turned into the declared unit before anything else looks at it. Where a
+device of SenML or Home Assistant does not say it, nobody knows what it meant, whatever others of
+its kind mean. CSV, XML and single values are only texts; where a number is declared, the text is
+read as one.
+
+A source that speaks a typed interpretation: raw events become values of root, then readings.
+[ME-5, ME-8, ME-13]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+import msgspec
+
+from rapport.core.codec import DATA_ENCODING, DATA_TYPE
+from rapport.core.errors import InterpretationError, InvalidInput, RapportError, UnknownName
+from rapport.core.event import ADDED_FIELDS, CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
+from rapport.core.release import HISTORY
+from rapport.mediation.codegen.json_fast_path import JsonFastPath
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.concepts import KEY, TIME, reading_parts
+from rapport.mediation.conversion.conversions import Chain
+from rapport.mediation.conversion.lookups import ConversionEnvironment
+from rapport.mediation.conversion.notations import EPOCH_MILLISECONDS, EPOCH_SECONDS, ParseTime
+from rapport.mediation.fields_transformer import (
+    MISSING,
+    canonical_time,
+    kept_headers,
+    read_name,
+    subject_of,
+)
+from rapport.mediation.formats.base import (
+    MAX_BYTES,
+    TRUTHS,
+    Document,
+    Format,
+    decimal_mark,
+    with_added_fields,
+)
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.interpretations.model import FormatChoice
+from rapport.mediation.interpretations.registry import feeds_of, functions_needed
+from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
+from rapport.mediation.memory import Functions, SourceMemory, knows_only_now
+from rapport.mediation.plausibility import plausible_unit
+from rapport.mediation.rejections import Rejected, Rejection
+from rapport.mediation.rule_resolution import Scope
+from rapport.mediation.source_bindings import SourceBinding, document_id
+from rapport.mediation.types import TAG, TypeRef, Types, element_of
+from rapport.units.catalogue import BY_NAME
+from rapport.units.numbers import DecimalMark, parse_number
+from rapport.units.quantities import Affine, converter
+from rapport.units.timeformats import local_times
+
+_NOT_PLAIN = frozenset((DATA_TYPE, DATA_ENCODING, ADDED_FIELDS))
+_ENOUGH = 4
+"""Fewer events of one type cost as much together as one by one."""
+
+Turned = tuple[str, bytes]
+"""Type and data of an event of root."""
+
+
+def is_plain_json(choice: FormatChoice) -> bool:
+    """Whether events in this format are the values that types speak of, one each."""
+    return choice.name == "json" and not choice.options
+
+
+class TypedBatches:
+    """The types of one source, each looked at when its first row comes."""
+
+    def __init__(
+        self,
+        types: Types,
+        surroundings: ConversionEnvironment,
+        type_of: Callable[[Event], str],
+        transformer: Callable[[str], Transformer],
+        is_wanted: Callable[[Transformer], bool],
+    ) -> None:
+        """`type_of` and `transformer` may raise what is then said of each event by itself;
+        `is_wanted`: whether what a transformer gives stands in a channel as it is.
+        """
+        self._types, self._surroundings = types, surroundings
+        self._type_of, self._transformer, self._is_wanted = type_of, transformer, is_wanted
+        self._usual: dict[str, JsonFastPath | None] = {}
+
+    def prepare(self, type_name: str) -> None:
+        """Makes now what is otherwise made for the first row of a type."""
+        usual = self._of_type(type_name)
+        if usual is not None:
+            usual.prepare_batch()
+
+    def turned(self, events: Sequence[StoredEvent]) -> list[Turned | None]:
+        """What each event becomes; None: see to it by itself."""
+        found: list[Turned | None] = [None] * len(events)
+        for row in self._rows(events):
+            usual = self._usual_of(events[row[0]].event)
+            if usual is None:
+                continue
+            data = usual.data_of_all([events[number].event for number in row])
+            for number, each in zip(row, data or (), strict=data is not None):
+                found[number] = None if each is None else (usual.type, each)
+        return found
+
+    def _rows(self, events: Sequence[StoredEvent]) -> list[list[int]]:
+        """The numbers of events of one type and in plain JSON."""
+        rows: dict[str, list[int]] = {}
+        for number, stored in enumerate(events):
+            event = stored.event
+            headers = event.headers
+            if not _NOT_PLAIN.isdisjoint(headers) or len(event.data) > MAX_BYTES:
+                continue
+            row = rows.get(event.type)
+            if row is None:
+                row = rows[event.type] = []
+            row.append(number)
+        return [row for row in rows.values() if len(row) >= _ENOUGH]
+
+    def _usual_of(self, event: Event) -> JsonFastPath | None:
+        try:
+            return self._of_type(self._type_of(event))
+        except Rejected:
+            return None
+
+    def _of_type(self, type_name: str) -> JsonFastPath | None:
+        if type_name not in self._usual:
+            self._usual[type_name] = self._made(type_name)
+        return self._usual[type_name]
+
+    def _made(self, type_name: str) -> JsonFastPath | None:
+        try:
+            transformer = self._transformer(type_name)
+        except InterpretationError:
+            return None
+        if not self._is_wanted(transformer):
+            return None
+        return JsonFastPath(transformer.plan, self._types, self._surroundings)
+
+
+_SAY_UNITS = ("senml", "homeassistant")
+"""Here the unit belongs to the data; NGSI leaves it to the agreed data model as well."""
+_NO_UNIT = "1"
+
+
+def as_declared(document: Document, types: Types, type_name: str, choice: FormatChoice) -> Any:
+    """The document's value as the type has it; raises Rejected for a text that is no number where
+    one is declared, a unit of another dimension, an unknown one, or none where the format says
+    them. Other faults are left to the transformer, which names their path.
+    """
+    value: Any = document.value
+    decimal = decimal_mark(choice)
+    if decimal is not None:
+        value = _read(value, types, type_name, decimal, type_name)
+    if document.units or choice.name in _SAY_UNITS:
+        value = _in_declared_units(value, document, types, type_name, choice)
+    return value
+
+
+def without_undeclared(value: Any, types: Types, type_name: str, names: Iterable[str]) -> Any:
+    """The value without those of `names` that its type does not declare.
+
+    Types are open, attributes of a concept are not: a field that nobody declared would become the
+    attribute of its name as it stands, and nobody said its unit.
+    """
+    actual = value.get(TAG, type_name)
+    if not types.is_complex(actual):
+        return value
+    declared = types.attributes(actual)
+    strange = [name for name in names if name in value and name not in declared]
+    return {name: value[name] for name in value if name not in strange} if strange else value
+
+
+def _in_declared_units(
+    value: Any, document: Document, types: Types, type_name: str, choice: FormatChoice
+) -> Any:
+    changed = dict(value)
+    for name, declared in types.attributes(type_name).items():
+        if declared.type not in BY_NAME or changed.get(name).__class__ not in (int, float):
+            continue
+        unit = document.units.get(name)
+        if unit is not None:
+            changed[name] = _arithmetic(name, unit, declared.type).apply(float(changed[name]))
+        elif choice.name in _SAY_UNITS and declared.type != _NO_UNIT:
+            raise Rejected(
+                "unit.undeclared",
+                f"the data do not say the unit of {name}",
+                plausible_unit(name, changed[name]) or "let the device say it",
+            )
+    return changed
+
+
+def _arithmetic(name: str, unit: str, declared: str) -> Affine:
+    try:
+        return converter(unit, declared)
+    except InvalidInput as error:
+        raise Rejected(error.code, f"{name}: {error.message}", error.hint) from None
+
+
+def _read(value: Any, types: Types, reference: TypeRef, decimal: DecimalMark, path: str) -> Any:
+    element = element_of(reference)
+    if element is not None:
+        # An XML element that occurs once is no list yet.
+        several = value if value.__class__ is list else [value]
+        return [_read(each, types, element, decimal, path) for each in several]
+    if value.__class__ is dict and types.is_complex(reference):
+        return {
+            name: _read_part(name, each, types, reference, decimal, path)
+            for name, each in value.items()
+        }
+    return _scalar(value, types.kind(reference), decimal, path) if value.__class__ is str else value
+
+
+def _read_part(
+    name: str, value: Any, types: Types, owner: str, decimal: DecimalMark, path: str
+) -> Any:
+    declared = types.attributes(owner).get(name)
+    if declared is None or value is None:
+        return value
+    return _read(value, types, declared.type, decimal, f"{path}.{name}")
+
+
+def _scalar(text: str, kind: str, decimal: DecimalMark, path: str) -> Any:
+    if kind == "boolean":
+        return TRUTHS.get(text.strip().lower(), text)
+    if kind not in ("number", "integer"):
+        return text
+    try:
+        found = parse_number(text, decimal)
+    except InvalidInput as error:
+        raise Rejected(error.code, f"{path}: {error.message}", error.hint) from None
+    return int(found) if kind == "integer" and found == found // 1 else found
+
+
+_NOT_LOCAL = (EPOCH_SECONDS, EPOCH_MILLISECONDS)
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class TypedTransformer:
+    """Everything one source says, in root; never raises out of `apply_many`.
+
+    A transformer is generated for each type of event when it first comes. What one event says in
+    several documents is rejected document by document. `may_block`: functions of the site are
+    called, in a process of their own.
+    """
+
+    def __init__(
+        self,
+        binding: SourceBinding,
+        in_force: ActiveInterpretations,
+        *,
+        memory: SourceMemory | None = None,
+        functions: Functions | None = None,
+        surroundings: ConversionEnvironment | None = None,
+    ) -> None:
+        """`functions`: of the site, by name; `surroundings`: what conversions may ask.
+
+        Raises InterpretationError or UnknownName when nothing can be said in it.
+        """
+        name, interpretations = binding.interpretation, in_force.typed
+        self._scope = interpretations.checked(name).scope
+        self._binding, self._interpretations = binding, interpretations
+        self._concepts, self._functions = in_force.concepts, functions or {}
+        self._choice = in_force.format_of(name)
+        self._format: Format = get_format(self._choice.name, self._choice.options)
+        self.memory = memory or SourceMemory()
+        self.stamp, self.into = stamp_of(interpretations, name, self._choice), binding.into
+        self._raw_channel = binding.raw_channel
+        self._surroundings = surroundings or ConversionEnvironment()
+        self.may_block = bool(functions_needed(interpretations, name))
+        self.feeds = feeds_of(interpretations, name)
+        self.knows_only_now = any(map(knows_only_now, self._scope.conversions.values()))
+        self.local_zone = self._local_zone()
+        self._transformers: dict[str, Transformer] = {}
+        self._only = only_type(self._scope)
+        self._rows = self._made_rows()
+
+    def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
+        """Readings (or events of root) and rejections, each in order."""
+        is_history = any(HISTORY in stored.event.headers for stored in events)
+        with local_times(self._binding.zone, takes_first=is_history):
+            return self._apply_many(events)
+
+    def _apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
+        found: list[Event] = []
+        rejections: list[Rejection] = []
+        turned = self._rows.turned(events) if self._rows is not None else repeat(None)
+        for stored, usual in zip(events, turned, strict=False):
+            if usual is None:
+                self._apply_alone(stored, found, rejections)
+            else:
+                (said, data), raw = usual, stored.event
+                headers = self._headers(stored)
+                found.append(Event(raw.source, raw.id, said, raw.subject, raw.time, data, headers))
+        return found, rejections
+
+    def _apply_alone(
+        self, stored: StoredEvent, found: list[Event], rejections: list[Rejection]
+    ) -> None:
+        try:
+            documents = with_added_fields(
+                stored.event, self._format.read(stored.event, self.memory.format)
+            )
+        except Exception as error:
+            rejections.append(self._rejection(error, stored))
+            return
+        for document in documents:
+            try:
+                found += self._apply(document, stored)
+            except Exception as error:  # one bad event must never stop the others
+                rejections.append(self._rejection(error, stored))
+
+    def prepare(self) -> None:
+        """Generates now what is otherwise generated when an event of a type first comes."""
+        mapped = [source for source, direction in self._scope.mappings if direction == "in"]
+        for name in dict.fromkeys(
+            each for one in mapped for each in self._scope.types.subtypes(one)
+        ):
+            try:
+                self._transformer(name)
+            except InterpretationError:
+                continue  # its events are rejected with the reason when they come
+            if self._rows is not None:
+                self._rows.prepare(name)
+
+    def source_text(self) -> str:
+        """The generated Python for every type that can be received."""
+        names = [source for source, direction in self._scope.mappings if direction == "in"]
+        return "\n\n".join(self._transformer(name).source for name in names)
+
+    def _apply(self, document: Document, stored: StoredEvent) -> list[Event]:
+        type_name = self._type_of(document.type, stored.event)
+        value = as_declared(document, self._scope.types, type_name, self._choice)
+        if self._binding.concept:
+            names = (KEY, TIME, *self._binding.attributes)
+            value = without_undeclared(value, self._scope.types, type_name, names)
+        self.feed(type_name, value)
+        if type_name in self.feeds and not self._is_mapped(type_name):
+            return []
+        transformer = self._transformer(type_name)
+        self._surroundings.event_time_ms = _time_of(document, stored)
+        results = transformer(value)
+        if not transformer.plan.several:
+            return self._events(results, transformer.plan.result_type, document, "", stored)
+        return [
+            event
+            for number, result in enumerate(results)
+            for event in self._events(
+                result, transformer.plan.result_type, document, str(number), stored
+            )
+        ]
+
+    def feed(self, type_name: str, value: Any) -> None:
+        """Lets conversions learn from a value of a type, of root or of the source's own; raises
+        Rejected for one that cannot be used.
+        """
+        for conversion in self.feeds.get(type_name, ()):
+            self.memory.states.feed(conversion, value, self._functions)
+
+    def _events(
+        self, value: Any, result_type: str, document: Document, part: str, stored: StoredEvent
+    ) -> list[Event]:
+        """The value as it stands in a channel: readings of a concept, or the value as it is."""
+        raw = stored.event
+        declared = document_id(document, self._binding.own_id) if document.id else ""
+        names = (declared, part) if declared else (raw.id, document.id, part)
+        id = ":".join(each for each in names if each)
+        time = _time_of(document, stored)
+        headers = self._headers(stored)
+        said = value.get("@type") or result_type
+        if said not in self._concepts:
+            return [Event(raw.source, id, said, raw.subject, time, _ENCODE(value), headers)]
+        if value.get(TIME) is not None:
+            time = canonical_time(value[TIME], TIME, self._binding.zone)
+        return list(self._readings(said, value, Event(raw.source, id, "", "", time), headers))
+
+    def _headers(self, stored: StoredEvent) -> dict[str, str]:
+        raw = stored.event
+        return {
+            **kept_headers(raw.headers),
+            CAUSE: cause_text(raw.id),
+            INTERPRETATION: self.stamp,
+            "rawchannel": self._raw_channel,
+            "rawposition": str(stored.position),
+        }
+
+    def _readings(
+        self, concept: str, value: Mapping[str, Any], frame: Event, headers: dict[str, str]
+    ) -> Iterator[Event]:
+        """One reading per attribute that is there and that the source is bound to give."""
+        key = read_name(value.get(KEY, MISSING), f"{concept}.{KEY}")
+        subject = subject_of(f"{concept}/", key)
+        wanted = self._binding.attributes
+        there = [name for name in wanted if value.get(name) is not None]
+        if concept != self._binding.concept or not there:
+            raise Rejected(
+                "reading.empty",
+                f"the event says nothing of {self._binding.concept}: {', '.join(wanted)}",
+                "map it to that concept, or name what it gives in `attributes`",
+            )
+        for name in there:
+            kind = self._concepts[concept][name].type
+            parts = reading_parts(value[name], kind, f"{concept}.{name}")
+            yield Event(
+                frame.source,
+                frame.id if len(wanted) == 1 else f"{frame.id}/{name}",
+                f"{concept}.{name}",
+                subject,
+                frame.time,
+                _ENCODE({"key": key, "value": parts}),
+                headers,
+            )
+
+    def _made_rows(self) -> TypedBatches | None:
+        """None where an event has to be looked at by itself: conversions learn from it, or it is
+        made into readings.
+        """
+        if self.feeds or self._binding.concept or not is_plain_json(self._choice):
+            return None
+        return TypedBatches(
+            self._interpretations.types_met(self._binding.interpretation),
+            self._surroundings,
+            lambda event: self._type_of("", event),
+            self._transformer,
+            lambda transformer: transformer.plan.result_type not in self._concepts,
+        )
+
+    def _type_of(self, told: str, event: Event) -> str:
+        """What the format says, else the site, else the envelope, else the only one there is."""
+        found = received_type(self._scope, self._only, told, self._binding.speaks, event.type)
+        if found:
+            return found
+        said = told or self._binding.speaks or event.type
+        known = self._scope.types.complex_names
+        error = UnknownName("type", said, known, code="type.unexpected")
+        raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')
+
+    def _local_zone(self) -> str:
+        """The zone of local times whose order in a file says which of two is meant; empty when
+        none are, or they are of several zones.
+        """
+        zones = set()
+        for conversion in self._scope.conversions.values():
+            steps = conversion.how.steps if isinstance(conversion.how, Chain) else (conversion,)
+            for how in (step.how for step in steps):
+                if isinstance(how, ParseTime) and how.format not in _NOT_LOCAL and not how.fold:
+                    zones.add(how.zone or self._binding.zone)
+        return zones.pop() if len(zones) == 1 else ""
+
+    def _is_mapped(self, type_name: str) -> bool:
+        return self._scope.mapping_of(type_name, "in") is not None
+
+    def _transformer(self, type_name: str) -> Transformer:
+        found = self._transformers.get(type_name)
+        if found is None:
+            found = make_transformer(
+                self._interpretations,
+                self._binding.interpretation,
+                type_name,
+                "in",
+                self._functions,
+                self.memory.states,
+                self._surroundings,
+                # What a format has read is nobody else's, unless a conversion learns from it.
+                own=not self.feeds,
+            )
+            self._transformers[type_name] = found
+        return found
+
+    def _rejection(self, error: Exception, stored: StoredEvent) -> Rejection:
+        if isinstance(error, (Rejected, RapportError)):
+            code, message, hint = error.code, error.message, error.hint
+        else:
+            code, message, hint = "mediation.fault", f"{type(error).__name__}: {error}", ""
+        return Rejection(code, message[:500], hint[:500], stored.event, stored.position, self.stamp)
+
+
+def received_type(scope: Scope, only: str, *said: str) -> str:
+    """The declared type of an event: the first name of what is said that is one, else the only
+    one there is, else empty.
+    """
+    return next((name for name in said if name and scope.types.is_complex(name)), only)
+
+
+def only_type(scope: Scope) -> str:
+    """The type that is received where there is just one."""
+    mapped = [source for source, direction in scope.mappings if direction == "in"]
+    return mapped[0] if len(mapped) == 1 else ""
+
+
+def _time_of(document: Document, stored: StoredEvent) -> int:
+    return stored.event.time if document.time is None else document.time
