@@ -174,7 +174,8 @@ async def memory_for(directory: Path, count: int, most: int) -> int:
         (group,) = await group_quarantined(channels, held_back)
         gc.collect()
         ours = (
-            tracemalloc.Filter(True, f"*{name}*") for name in ("holding", "store/memory", "msgspec")
+            tracemalloc.Filter(True, f"*{name}*")
+            for name in ("mediation/quarantine", "store/memory", "msgspec")
         )
         taken = tracemalloc.take_snapshot().filter_traces(tuple(ours))
     finally:

@@ -12,7 +12,7 @@ import pytest
 from rapport.channel.access.rights import Grant, Rights
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.logged.channels import LoggedChannels
-from rapport.core.errors import InterpretationError, UnknownName, Unsupported
+from rapport.core.errors import InterpretationError, Problem, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.concepts import ConceptAttribute, unit_type
@@ -36,7 +36,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
 from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository, activate
-from rapport.mediation.interpretations.type_changes import Augment
+from rapport.mediation.interpretations.type_changes import Augment, apply_change
 from rapport.mediation.outgoing.consumer_transformer import ConsumerTransformer
 from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.outgoing.terms import query_view
@@ -50,6 +50,14 @@ CONCEPTS = {
         "humidity": ConceptAttribute("number", "%"),
     }
 }
+
+
+def change_typed(repository: Repository, change: Augment) -> tuple[Problem, ...]:
+    """Applies a change of typed interpretations; an error leaves everything as it was."""
+    typed, problems = apply_change(repository.in_force.typed, change)
+    if typed is not repository.in_force.typed:
+        repository.swap(repository.in_force.with_typed(typed))
+    return problems
 
 
 def weather(name: str, unit: str, **more: Any) -> Interpretation:
@@ -482,7 +490,7 @@ def test_a_change_of_the_repository_forgets_what_was_said() -> None:
         more = ComplexType("Extra", (Attribute("x", "text"),))
         assert not [
             one
-            for one in world.repository.change(Augment("lab", types=(more,)))
+            for one in change_typed(world.repository, Augment("lab", types=(more,)))
             if one.severity == "error"
         ]
         (after,) = await world.read("events", "lab")
@@ -577,7 +585,7 @@ def test_a_change_while_something_is_said_reaches_those_who_wait_whole() -> None
         while not all(one.done() for one in under_way):
             await asyncio.wait(under_way, timeout=0)
             more = ComplexType(f"Extra{changes}", (Attribute("x", "text"),))
-            out.repository.change(Augment("us", types=(more,)))
+            change_typed(out.repository, Augment("us", types=(more,)))
             out.speech("us")
             changes += 1
         for one in under_way:

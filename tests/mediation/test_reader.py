@@ -9,7 +9,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.core.errors import ChannelUnavailable, TooLarge
 from rapport.core.event import check_envelope
 from rapport.kernel.clock import ManualClock, SystemClock
-from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.reader import MediationReader
 
 
@@ -269,7 +269,7 @@ def test_a_changed_interpretation_takes_effect_with_the_next_batch(
             await channels.channel("raw.cameras").append([event(camera, id=f"c{number}")])
             await reader.lane("cameras").step()
             if number == 1:
-                repository.replace(changed)
+                repository.swap(ActiveInterpretations(changed))
         before, after, still = await everything(channels, "events")
         assert before.headers["interpretation"] != after.headers["interpretation"]
         assert before.data != after.data
@@ -293,7 +293,7 @@ def test_a_change_that_does_not_fit_leaves_the_old_version_in_force(
         for number in (1, 2):
             await channels.channel("raw.cameras").append([event(camera, id=f"c{number}")])
             await reader.lane("cameras").step()
-            repository.replace(broken)
+            repository.swap(ActiveInterpretations(broken))
         first, second = await everything(channels, "events")
         assert first.headers["interpretation"] == second.headers["interpretation"]
 

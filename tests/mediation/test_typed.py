@@ -10,6 +10,7 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.core.codec import DATA_TYPE
+from rapport.core.errors import Problem
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.concepts import ConceptAttribute, unit_type
@@ -26,7 +27,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.interpretations.model import Interpretation as TypedForm
 from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository, activate
-from rapport.mediation.interpretations.type_changes import Augment
+from rapport.mediation.interpretations.type_changes import Augment, apply_change
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.reader import MediationReader, build_transformer
 from rapport.mediation.source_bindings import SourceBinding
@@ -66,6 +67,14 @@ BINDING = SourceBinding(
     further=("humidity",),
     interpretation="us",
 )
+
+
+def change_typed(repository: Repository, change: Augment) -> tuple[Problem, ...]:
+    """Applies a change of typed interpretations; an error leaves everything as it was."""
+    typed, problems = apply_change(repository.in_force.typed, change)
+    if typed is not repository.in_force.typed:
+        repository.swap(repository.in_force.with_typed(typed))
+    return problems
 
 
 def raw(value: Any, position: int = 1, **envelope: Any) -> StoredEvent:
@@ -201,11 +210,13 @@ def test_a_change_is_seen_by_the_next_batch_and_a_faulty_one_by_none():
     before = reader.transformer("weather")
     assert any(
         problem.severity == "error"
-        for problem in repository.change(Augment("us", rules=(Rule("Nothing", "to-celsius"),)))
+        for problem in change_typed(
+            repository, Augment("us", rules=(Rule("Nothing", "to-celsius"),))
+        )
     )
     assert reader.transformer("weather") is before
     added = Augment("us", types=(ComplexType("Ping", ()),))
-    assert all(problem.severity != "error" for problem in repository.change(added))
+    assert all(problem.severity != "error" for problem in change_typed(repository, added))
     after = reader.transformer("weather")
     assert isinstance(after, TypedTransformer)
     assert after.stamp != before.stamp

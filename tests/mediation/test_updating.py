@@ -456,7 +456,7 @@ def test_two_hundred_changes_under_load_lose_double_and_mix_nothing(monkeypatch)
     event loop.
     """
     checked_by: Counter[bool] = Counter()
-    check = interpretation_checks.Checked.__init__
+    check = interpretation_checks.CheckedInterpretation.__init__
 
     def counted(self: Any, *given: Any) -> None:
         checked_by[threading.current_thread() is threading.main_thread()] += 1

@@ -33,7 +33,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.mapping_results import ResultFitter
 from rapport.mediation.plans import ConvertStep, EachStep, ObjectStep, Plan, Step, VariantsStep
-from rapport.mediation.rule_resolution import RuleResolver, Scope, make_scope
+from rapport.mediation.rule_resolution import RuleResolver, Scope
 from rapport.mediation.types import element_of, innermost
 
 
@@ -44,7 +44,7 @@ class CheckedInterpretation:
         """Raises InterpretationError when the types are faulty, since nothing can be said then."""
         self.interpretation = chain[-1]
         self.lineage = tuple(each.name for each in chain)
-        self.scope: Scope = make_scope(chain)
+        self.scope = Scope(chain)
         self._root_types = {each.name for each in chain[0].types}
         self._resolvers = {each: RuleResolver(self.scope, each) for each in DIRECTIONS}
         self._plans: dict[tuple[str, Direction], tuple[Plan | None, list[Problem]]] = {}

@@ -156,19 +156,6 @@ class ConversionMemory:
             self.states[name] = found[0]
         return True
 
-    def to_json(self) -> bytes:
-        """All states."""
-        return msgspec.json.encode(self.states)
-
-    @staticmethod
-    def from_json(saved: bytes) -> ConversionMemory:
-        """What `to_json` gave; raises Corrupt."""
-        try:
-            return ConversionMemory(msgspec.json.decode(saved, type=dict[str, Any]))
-        except msgspec.MsgspecError as error:
-            message = f"what conversions remembered cannot be read: {error}"
-            raise Corrupt(message, code="mediation.bad_memory") from None
-
 
 MEMORY_TABLE = "mediation.memory"
 PARTS_TABLE = "mediation.memory.parts"

@@ -151,15 +151,6 @@ class Scope:
         return None
 
 
-def make_scope(chain: Sequence[Interpretation]) -> Scope:
-    """The scope of the last of `chain`, which begins with root.
-
-    Linear in all declarations. Raises InterpretationError only for faulty types, without which
-    nothing else can be said; other faults are in `problems`.
-    """
-    return Scope(chain)
-
-
 def _declared_twice(owner: Interpretation, declared: Type) -> Problem:
     return Problem(
         code="type.duplicate",
@@ -251,10 +242,6 @@ class RuleResolver:
             if laid is not None:
                 found.append((laid, rule))
         return select_most_specific(found, path, self._types)[-1][1] if found else None
-
-    def transforming_paths(self, name: str) -> Iterator[TransformingPath]:
-        """The expanded rule set of a type, with the paths that an injected rule leaves alone."""
-        yield from self.transforming_paths_below((PathPosition("", (name,)),))
 
     def transforming_paths_below(self, path: TypePath) -> Iterator[TransformingPath]:
         """Those at and below a path, as if nothing counted above it."""

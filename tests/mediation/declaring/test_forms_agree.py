@@ -506,7 +506,7 @@ def test_python_declares_the_same(name: str) -> None:
 def test_what_is_said_beside_the_model_is_kept(kind: str, text: str) -> None:
     found = read_declarations("a", text.encode(), kind)  # type: ignore[arg-type]
     assert not found.problems
-    assert found.abouts == {"us": "feet"}
+    assert {name: one.about for name, one in found.declared.items() if one.about} == {"us": "feet"}
     assert found.formats == {"us": FormatChoice("csv", {"delimiter": ";"})}
     (wish,) = found.declared["us"].units
     assert (wish.attribute, wish.unit) == ("station.temperature", "degF")
@@ -517,5 +517,5 @@ def test_xml_says_about_and_units_too() -> None:
     <units><unit of="station.temperature" name="degF"/></units></context>"""
     found = read_declarations("a", text, "xml")
     assert not found.problems
-    assert found.abouts == {"us": "feet"}
+    assert {name: one.about for name, one in found.declared.items() if one.about} == {"us": "feet"}
     assert [each.unit for each in found.declared["us"].units] == ["degF"]

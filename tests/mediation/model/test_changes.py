@@ -27,6 +27,7 @@ from rapport.mediation.interpretations.type_changes import (
     apply_change,
     load_all,
 )
+from rapport.mediation.patterns import PathPosition
 from rapport.mediation.types import Attribute, ComplexType
 
 T1 = ComplexType("T1", (Attribute("v", "number"), Attribute("w", "number")))
@@ -265,7 +266,11 @@ def _own_leaves(held: InterpretationRegistry, way: Any) -> set[str]:
         "Other.t.two.v",
         "Other.t.two.w",
     ]
-    for each in held.checked("child").resolver(way).transforming_paths("Other"):
+    for each in (
+        held.checked("child")
+        .resolver(way)
+        .transforming_paths_below((PathPosition("", ("Other",)),))
+    ):
         text = str(each).partition(" by ")[0]
         if each.rule.owner == "child":
             found |= {leaf for leaf in leaves if f"{leaf}.".startswith(f"{text}.")}

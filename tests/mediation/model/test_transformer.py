@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rapport.bench.mediation.column_expressions import apply_formulas, column_plan
 from rapport.core.errors import InterpretationError, Unsupported
 from rapport.mediation.codegen.transformer import Transformer, make_transformer
-from rapport.mediation.column_expressions import apply_formulas, column_plan
 from rapport.mediation.conversion.conversions import (
     Call,
     Conversion,

@@ -12,6 +12,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rapport.bench.mediation.column_expressions import (
+    ColumnPath,
+    Numbers,
+    apply_formulas,
+    column_plan,
+)
 from rapport.bench.mediation.events import (
     ATTRIBUTES,
     PRODUCER,
@@ -25,7 +31,6 @@ from rapport.bench.mediation.reflective import Reflective
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.codegen.json_fast_path import compile_event_path
 from rapport.mediation.codegen.transformer import Transformer, make_transformer
-from rapport.mediation.column_expressions import ColumnPath, Numbers, apply_formulas, column_plan
 from rapport.mediation.conversion.conversions import Formula, converts
 from rapport.mediation.interpretation_checks import CheckedInterpretation
 from rapport.mediation.interpretations.model import Interpretation, Rule

@@ -131,11 +131,6 @@ class Declarations(msgspec.Struct, frozen=True, kw_only=True):
         return {name: each.interpretation for name, each in self.declared.items()}
 
     @property
-    def abouts(self) -> dict[str, str]:
-        """A sentence for people, where there is one."""
-        return {name: each.about for name, each in self.declared.items() if each.about}
-
-    @property
     def formats(self) -> dict[str, FormatChoice]:
         """How events are written, where it is said."""
         return {name: each.format for name, each in self.declared.items() if each.format}
