@@ -77,7 +77,7 @@ class Node:
 
 
 @pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def apply(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many changes were checked."""
     counts = [0]
     checked = InterpretationState.tried
@@ -86,13 +86,13 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts[0] += 1
         return checked(self, changed)
 
-    monkeypatch.setattr(InterpretationState, "tried", counting)
+    monkeypatch.setattr(InterpretationState, "apply", counting)
     return counts
 
 
 async def changed_often(channels: LoggedChannels, times: int) -> Node:
     node = Node(channels)
-    await node.updating.begin(files(us(1.0), us(1.0, "other")))
+    await node.updating.start(files(us(1.0), us(1.0, "other")))
     await node.change(Augment("root", types=(ComplexType("Ping", ()),)))
     await node.change(
         DeclareFields("badges", {"identity": {"field": "t"}, "value": {"field": "v"}})
@@ -111,12 +111,12 @@ def test_a_start_checks_few_changes_however_many_there_were(times: int, tried: l
         node = await changed_often(channels, times)
         tried[0] = 0
         again = Node(channels)
-        await again.updating.begin(files(us(1.0), us(1.0, "other")))
+        await again.updating.start(files(us(1.0), us(1.0, "other")))
         assert tried[0] <= CHECKPOINT_EVERY
         assert again.told() == node.told()
         assert len(again.updating.history()) == times + 3
         whole = Node(channels, checked=True)
-        await whole.updating.begin(files(us(1.0), us(1.0, "other")))
+        await whole.updating.start(files(us(1.0), us(1.0, "other")))
         assert whole.told() == again.told()
         assert (await again.change(Declare(us(1.5)))).changed
 
@@ -139,15 +139,15 @@ def test_a_checkpoint_of_something_else_is_not_believed(
             channels.records.put(CHECKPOINT_TABLE, CHECKPOINT_KEY, b"{")
         else:
             other = Node(open_memory(ManualClock()))
-            await other.updating.begin(files())
+            await other.updating.start(files())
             await other.change(Declare(us(9.0, "elsewhere")))
             stored = await other.channels.channel("interpretations").read_after(0)
             await channels.channel("interpretations").append([one.event for one in stored])
         tried[0] = 0
         again, whole = Node(channels), Node(channels, checked=True)
-        await again.updating.begin(said)
+        await again.updating.start(said)
         assert tried[0] >= 2 if what == "files" else tried[0] > CHECKPOINT_EVERY
-        await whole.updating.begin(said)
+        await whole.updating.start(said)
         assert again.told() == whole.told()
 
     asyncio.run(scenario())

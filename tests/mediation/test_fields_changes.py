@@ -104,13 +104,13 @@ def test_a_declaration_is_in_force_between_two_events_and_after_a_restart() -> N
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels, BINDING)
-        await node.updating.begin(files(badges("degC")))
+        await node.updating.start(files(badges("degC")))
         assert await node.reads(77.0) == 77.0
         done = await node.change(badges("degF"))
         assert (done.changed, list(done.versions)) == (True, ["badges"])
         assert await node.reads(77.0) == pytest.approx(25.0)
         again = Node(channels, BINDING)
-        await again.updating.begin(files(badges("degC")))
+        await again.updating.start(files(badges("degC")))
         assert again.unit() == "degF"
         assert again.repository.in_force.stamps == node.repository.in_force.stamps
         kept = await read_version(channels, done.versions["badges"])
@@ -123,12 +123,12 @@ def test_what_is_so_already_is_not_changed_and_a_removed_one_is_gone() -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files(badges("degC")))
+        await node.updating.start(files(badges("degC")))
         assert not (await node.change(badges("degC"))).changed
         assert (await node.change(Remove("badges"))).versions == {"badges": ""}
         assert node.unit() is None
         again = Node(channels)
-        await again.updating.begin(files(badges("degC")))
+        await again.updating.start(files(badges("degC")))
         assert again.unit() is None
 
     asyncio.run(scenario())
@@ -138,13 +138,13 @@ def test_a_file_that_was_changed_later_wins() -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files(badges("degC")))
+        await node.updating.start(files(badges("degC")))
         await node.change(badges("degF"))
-        await node.updating.take_files(files(badges("K")), {}, node.reader.lookups)
+        await node.updating.load_files(files(badges("K")), {}, node.reader.lookups)
         assert node.unit() == "K"
         ((_, outcome),) = node.updating.history()
         assert outcome.state == "lost"
-        await node.updating.take_files(files(badges("degF")), {}, node.reader.lookups)
+        await node.updating.load_files(files(badges("degF")), {}, node.reader.lookups)
         ((_, outcome),) = node.updating.history()
         assert (outcome.state, outcome.problems) == ("lost", ())
 
@@ -183,7 +183,7 @@ def test_a_change_with_a_fault_changes_nothing(change: AnyChange, code: str) -> 
         node = Node(open_memory(ManualClock()), spoken)
         us = Interpretation(name="us", parent="root")
         plain = DeclareFields("plain", said())
-        await node.updating.begin(files(plain, typed=(us,)))
+        await node.updating.start(files(plain, typed=(us,)))
         before = node.repository.in_force
         with pytest.raises(ChangeRefused) as caught:
             await node.change(change)
@@ -196,7 +196,7 @@ def test_a_change_with_a_fault_changes_nothing(change: AnyChange, code: str) -> 
 def test_a_declaration_that_no_longer_fits_its_source_is_told() -> None:
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()), BINDING)
-        await node.updating.begin(files(badges("degC")))
+        await node.updating.start(files(badges("degC")))
         done = await node.change(badges("m"))
         assert [each.severity for each in done.problems] == ["warning"]
         assert "badges" in done.problems[0].message

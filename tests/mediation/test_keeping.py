@@ -127,7 +127,7 @@ class Log:
 
     def take(self, given: SiteInterpretations) -> CombinedState:
         """A start of the node with these files."""
-        if dict(given.said) != dict(self.kept.said_before()):
+        if dict(given.said) != dict(self.kept.last_digests()):
             taken = FilesRecord(number=self.kept.next_number(), said=dict(given.said))
             self.put(files_event(taken, self.kept.node, 0))
         return combine(given, self.kept, given.said)
@@ -197,7 +197,7 @@ def test_what_was_added_to_root_stays_when_files_change_and_is_once_when_they_sa
     for given_files in (files(us(1.0)), files(root), files(root, us(2.0))):
         together = log.take(given_files)
         assert states(together) == ["in force"]
-        assert [each for each in together.standing.in_force.typed.root.types if each == gust]
+        assert [each for each in together.standing.in_force.typed.canonical.types if each == gust]
 
 
 def test_a_change_that_fits_no_longer_is_refused_and_stops_no_other():
@@ -341,7 +341,7 @@ def test_nodes_that_have_seen_the_same_have_the_same_in_force(made, meetings, se
 
 def _said(together: CombinedState) -> Any:
     typed = together.standing.in_force.typed
-    return [typed.roots, typed.replacements, sorted(typed.held.items())]
+    return [typed.canonical_versions, typed.replacements, sorted(typed.registered.items())]
 
 
 # --- versions ---
@@ -402,12 +402,12 @@ def test_the_fields_form_and_formats_have_versions_too():
         given_files = msgspec.structs.replace(
             files(us(5)), fields={"nodes": plain}, formats={"us": FormatChoice("csv")}
         )
-        in_force, _ = given_files.taken_in()
+        in_force, _ = given_files.activate()
         await channels.channel(CHANNEL).append(list(version_events(in_force, {}, 0)))
         assert (await read_version(channels, plain.stamp())).version.name == "nodes"
         found = await read_version(channels, in_force.stamps["us"])
         assert found.version.format == FormatChoice("csv")
-        without, _ = files(us(5)).taken_in()
+        without, _ = files(us(5)).activate()
         assert without.stamps["us"] != in_force.stamps["us"]
 
     asyncio.run(scenario())
@@ -416,8 +416,8 @@ def test_the_fields_form_and_formats_have_versions_too():
 def test_a_version_that_is_not_what_its_stamp_says_is_not_believed():
     async def scenario() -> None:
         channels = open_memory(ManualClock(5))
-        in_force, _ = files(us(1.0)).taken_in()
-        other, _ = files(us(2.0)).taken_in()
+        in_force, _ = files(us(1.0)).activate()
+        other, _ = files(us(2.0)).activate()
         stamp = in_force.stamps["us"]
         false = [
             msgspec.structs.replace(event, id=stamp)

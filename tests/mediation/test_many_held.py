@@ -173,10 +173,8 @@ async def memory_for(directory: Path, count: int, most: int) -> int:
         await held_back.refresh()
         (group,) = await group_quarantined(channels, held_back)
         gc.collect()
-        ours = (
-            tracemalloc.Filter(True, f"*{name}*")
-            for name in ("mediation/quarantine", "store/memory", "msgspec")
-        )
+        names = ("mediation/quarantine", "store/memory", "msgspec")
+        ours = (tracemalloc.Filter(True, f"*{name}*") for name in names)
         taken = tracemalloc.take_snapshot().filter_traces(tuple(ours))
     finally:
         tracemalloc.stop()

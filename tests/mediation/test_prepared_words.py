@@ -86,7 +86,7 @@ class Node:
     async def begin(self) -> None:
         typed = {one.name: one for one in (ROOT, desk("degF"))}
         said = {name: interpretation_digest(one) for name, one in typed.items()}
-        await self.updating.begin(SiteInterpretations(typed=typed, concepts=CONCEPTS, said=said))
+        await self.updating.start(SiteInterpretations(typed=typed, concepts=CONCEPTS, said=said))
 
     async def change(self, *changes: Change) -> None:
         await self.updating.change(lambda _: ChangeRequest(changes=changes), by="me")

@@ -390,7 +390,7 @@ def test_a_source_that_somebody_looked_at_first_is_mediated_all_the_same(make_re
         channels = open_memory(clock)
         reader = make_reader(channels, clock, bindings=[])
         await reader.start()
-        reader.meaning_apart("badges")  # as who reads the raw channel in his own words does
+        reader.isolated_transformer("badges")  # as who reads the raw channel in his own words does
         await channels.channel("raw.badges").append([event(badge, id="b1")])
         reader.watch("badges")
         await until(lambda: reader.counts()["badges"].read == 1)

@@ -57,7 +57,7 @@ class Site:
         """As after a crash."""
         return ReleaseService(
             channels or self.channels,
-            self.reader.meaning_apart,
+            self.reader.isolated_transformer,
             self.clock,
             new_id=lambda: f"release-{next(self.numbers)}",
         )
@@ -79,7 +79,7 @@ class Site:
         await self.reader.lane("sensor").step(timeout_ms=0)
 
     async def release(self, **asked: Any) -> ReleaseDone:
-        await self.releasing.ask(Asked(**asked))
+        await self.releasing.request(Asked(**asked))
         await self.releasing.step(timeout_ms=0)
         done = (await self.events("releases", DONE))[-1]
         found: ReleaseDone = done.payload_as(ReleaseDone)
@@ -192,10 +192,10 @@ def test_only_what_was_asked_for_is_released(play: Any) -> None:
         second = (await held_back.held())[1]
         site.interpret(unit="1")
         with pytest.raises(InvalidInput) as nothing:
-            await site.releasing.ask(Asked(reason="time.no_zone"))
+            await site.releasing.request(Asked(reason="time.no_zone"))
         assert nothing.value.code == "release.nothing_held"
         with pytest.raises(UnknownName):
-            await site.releasing.ask(Asked(ids=("no such id",)))
+            await site.releasing.request(Asked(ids=("no such id",)))
         await site.release(ids=(second.id,))
         assert await site.values() == [50.0]
         await held_back.refresh()
@@ -301,10 +301,10 @@ def test_mediating_again_keeps_to_the_time_asked_for(play: Any) -> None:
         corrected = [event.headers.get(CORRECTS) for event in await site.events("events")]
         assert corrected[4:] == ["e2", "e3"]
         with pytest.raises(UnknownName) as unknown:
-            await site.releasing.ask(Asked(what="again", source="sensors"))
+            await site.releasing.request(Asked(what="again", source="sensors"))
         assert unknown.value.nearest == ("sensor",)
         with pytest.raises(UnknownName) as unknown:
-            await site.releasing.ask(Asked(what="again", source="policies"))
+            await site.releasing.request(Asked(what="again", source="policies"))
         assert unknown.value.hint == "known: sensor", "other channels are no sources"
 
     play(scenario)
@@ -380,7 +380,7 @@ def test_dying_at_any_step_neither_loses_nor_doubles(play: Any, dies_at: int, af
     async def scenario(site: Site) -> None:
         await site.receive(*[0.5] * 700, "wet", 0.25)
         site.interpret(unit="1")
-        await site.releasing.ask(Asked(source="sensor"))
+        await site.releasing.request(Asked(source="sensor"))
         dying = site.start(DyingChannels(site.channels, dies_at, after))
         try:
             await dying.step(timeout_ms=0)
@@ -407,7 +407,7 @@ def test_dying_while_mediating_again_corrects_each_once(
         site.interpret(unit="%")
         await site.receive(*[0.5] * 600)
         site.interpret(unit="1")
-        await site.releasing.ask(Asked(what="again", source="sensor"))
+        await site.releasing.request(Asked(what="again", source="sensor"))
         dying = site.start(DyingChannels(site.channels, dies_at, after))
         try:
             await dying.step(timeout_ms=0)
@@ -434,7 +434,7 @@ def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: A
         await site.channels.channel("quarantine").append([aside])
         assert await site.held() == [("policy.ahead_of_clock", "held", 1)]
         with pytest.raises(InvalidInput):
-            await site.releasing.ask(Asked(source="sensor"))
+            await site.releasing.request(Asked(source="sensor"))
         site.interpret(unit="1")
         await site.release(what="again", source="sensor")
         assert await site.held() == []

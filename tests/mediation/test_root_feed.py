@@ -151,7 +151,7 @@ def test_a_node_s_reader_teaches_its_sources():
         )
         await channels.channel("raw.scans").append([scan().event])
         reader.transformer("scans")
-        await reader.root_feed.step()
+        await reader.present_feed.step()
         await reader.lane("scans").step(timeout_ms=0)
         found = await channels.channel("events").read_after(2)
         assert [one.event.payload()["value"] for one in found] == [[101.0, 202.0], ["bread"]]
@@ -178,10 +178,10 @@ def test_what_a_source_learned_of_another_outlives_a_restart():
             ]
         )
         first = reader()
-        assert await first.root_feed.step() == 2
+        assert await first.present_feed.step() == 2
         await first.stop()
         again = reader()
-        assert await again.root_feed.step() == 0
+        assert await again.present_feed.step() == 0
         await channels.channel("raw.scans").append([scan().event])
         await again.lane("scans").step(timeout_ms=0)
         found = await channels.channel("events").read_after(2)
@@ -222,7 +222,9 @@ def test_a_source_that_learns_is_not_mediated_again_by_what_it_knows_now():
         clock = ManualClock()
         channels = open_memory(clock)
         reader = MediationReader(channels, [BINDING], Repository(in_force()), clock)
-        releasing = ReleaseService(channels, reader.meaning_apart, clock, new_id=lambda: "r1")
+        releasing = ReleaseService(
+            channels, reader.isolated_transformer, clock, new_id=lambda: "r1"
+        )
         await channels.channel("raw.scans").append([scan().event])
         with pytest.raises(Unsupported, match="'scans' again"):
             await releasing.try_out(Asked(what="again", source="scans"))

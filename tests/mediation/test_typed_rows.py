@@ -161,13 +161,13 @@ def test_a_raw_channel_is_said_together_as_it_is_one_by_one(batch: list[StoredEv
         def binding(self, source: str) -> SourceBinding:
             return BINDING
 
-        def meaning_apart(self, source: str) -> TypedTransformer:
+        def isolated_transformer(self, source: str) -> TypedTransformer:
             return transformer()
 
     late = RawConsumerTransformer("feed", ConsumerTransformer(SITE, "desk"), Sources(), SITE)
     twice = [*batch, *batch[:2]]
-    assert [in_one_form(one) for one in late.say_all(twice)] == [
-        in_one_form(late.say(one)) for one in twice
+    assert [in_one_form(one) for one in late.transform_all(twice)] == [
+        in_one_form(late.transform(one)) for one in twice
     ]
 
 

@@ -124,12 +124,12 @@ def test_a_change_is_in_force_and_on_record_when_it_is_answered():
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         done = await node.change(Declare(us(2.0)))
         assert (done.changed, list(done.versions)) == (True, ["us"])
         assert node.factor() == 2.0
         again = Node(channels)
-        await again.updating.begin(files(us(1.0)))
+        await again.updating.start(files(us(1.0)))
         assert again.factor() == 2.0
         assert again.repository.in_force.stamps == node.repository.in_force.stamps
         ((change, outcome),) = again.updating.history()
@@ -142,7 +142,7 @@ def test_a_change_that_fails_its_checks_leaves_everything_as_it_was():
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels, BINDING)
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         before, last = node.repository.in_force, channels.channel(CHANNEL).last_position()
         refused: list[tuple[Change, str, int]] = [
             (Declare(us(1.0, "x", "nobody")), "interpretation.unknown_parent", 422),
@@ -166,7 +166,7 @@ def test_what_is_so_already_and_what_was_just_asked_is_not_changed_again():
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         assert not (await node.change(Declare(us(1.0)))).changed
         added = Augment("us", types=(ComplexType("Ping", ()),))
         first = await node.change(added)
@@ -182,10 +182,10 @@ def test_numbers_that_json_writes_otherwise_are_the_same_after_a_restart():
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files())
+        await node.updating.start(files())
         await node.change(Declare(us(2)))
         again = Node(channels)
-        await again.updating.begin(files())
+        await again.updating.start(files())
         assert again.factor() == 2.0
         assert again.repository.in_force.stamps == node.repository.in_force.stamps
 
@@ -195,7 +195,7 @@ def test_numbers_that_json_writes_otherwise_are_the_same_after_a_restart():
 def test_trying_out_changes_nothing():
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()))
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         before = node.repository.in_force
         done = await node.updating.try_out(lambda _: ChangeRequest(changes=(Declare(us(2.0)),)))
         assert (done.changed, list(done.versions)) == (True, ["us"])
@@ -208,7 +208,7 @@ def test_trying_out_changes_nothing():
 def test_a_change_may_expect_what_it_changes():
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()))
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         seen = node.repository.in_force.stamps["us"]
         await node.change(Declare(us(2.0)), expects={"us": seen})
         with pytest.raises(StaleVersion):
@@ -223,7 +223,7 @@ def test_a_change_may_expect_what_it_changes():
 def test_every_version_that_was_in_force_is_found_by_its_stamp():
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()))
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         stamps = [node.repository.in_force.stamps["us"]]
         for factor in (2.0, 3.0):
             await node.change(Declare(us(factor)), formats={"us": FormatChoice("msgpack")})
@@ -241,9 +241,9 @@ def test_files_taken_in_again_win_over_changes_and_bring_new_sources_along():
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         await node.change(Declare(us(2.0)))
-        changed = await node.updating.take_files(
+        changed = await node.updating.load_files(
             files(us(3.0)), {BINDING.source: BINDING}, NoTables()
         )
         assert (list(changed), node.factor()) == (["us"], 3.0)
@@ -260,12 +260,12 @@ def test_a_file_that_cannot_be_read_takes_no_change_away():
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         await node.change(Declare(us(2.0)))
         broken = msgspec.structs.replace(files(), unread={"us": ()})
-        await Node(channels).updating.begin(broken)
+        await Node(channels).updating.start(broken)
         after = Node(channels)
-        await after.updating.begin(files(us(1.0)))
+        await after.updating.start(files(us(1.0)))
         assert after.factor() == 2.0
 
     asyncio.run(scenario())
@@ -274,7 +274,7 @@ def test_a_file_that_cannot_be_read_takes_no_change_away():
 def test_a_change_that_keeps_something_from_a_source_is_made_with_a_warning():
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()), BINDING)
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         poor = us(1.0)
         weather = ComplexType("Poor", poor.types[2].attributes[:2])  # type: ignore[union-attr]
         poor = msgspec.structs.replace(
@@ -296,7 +296,7 @@ def test_a_change_that_keeps_something_from_a_source_is_made_with_a_warning():
 def test_a_lane_whose_interpretation_stays_keeps_its_transformer():
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()), BINDING)
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         before = node.reader.transformer("weather")
         await node.change(Declare(us(7.0, "fr")))
         assert node.reader.transformer("weather") is before
@@ -359,7 +359,7 @@ def test_who_dies_between_any_two_steps_has_the_old_or_the_new(tmp_path, append,
         node = Node(DyingChannels(log, append, after))  # type: ignore[arg-type]
         made = 0
         try:
-            await node.updating.begin(files(us(1.0)))
+            await node.updating.start(files(us(1.0)))
             for step in steps:
                 await node.change(*step)
                 made += 1
@@ -369,7 +369,7 @@ def test_who_dies_between_any_two_steps_has_the_old_or_the_new(tmp_path, append,
         reopened = open_embedded(tmp_path, ManualClock())
         try:
             again = Node(reopened)
-            await again.updating.begin(files(us(1.0)))
+            await again.updating.start(files(us(1.0)))
             found = (again.factor(), again.factor("fr"))
             assert found in (states[made], states[min(made + 1, 3)])
             if after and append > 1:
@@ -387,8 +387,8 @@ def test_a_change_at_one_node_is_in_force_at_the_other_and_concurrent_ones_come_
     async def scenario() -> None:
         nodes = {name: Node(open_memory(ManualClock()), name=name) for name in ("a", "b")}
         a, b = nodes["a"], nodes["b"]
-        await a.updating.begin(files(us(1.0)))
-        await b.updating.begin(files())
+        await a.updating.start(files(us(1.0)))
+        await b.updating.start(files())
         await a.change(Declare(us(5.0, "fr")))
         await hand_over(a, b)
         assert (b.factor("fr"), b.factor("us")) == (5.0, None)
@@ -402,7 +402,7 @@ def test_a_change_at_one_node_is_in_force_at_the_other_and_concurrent_ones_come_
         assert (a.factor("it"), b.factor("it")) == (8.0, 8.0)
         assert a.factor("us") == 1.0
         again = Node(a.channels, name="a")
-        await again.updating.begin(files(us(1.0)))
+        await again.updating.start(files(us(1.0)))
         assert again.repository.in_force.stamps == a.repository.in_force.stamps
         # What one node recorded explains readings that reach the other.
         assert (
@@ -430,8 +430,8 @@ async def hand_over(giver: Node, taker: Node) -> None:
 def test_what_comes_from_another_node_is_put_in_force_without_being_asked():
     async def scenario() -> None:
         a, b = Node(open_memory(ManualClock())), Node(open_memory(ManualClock()), name="b")
-        await a.updating.begin(files())
-        await b.updating.begin(files())
+        await a.updating.start(files())
+        await b.updating.start(files())
         following = asyncio.create_task(b.updating.run())
         await a.change(Declare(us(5.0, "fr")))
         stored = await a.channels.channel(CHANNEL).read_after(0)
@@ -465,7 +465,7 @@ def test_two_hundred_changes_under_load_lose_double_and_mix_nothing(monkeypatch)
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels, BINDING)
-        await node.updating.begin(files(us(1.0)))
+        await node.updating.start(files(us(1.0)))
         node.reader.transformer("weather")
         monkeypatch.setattr(interpretation_checks.CheckedInterpretation, "__init__", counted)
         changing = sending = True
@@ -542,7 +542,7 @@ def test_files_that_could_not_be_put_on_record_bring_nothing_later() -> None:
 
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()), BINDING)
-        await node.updating.begin(files(us(2.0)))
+        await node.updating.start(files(us(2.0)))
         channel = node.channels.channel(CHANNEL)
         append = channel.append
 
@@ -551,7 +551,7 @@ def test_files_that_could_not_be_put_on_record_bring_nothing_later() -> None:
 
         channel.append = full  # type: ignore[method-assign]
         with pytest.raises(StoreUnavailable):
-            await node.updating.take_files(files(us(3.0)), {}, NoTables())
+            await node.updating.load_files(files(us(3.0)), {}, NoTables())
         channel.append = append  # type: ignore[method-assign]
         lookups = node.reader.lookups
         await node.change(Declare(us(5.0, name="other")))

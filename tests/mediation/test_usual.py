@@ -99,7 +99,7 @@ data = st.one_of(
 
 
 def canonical(speech: ConsumerTransformer, event: Event) -> Any:
-    return in_one_form(speech.say(StoredEvent(1, 0, event)))
+    return in_one_form(speech.transform(StoredEvent(1, 0, event)))
 
 
 def in_one_form(said: ConsumerResult) -> Any:
@@ -139,7 +139,7 @@ def test_said_from_bytes_to_bytes_or_not_consumers_get_the_same_or_the_same_reas
 def test_usual_events_are_said_in_the_consumers_words(name: str, sent: Any, told: Any) -> None:
     quick, _ = speeches()
     event = Event("s", "e", name, "", 7, json.dumps(sent).encode())
-    (said,) = quick.say(StoredEvent(1, 0, event)).events
+    (said,) = quick.transform(StoredEvent(1, 0, event)).events
     assert json.loads(said.data) == told
     usual = quick._usual[name]
     assert usual is not None
@@ -151,20 +151,20 @@ def test_where_hardly_an_event_is_usual_nothing_is_tried_any_longer() -> None:
     odd = Event("s", "e", "Alarm", "", 7, b'{"level":0,"undeclared":1}')
     good = Event("s", "e", "Alarm", "", 7, b'{"level":0}')
     for _ in range(60):
-        (said,) = quick.say(StoredEvent(1, 0, odd)).events
+        (said,) = quick.transform(StoredEvent(1, 0, odd)).events
         assert json.loads(said.data) == {"level": 32.0, "undeclared": 1}
     usual = quick._usual["Alarm"]
     assert usual is not None
     assert usual.data_of(good) is None
-    (said,) = quick.say(StoredEvent(1, 0, good)).events
+    (said,) = quick.transform(StoredEvent(1, 0, good)).events
     assert json.loads(said.data) == {"level": 32.0}
 
 
 def test_consumers_of_another_format_get_it() -> None:
     quick, plain = speeches(in_force(desk=FormatChoice("csv")))
     event = StoredEvent(1, 0, Event("s", "e", "Alarm", "", 7, b'{"level":0}'))
-    assert quick.say(event) == plain.say(event)
-    assert b"32" in quick.say(event).events[0].data
+    assert quick.transform(event) == plain.transform(event)
+    assert b"32" in quick.transform(event).events[0].data
     assert quick._usual["Alarm"] is None
 
 
@@ -183,8 +183,8 @@ def test_many_said_together_are_what_each_is_by_itself(
         StoredEvent(number, 0, Event("s", f"e{number}", name, "subject", 1_000 + number, each))
         for number, (name, each) in enumerate(sent)
     ]
-    together = [in_one_form(one) for one in quick.say_all(stored)]
-    assert together == [in_one_form(plain.say(one)) for one in stored]
+    together = [in_one_form(one) for one in quick.transform_all(stored)]
+    assert together == [in_one_form(plain.transform(one)) for one in stored]
 
 
 def test_events_of_one_type_in_a_row_are_said_in_one_call() -> None:
@@ -196,7 +196,7 @@ def test_events_of_one_type_in_a_row_are_said_in_one_call() -> None:
     with patch.object(
         JsonFastPath, "data_of", autospec=True, side_effect=JsonFastPath.data_of
     ) as one_by_one:
-        said = quick.say_all(stored)
+        said = quick.transform_all(stored)
     assert one_by_one.call_count == 1, "only the first of a row is said by itself"
     levels = [json.loads(one.events[0].data)["level"] for one in said]
     assert levels == pytest.approx([n * 1.8 + 32 for n in range(1_000)])
@@ -235,5 +235,5 @@ def test_what_depends_on_the_time_of_an_event_is_said_one_by_one() -> None:
     stored = [
         StoredEvent(n, 0, Event("s", f"e{n}", "Price", "", n, b'{"value":1}')) for n in range(20)
     ]
-    told = [json.loads(one.events[0].data)["value"] for one in speech.say_all(stored)]
+    told = [json.loads(one.events[0].data)["value"] for one in speech.transform_all(stored)]
     assert told == [2.0] * 10 + [4.0] * 10

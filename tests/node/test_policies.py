@@ -246,7 +246,7 @@ def plans(node: Node) -> list[Plan]:
 async def other_unit(node: Node, old: str, new: str) -> None:
     """Changes how the interpretation counts."""
     updating = node.meanings.updating
-    declared = await updating.look(
+    declared = await updating.inspect(
         lambda standing: standing.in_force.typed.held["us"].interpretation
     )
     text = msgspec.json.encode(declared).decode().replace(old, new)

@@ -76,7 +76,7 @@ def change_all(site: Path) -> None:
 async def declare(node: Node, name: str, old: str, new: str) -> None:
     """Changes an interpretation by command."""
     updating = node.meanings.updating
-    declared = await updating.look(
+    declared = await updating.inspect(
         lambda standing: standing.in_force.typed.held[name].interpretation
     )
     text = msgspec.json.encode(declared).decode()
@@ -87,7 +87,7 @@ async def declare(node: Node, name: str, old: str, new: str) -> None:
 
 async def everything(node: Node) -> dict[str, Any]:
     """What a reload could have changed."""
-    stamps = await node.meanings.updating.look(lambda standing: dict(standing.in_force.stamps))
+    stamps = await node.meanings.updating.inspect(lambda standing: dict(standing.in_force.stamps))
     tables = node.site.tables
     return {
         "stamps": stamps,

@@ -211,12 +211,12 @@ async def _check_counts(world: World, audience: list[Reader]) -> None:
     for words in NAMES:
         channels = {reader.channel for reader in audience if reader.words == words}
         events = sum(world.channels.channel(name).last_position() for name in channels)
-        counts = world.outgoing.told.of(words)
+        counts = world.outgoing.statistics.of(words)
         done = counts.transformed
         if words == "a":
             assert done == 0
         assert done <= events
-        unsaid = [one for one in world.outgoing.told.unsaid if one.interpretation == words]
+        unsaid = [one for one in world.outgoing.statistics.unsaid if one.interpretation == words]
         assert len(unsaid) <= sum(
             world.channels.channel(name).last_position() for name in world.channels.names()
         )
@@ -248,6 +248,6 @@ def test_whatever_is_asked_at_once_each_event_is_said_once(asked: list[list[int]
         for numbers, said in zip(asked, found, strict=True):
             assert [one.position for one in said] == [number + 1 for number in numbers]
         wanted = {number for numbers in asked for number in numbers}
-        assert world.outgoing.told.of("b").transformed == len(wanted)
+        assert world.outgoing.statistics.of("b").transformed == len(wanted)
 
     asyncio.run(scenario())

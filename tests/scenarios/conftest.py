@@ -36,7 +36,7 @@ def _readings_of(site: Site, reports: Iterable[Any]) -> list[Event]:
     """Every report of a bound source as a reading, in order of arrival."""
     meanings = meanings_in_site(site.file, site.directory, site.ontology, site.tables.columns())
     assert [problem for problem in meanings.problems if problem.severity == "error"] == []
-    in_force, _problems = meanings.files.taken_in()
+    in_force, _problems = meanings.files.activate()
     transformers = {
         name: build_transformer(binding, in_force, lookups=site.tables)
         for name, binding in source_bindings(site.ontology).items()

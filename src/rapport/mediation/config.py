@@ -206,7 +206,7 @@ class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         plain = (rule for each in self.fields.values() for rule in each.conversions)
         return frozenset(named | {rule.call for rule in plain})
 
-    def taken_in(self) -> tuple[ActiveInterpretations, ProblemsByName]:
+    def activate(self) -> tuple[ActiveInterpretations, ProblemsByName]:
         """Everything checked together, with the problems by name; what was not read is refused."""
         in_force, problems = activate_each(
             self.fields, self.typed.values(), concepts=self.concepts, formats=self.formats

@@ -252,7 +252,7 @@ def _undeclared(interpretation: FieldsInterpretation, rule: ValueRule) -> Proble
 
 def _root_unit(rule: ValueRule, binding: SourceBinding) -> str:
     if rule.name in binding.parts:
-        return binding.root_unit(rule.name)
+        return binding.canonical_unit(rule.name)
     return _POLAR_UNITS.get(rule.name, "") if binding.type == "point" else ""
 
 

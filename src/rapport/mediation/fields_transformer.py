@@ -234,7 +234,7 @@ class FieldsTransformer:
         self.interpretation = resolved.interpretation
         self.stamp = resolved.interpretation.stamp()
         self.may_block = bool(resolved.interpretation.conversions)
-        self.knows_only_now = False
+        self.depends_on_present = False
         self.into = resolved.binding.into
         self.local_zone = local_zone(resolved)
         self._text, self._transform = text, transform
@@ -399,7 +399,7 @@ class FormattedTransformer:
         self._own_id = plain.binding.own_id
         self.into, self.may_block = plain.into, plain.may_block
         self.local_zone = plain.local_zone
-        self.knows_only_now = plain.knows_only_now
+        self.depends_on_present = plain.depends_on_present
         self.stamp = given.stamp()
         self._variants: dict[tuple[tuple[str, str], ...], FieldsTransformer] = {(): plain}
 

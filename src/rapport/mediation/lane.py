@@ -42,7 +42,7 @@ class EventTransformer(Protocol):
     may_block: bool
     into: str
     """The channel that takes the results."""
-    knows_only_now: bool
+    depends_on_present: bool
     """Whether events that are given their meaning later may mean something else."""
     local_zone: str
     """The zone of times that are written as local ones; empty when they are not."""
@@ -54,7 +54,7 @@ class EventTransformer(Protocol):
 class RejectingTransformer:
     """Stands in where no meaning can be given: everything is rejected for one reason."""
 
-    may_block = knows_only_now = False
+    may_block = depends_on_present = False
     into, local_zone = EVENTS, ""
 
     def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:

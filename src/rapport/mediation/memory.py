@@ -347,13 +347,13 @@ def remembers(conversion: Conversion) -> bool:
     return isinstance(how, Stateful) or any(feed_types(conversion))
 
 
-def knows_only_now(conversion: Conversion) -> bool:
+def depends_on_present(conversion: Conversion) -> bool:
     """What it gives for an event depends on when it is asked: an earlier answer cannot be had
     again. Rates of currencies are known by their times, and can.
     """
     how = conversion.how
     if isinstance(how, Chain):
-        return any(knows_only_now(step) for step in how.steps)
+        return any(depends_on_present(step) for step in how.steps)
     if isinstance(how, (ToAbsolute, ToRelative)):
         return isinstance(how.origin, MovingOrigin)
     return isinstance(how, (Stateful, ContextLookup))

@@ -147,10 +147,10 @@ def needs_feed(interpretations: InterpretationRegistry, concepts: Concepts) -> b
     """Whether some conversion asks what is so at present, or learns from readings; nothing is
     checked, so it may be asked on the event loop.
     """
-    declared = [each.interpretation for each in interpretations.held.values()]
+    declared = [each.interpretation for each in interpretations.registered.values()]
     return any(
         _asks(conversion, concepts)
-        for each in (*interpretations.roots, *declared)
+        for each in (*interpretations.canonical_versions, *declared)
         for conversion in each.conversions
     )
 

@@ -146,7 +146,7 @@ class MediationReader:
         self._conversions: dict[str, WorkerConversions] = {}
         self._behind_since_ns: dict[str, int] = {}
         self._root_needed: tuple[ActiveInterpretations | None, bool] = (None, False)
-        self.root_feed = PresentValueFeed(
+        self.present_feed = PresentValueFeed(
             channels,
             clock,
             self._needs_root,
@@ -161,7 +161,7 @@ class MediationReader:
         for source in list(self._bindings):
             await self.watch_new(source)
         self._tasks.start("mediation.look_for_sources", self._look_for_sources)
-        self._tasks.start("mediation.learn_from_root", self.root_feed.run)
+        self._tasks.start("mediation.learn_from_root", self.present_feed.run)
 
     def watch(self, source: str) -> None:
         """Makes sure that a source is mediated; doors call it at every event: it is cheap."""
@@ -175,7 +175,7 @@ class MediationReader:
 
     def _endings(self) -> Iterator[Ending]:
         yield "mediation.tasks", self._tasks.stop
-        yield "mediation.root_feed", self.root_feed.save
+        yield "mediation.present_feed", self.present_feed.save
         for source, conversions in list(self._conversions.items()):
             # Waits for a process to end.
             yield f"conversions.{source}", partial(asyncio.to_thread, conversions.close)
@@ -197,7 +197,7 @@ class MediationReader:
                 self._channels,
                 source,
                 lambda: self.transformer(source),
-                choose_apart=lambda: self.meaning_apart(source),
+                choose_apart=lambda: self.isolated_transformer(source),
                 sign=self._sign,
                 records=self._records,
             )
@@ -297,7 +297,7 @@ class MediationReader:
         """How sources speak, by name."""
         return self._bindings
 
-    def meaning_apart(self, source: str) -> EventTransformer:
+    def isolated_transformer(self, source: str) -> EventTransformer:
         """The same for events that are mediated out of turn: what it remembers is a copy."""
         return self._build(source, deepcopy(self.lane(source).memory))
 
@@ -329,7 +329,7 @@ class MediationReader:
                 memory=memory or self.lane(source).memory,
                 lookups=grounds.lookups,
                 conversions=self._conversions_of(source),
-                context=self.root_feed.present,
+                context=self.present_feed.present,
             )
         except (InterpretationError, InvalidInput) as error:
             return rejecting_transformer(error)

@@ -107,7 +107,7 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
         """Where its events wait."""
         return RAW_PREFIX + self.source
 
-    def root_unit(self, part: str) -> str:
+    def canonical_unit(self, part: str) -> str:
         """The unit of a part in root; empty when nobody said."""
         if part in self.parts and self.units:
             return self.units[self.parts.index(part)]
@@ -119,7 +119,10 @@ def canonical_interpretation(binding: SourceBinding) -> FieldsInterpretation:
     names = binding.value or binding.parts
     values = tuple(
         ValueRule(
-            part, (name,), unit=binding.root_unit(part) or "1", to=binding.root_unit(part) or "1"
+            part,
+            (name,),
+            unit=binding.canonical_unit(part) or "1",
+            to=binding.canonical_unit(part) or "1",
         )
         for part, name in zip(binding.parts, names, strict=True)
     )

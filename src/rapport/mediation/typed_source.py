@@ -53,7 +53,7 @@ from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.interpretations.registry import feeds_of, functions_needed
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
-from rapport.mediation.memory import Functions, SourceMemory, knows_only_now
+from rapport.mediation.memory import Functions, SourceMemory, depends_on_present
 from rapport.mediation.plausibility import plausible_unit
 from rapport.mediation.rejections import Rejected, Rejection
 from rapport.mediation.rule_resolution import Scope
@@ -279,7 +279,7 @@ class TypedTransformer:
         self._surroundings = surroundings or ConversionEnvironment()
         self.may_block = bool(functions_needed(interpretations, name))
         self.feeds = feeds_of(interpretations, name)
-        self.knows_only_now = any(map(knows_only_now, self._scope.conversions.values()))
+        self.depends_on_present = any(map(depends_on_present, self._scope.conversions.values()))
         self.local_zone = self._local_zone()
         self._transformers: dict[str, Transformer] = {}
         self._only = only_type(self._scope)

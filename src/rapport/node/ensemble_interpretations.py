@@ -102,7 +102,7 @@ class SharedInterpretations:
         self._wanted: dict[str, Offer] = {}
         self._refused: dict[str, _Refusal] = {}
         self._changes = 0
-        updating.put_in_force.append(self._note_change)
+        updating.on_activated.append(self._note_change)
 
     def put(self, knowledge: Knowledge) -> None:
         """Hears of a version; whether it is a shelf of a node that is accepted is looked at here.
@@ -162,7 +162,7 @@ class SharedInterpretations:
 
     async def _in_texts(self) -> InTexts:
         history, tables = self._updating.history(), self._tables()
-        return await self._updating.look(lambda now: in_texts(now, history, tables))
+        return await self._updating.inspect(lambda now: in_texts(now, history, tables))
 
     def _offer(self, name: str, digest: str, version: str, history: History) -> Offer:
         """Known since before, or changed: when, the log says, as it may have been long before this

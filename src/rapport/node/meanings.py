@@ -47,7 +47,7 @@ def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], ActiveInterpretat
     """The bindings of the sources and the interpretations of the files; a faulty interpretation
     refuses only itself: its source is held back with the reason.
     """
-    return source_bindings(site.ontology, site.file), in_site(site).files.taken_in()[0]
+    return source_bindings(site.ontology, site.file), in_site(site).files.activate()[0]
 
 
 async def meanings_on_record(
@@ -92,7 +92,7 @@ class Meanings:
         if self._begun:
             return
         found = await asyncio.to_thread(in_site, self._site)
-        checks = await self.updating.begin(found.files, record=record)
+        checks = await self.updating.start(found.files, record=record)
         self._begun = True
         for problem in problems_of_meanings(found, checks, self._site.file):
             if problem.severity == "error":
@@ -140,7 +140,7 @@ class Meanings:
         names = self._bindings.keys() | bindings.keys()
         sources = [name for name in names if self._bindings.get(name) != bindings.get(name)]
         reading, told = self.streams_read(), self.told()
-        changed = await self.updating.take_files(found.files, bindings, site.tables)
+        changed = await self.updating.load_files(found.files, bindings, site.tables)
         gone = {name for name, stamp in changed.items() if not stamp}
         warnings = gone_interpretations(self._bindings, bindings, gone, reading, told)
         self._bindings, self._taken = bindings, site
@@ -152,11 +152,11 @@ class Meanings:
         """What `take_back` takes; costs nothing."""
         tables = self._site.tables.same()
         site = msgspec.structs.replace(self._taken, tables=tables)
-        return FormerMeanings(self.updating.former(), self._bindings, site)
+        return FormerMeanings(self.updating.previous(), self._bindings, site)
 
     async def take_back(self, former: FormerMeanings) -> None:
         """Gives up what was taken over since `former`, whatever came of it."""
-        await self.updating.take_back(former.spoken)
+        await self.updating.roll_back(former.spoken)
         self._bindings, self._taken = former.bindings, former.site
         for take_over in self.reloaded:
             take_over(former.site)

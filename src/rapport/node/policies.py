@@ -139,7 +139,7 @@ class Policies:
         self._begun = False
         self._reloading = asyncio.Lock()
         self._other_words = asyncio.Event()
-        meanings.updating.put_in_force.append(self._other_words.set)
+        meanings.updating.on_activated.append(self._other_words.set)
 
     async def begin(self, *, record: bool = True) -> None:
         """Takes in the site's files and all changes on record; interpretations come before. Once;
@@ -207,9 +207,9 @@ class Policies:
 
         updating = self._meanings.updating
         if not ahead:
-            return await updating.look(find)
+            return await updating.inspect(find)
         files = (await asyncio.to_thread(in_site, site)).files
-        return await updating.look_ahead(files, find)
+        return await updating.inspect_with(files, find)
 
     def _tell_broken(self, names: Iterable[str]) -> None:
         wanted = set(names)

@@ -127,7 +127,7 @@ def make_node(
     meanings.reload_checks.append(fresh_tables.losses)
     meanings.reloaded.append(fresh_tables.take_over)
     policies = Policies(site, people, opened, policy, meanings, fresh_tables, clock)
-    meanings.streams_read, meanings.told = policies.streams_read, outgoing.told.events
+    meanings.streams_read, meanings.told = policies.streams_read, outgoing.statistics.events
     life = policies.life
     own_actions = OwnActions(people, life.text_of)
     lake = data_directory(site, settings) / "lake"
@@ -166,7 +166,7 @@ def make_node(
         outgoing=outgoing,
         releasing=ReleaseService(
             opened,
-            mediation.meaning_apart,
+            mediation.isolated_transformer,
             clock,
             new_id=Ids(clock, Chance.from_machine()).new,
             sign=sign,

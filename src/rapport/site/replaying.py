@@ -67,7 +67,7 @@ def recordings_in_site(
 def meanings_in_files(site: Site) -> ActiveInterpretations:
     """The interpretations as the site's files have them."""
     found = meanings_in_site(site.file, site.directory, site.ontology, site.tables.columns())
-    return found.files.taken_in()[0]
+    return found.files.activate()[0]
 
 
 def version_of_meanings(

@@ -54,7 +54,7 @@ def check_interpretations(parts: SiteParts) -> list[Problem]:
     """Every interpretation of either form is sound and fits the sources that speak it."""
     tables = parts.tables.columns() if parts.tables is not None else None
     found = meanings_in_site(parts.file, parts.directory, parts.ontology, tables)
-    in_force, checks = found.files.taken_in()
+    in_force, checks = found.files.activate()
     _into, problems = sources_into_channels(parts.file)
     if tables is not None:
         checks = [*checks, *references_of(found, tables)]
@@ -123,7 +123,7 @@ def _mediator(parts: SiteParts, source: str) -> Mediate:
         raise UnknownName("source with an interpretation", source, list(bindings))
     found = meanings_in_site(parts.file, parts.directory, parts.ontology)
     try:
-        meaning = build_transformer(bindings[source], found.files.taken_in()[0])
+        meaning = build_transformer(bindings[source], found.files.activate()[0])
     except InvalidInput:
         return lambda event: (event,)  # told by check_interpretations
     if meaning.may_block:

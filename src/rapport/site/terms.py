@@ -109,7 +109,7 @@ def interpretations_of_site(
     file: TomlFile, directory: Path, ontology: Ontology
 ) -> InterpretationRegistry:
     """The typed interpretations that a site declares, without those that are faulty."""
-    in_force, _ = meanings_in_site(file, directory, ontology).files.taken_in()
+    in_force, _ = meanings_in_site(file, directory, ontology).files.activate()
     return in_force.typed
 
 

@@ -33,9 +33,8 @@ def read(kind: Any, root: Interpretation, number: int = 0) -> Declarations:
 def test_the_example_in_each_form_is_in_force_and_the_same(kind: str, root: Interpretation) -> None:
     found = read(kind, root)
     assert found.interpretations == read("toml", root).interpretations
-    assert {name: one.about for name, one in found.declared.items() if one.about} == {
-        "us/weather": "a weather service that counts in Fahrenheit"
-    }
+    abouts = {name: one.about for name, one in found.declared.items() if one.about}
+    assert abouts == {"us/weather": "a weather service that counts in Fahrenheit"}
     held, outcomes = load_all([root, *found.interpretations.values()])
     assert "us/weather" in held, outcomes
     to_root = make_transformer(held, "us/weather", "UsWeather", "in")

@@ -26,7 +26,7 @@ def transformer(
 def test_figure_4_5_root_has_types_and_conversions_but_no_mappings(
     logistics: InterpretationRegistry,
 ) -> None:
-    assert logistics.root.mappings == ()
+    assert logistics.canonical.mappings == ()
     assert logistics.checked("root").problems == ()
     convert = logistics.checked("us").scope.conversions["meters-to-feet"]
     assert convert.signature() == "(number) -> number"

@@ -52,7 +52,7 @@ async def _best(
         outgoing = OutgoingMediation(Repository(in_force), open_memory(_CLOCK))
         first, second = [await _seconds(outgoing, stored) for _ in range(2)]
         found.append((first, second))
-        counts = outgoing.told.of(_READER)
+        counts = outgoing.statistics.of(_READER)
         assert (counts.transformed, counts.from_cache) == (len(stored), len(stored))
     return min(first for first, _ in found), min(second for _, second in found)
 

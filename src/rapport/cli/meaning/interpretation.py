@@ -56,7 +56,7 @@ def list_all(
 
         updating = node.meanings.updating
         outcomes = [outcome for _, outcome in updating.history()]
-        return await updating.look(lambda standing: overview(standing, outcomes))
+        return await updating.inspect(lambda standing: overview(standing, outcomes))
 
     found = _Door(where).look("/interpretations", local)
     if json:
@@ -96,7 +96,7 @@ def show(
                 else interpretation_view(in_force, name)
             )
 
-        return await node.meanings.updating.look(lambda standing: find(standing.in_force))
+        return await node.meanings.updating.inspect(lambda standing: find(standing.in_force))
 
     path = f"/interpretations/{quote(name, safe='/@')}"
     if type:

@@ -127,17 +127,17 @@ class ChangeLog:
         """Greater than all that were seen."""
         return min(self._highest + 1, MAX_CHANGE_NUMBER)
 
-    def said_before(self) -> Mapping[str, str]:
+    def last_digests(self) -> Mapping[str, str]:
         """What the files of this node said when they were last taken in."""
         taken = self._own_taken()
         return taken[-1].said if taken else {}
 
-    def last_taken(self) -> int:
+    def last_files_number(self) -> int:
         """The number under which the files of this node were last taken in; 0: never."""
         taken = self._own_taken()
         return taken[-1].number if taken else 0
 
-    def since_files(self, said: Mapping[str, str]) -> dict[str, int]:
+    def file_numbers(self, said: Mapping[str, str]) -> dict[str, int]:
         """By name the number since which its file says what it says now; names that no file ever
         had are left out. Changes with a lower number came before the file.
         """
@@ -312,7 +312,7 @@ def _versions(
 ) -> Iterator[tuple[str, InterpretationVersion]]:
     typed = in_force.typed
     # Nobody speaks of root as long as nothing stands on it.
-    for number, root in enumerate(typed.roots if typed.held else ()):
+    for number, root in enumerate(typed.canonical_versions if typed.registered else ()):
         replacement = typed.replacements[number - 1] if number else None
         yield (
             roots[number],
@@ -321,7 +321,7 @@ def _versions(
             ),
         )
     for name in typed.descendants(CANONICAL):
-        held = typed.held[name]
+        held = typed.registered[name]
         number = held.root_version
         parent = held.interpretation.parent
         yield (
@@ -343,7 +343,7 @@ def _versions(
 
 
 def _root_stamps(in_force: ActiveInterpretations) -> list[str]:
-    return [stamp_from(CANONICAL, (root,), ()) for root in in_force.typed.roots]
+    return [stamp_from(CANONICAL, (root,), ()) for root in in_force.typed.canonical_versions]
 
 
 def _raw(form: TypedForm | FieldsForm) -> msgspec.Raw:

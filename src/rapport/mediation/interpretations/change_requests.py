@@ -335,9 +335,9 @@ def request_from_file(
     if has_errors(read.problems):
         raise ChangeRefused(read.problems)
     if how == "declare":
-        held = {each: one.interpretation for each, one in typed.held.items()}
+        held = {each: one.interpretation for each, one in typed.registered.items()}
         own = read.interpretations.get(CANONICAL)
-        read = complete_declarations(read, merged_canonical_model(typed.root, own), held)
+        read = complete_declarations(read, merged_canonical_model(typed.canonical, own), held)
         if has_errors(read.problems):
             raise ChangeRefused(read.problems)
     fields = _fields(name, text, kind) if how == "declare" else ()

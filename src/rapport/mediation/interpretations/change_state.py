@@ -103,7 +103,7 @@ class InterpretationState:
     @staticmethod
     def from_files(files: SiteInterpretations) -> tuple[InterpretationState, ProblemsByName]:
         """Before any change, and the problems of the files."""
-        in_force, problems = files.taken_in()
+        in_force, problems = files.activate()
         waiting = {
             name: form
             for name, form in files.typed.items()
@@ -111,7 +111,7 @@ class InterpretationState:
         }
         return InterpretationState(files, in_force, waiting), problems
 
-    def tried(self, changed: ChangeRecord) -> tuple[InterpretationState, tuple[Problem, ...]]:
+    def apply(self, changed: ChangeRecord) -> tuple[InterpretationState, tuple[Problem, ...]]:
         """The state after changes made together; this one when an error is among the problems, or
         when everything is so already.
         """
@@ -162,18 +162,18 @@ class InterpretationState:
         return same and same_meaning(fields, now.fields)
 
     def after(
-        self, kept: LoggedChange, since_files: Mapping[str, int]
+        self, kept: LoggedChange, file_numbers: Mapping[str, int]
     ) -> tuple[InterpretationState, ChangeOutcome]:
         """The state after a change of the log, and what became of that."""
         lost = [
             name
             for name in change_targets(kept.changed)
-            if name != CANONICAL and kept.changed.number < since_files.get(name, 0)
+            if name != CANONICAL and kept.changed.number < file_numbers.get(name, 0)
         ]
         if lost:
             said = all(self._is_said_by_file(change) for change in kept.changed.changes)
             return self, ChangeOutcome("lost", () if said else (_lost(kept, lost),))
-        new, problems = self.tried(kept.changed)
+        new, problems = self.apply(kept.changed)
         return new, ChangeOutcome("refused" if has_errors(problems) else "in force", problems)
 
     def _is_said_by_file(self, change: AnyChange) -> bool:
@@ -246,10 +246,10 @@ def combine(files: SiteInterpretations, kept: ChangeLog, said: Mapping[str, str]
     Costs the checks of every interpretation and of every change.
     """
     standing, problems = InterpretationState.from_files(files)
-    since_files = kept.since_files(said)
+    file_numbers = kept.file_numbers(said)
     outcomes: dict[str, ChangeOutcome] = {}
     for change in kept.changes():
-        standing, outcomes[change.id] = standing.after(change, since_files)
+        standing, outcomes[change.id] = standing.after(change, file_numbers)
     return CombinedState(standing, outcomes, problems)
 
 
@@ -274,7 +274,7 @@ def _form_problems(change: AnyChange, fields: Collection[str]) -> list[Problem]:
 
 def _needed(typed: InterpretationRegistry, changes: Iterable[AnyChange]) -> Iterator[AnyChange]:
     """Without what root has already: files may have caught up with what was added to it."""
-    known = set(typed.root.types)
+    known = set(typed.canonical.types)
     for change in changes:
         if isinstance(change, Augment) and change.name == CANONICAL:
             new = tuple(one for one in change.types if one not in known)
@@ -284,7 +284,11 @@ def _needed(typed: InterpretationRegistry, changes: Iterable[AnyChange]) -> Iter
 
 
 def _says_the_same(one: InterpretationRegistry, other: InterpretationRegistry) -> bool:
-    return (one.roots, one.replacements, one.held) == (other.roots, other.replacements, other.held)
+    return (one.canonical_versions, one.replacements, one.registered) == (
+        other.canonical_versions,
+        other.replacements,
+        other.registered,
+    )
 
 
 def _lost(kept: LoggedChange, names: Iterable[str]) -> Problem:
@@ -347,7 +351,7 @@ def evaluate_change(
     bound = list(bindings)
     removed = [each.name for each in changed.changes if isinstance(each, Remove)]
     spoken = [*in_use_problems(removed, bound)]
-    new, problems = standing.tried(changed)
+    new, problems = standing.apply(changed)
     if has_errors(problems) or spoken:
         raise ChangeRefused([*spoken, *problems])
     if new is standing:
@@ -423,14 +427,14 @@ def restore_state(
     """
     found = _load(records) if records is not None else None
     changes = kept.changes()
-    since_files = kept.since_files(said)
-    if found is None or not _fits(found, files, changes, since_files):
+    file_numbers = kept.file_numbers(said)
+    if found is None or not _fits(found, files, changes, file_numbers):
         return combine(files, kept, said)
     _, problems = InterpretationState.from_files(files)
     standing = _standing(found, files)
     outcomes = {one.id: found.outcomes.get(one.id, _IN_FORCE) for one in changes[: found.count]}
     for change in changes[found.count :]:
-        standing, outcomes[change.id] = standing.after(change, since_files)
+        standing, outcomes[change.id] = standing.after(change, file_numbers)
     return CombinedState(standing, outcomes, problems)
 
 
@@ -439,12 +443,12 @@ def write_checkpoint(records: RecordStore, together: CombinedState, kept: Change
     standing, changes = together.standing, kept.changes()
     in_force = standing.in_force
     made = Checkpoint(
-        grounds=_grounds(standing.files, kept.since_files(kept.said_before())),
+        grounds=_grounds(standing.files, kept.file_numbers(kept.last_digests())),
         count=len(changes),
         changes=_digest(one.id for one in changes),
-        roots=in_force.typed.roots,
+        roots=in_force.typed.canonical_versions,
         replacements=in_force.typed.replacements,
-        held=dict(in_force.typed.held),
+        held=dict(in_force.typed.registered),
         formats=dict(in_force.formats),
         fields=dict(in_force.fields),
         refused=dict(in_force.refused),
@@ -474,12 +478,12 @@ def _fits(
     found: Checkpoint,
     files: SiteInterpretations,
     changes: Sequence[LoggedChange],
-    since_files: Mapping[str, int],
+    file_numbers: Mapping[str, int],
 ) -> bool:
     same = found.count <= len(changes) and found.changes == _digest(
         one.id for one in changes[: found.count]
     )
-    return same and found.grounds == _grounds(files, since_files)
+    return same and found.grounds == _grounds(files, file_numbers)
 
 
 def _standing(found: Checkpoint, files: SiteInterpretations) -> InterpretationState:
@@ -494,11 +498,11 @@ def _standing(found: Checkpoint, files: SiteInterpretations) -> InterpretationSt
     return InterpretationState(files, in_force, waiting)
 
 
-def _grounds(files: SiteInterpretations, since_files: Mapping[str, int]) -> str:
+def _grounds(files: SiteInterpretations, file_numbers: Mapping[str, int]) -> str:
     tables = {name: sorted(columns) for name, columns in (files.tables or {}).items()}
     said = (
         *(files.fields, files.typed, files.formats, files.concepts, files.said, files.unread),
-        *(sorted(files.functions), tables, files.tables is None, since_files),
+        *(sorted(files.functions), tables, files.tables is None, file_numbers),
     )
     texts = (msgspec.json.encode(each, order="deterministic").decode() for each in said)
     return content_id(__version__, *texts)
@@ -527,7 +531,7 @@ async def read_logged_state(
     kept = ChangeLog(node)
     if CHANNEL in channels.names():
         await read_new_changes(channels.channel(CHANNEL), kept)
-    before, said = kept.said_before(), file_digests(files, kept)
+    before, said = kept.last_digests(), file_digests(files, kept)
     names = before.keys() | said.keys()
     other = [name for name in names if before and before.get(name) != said.get(name)]
     together = await run_in_background(lambda: combine(files, kept, said), resting=False)
@@ -546,6 +550,6 @@ def file_digests(files: SiteInterpretations, kept: ChangeLog) -> dict[str, str]:
     """What the files say, as digests. One that cannot be read says what it said: its fault takes
     nobody's changes away.
     """
-    before = kept.said_before()
+    before = kept.last_digests()
     carried = {name: before[name] for name in files.unread if name in before}
     return {**carried, **files.said}

@@ -273,30 +273,30 @@ class InterpretationRegistry:
         replacements: tuple[Replacement, ...] = (),
         held: Dict[str, RegisteredInterpretation] | None = None,
     ) -> None:
-        self.roots = roots or (empty_canonical_model(),)
+        self.canonical_versions = roots or (empty_canonical_model(),)
         self.replacements = replacements
-        self.held: Dict[str, RegisteredInterpretation] = held or {}
+        self.registered: Dict[str, RegisteredInterpretation] = held or {}
         self._checked: dict[str, CheckedInterpretation] = {}
         self._root_types: dict[int, Types] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name == CANONICAL or name in self.held
+        return name == CANONICAL or name in self.registered
 
     @property
-    def root(self) -> Interpretation:
+    def canonical(self) -> Interpretation:
         """Root as it is now."""
-        return self.roots[-1]
+        return self.canonical_versions[-1]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Root first."""
-        return (CANONICAL, *self.held)
+        return (CANONICAL, *self.registered)
 
     def named(self, name: str) -> Interpretation:
         """Raises UnknownName `interpretation.unknown`."""
         if name == CANONICAL:
-            return self.root
-        found = self.held.get(name)
+            return self.canonical
+        found = self.registered.get(name)
         if found is None:
             raise UnknownName("interpretation", name, self.names, code="interpretation.unknown")
         return found.interpretation
@@ -308,17 +308,23 @@ class InterpretationRegistry:
             below.append(self.named(name))
             name = below[-1].parent
         return (
-            self.roots[self.root_version(below[0].name if below else CANONICAL)],
+            self.canonical_versions[self.canonical_version(below[0].name if below else CANONICAL)],
             *reversed(below),
         )
 
-    def root_version(self, name: str) -> int:
+    def canonical_version(self, name: str) -> int:
         """The version of root that an interpretation sees."""
-        return len(self.roots) - 1 if name == CANONICAL else self.held[name].root_version
+        return (
+            len(self.canonical_versions) - 1
+            if name == CANONICAL
+            else self.registered[name].root_version
+        )
 
     def children(self, name: str) -> tuple[str, ...]:
         """Those that name it as parent."""
-        return tuple(each for each, held in self.held.items() if held.interpretation.parent == name)
+        return tuple(
+            each for each, held in self.registered.items() if held.interpretation.parent == name
+        )
 
     def descendants(self, name: str) -> tuple[str, ...]:
         """Parents before their children."""
@@ -331,7 +337,7 @@ class InterpretationRegistry:
         """The same to be asked by another thread. What `known` found out about interpretations that
         are the same here is taken over; what it found out about others is found out anew, now.
         """
-        found = InterpretationRegistry(self.roots, self.replacements, self.held)
+        found = InterpretationRegistry(self.canonical_versions, self.replacements, self.registered)
         if known is None:
             return found
         for name, checked in known._checked.copy().items():
@@ -343,7 +349,7 @@ class InterpretationRegistry:
 
     def is_same(self, name: str, other: InterpretationRegistry) -> bool:
         """Both hold the very same interpretation, with all above it."""
-        if name not in other or self.root_version(name) != other.root_version(name):
+        if name not in other or self.canonical_version(name) != other.canonical_version(name):
             return False
         ours, theirs = self.chain(name), other.chain(name)
         return len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))
@@ -363,7 +369,7 @@ class InterpretationRegistry:
         if name == CANONICAL:
             self.checked(CANONICAL).scope.types.named(type_name)
             return Plan(CANONICAL, type_name, direction, type_name, ())
-        version = self.root_version(name)
+        version = self.canonical_version(name)
         before: tuple[Step, ...] = ()
         mapped = type_name
         if direction == "out":
@@ -382,8 +388,10 @@ class InterpretationRegistry:
 
     def types_met(self, name: str) -> Types:
         """All types that values have on their way between an interpretation and root."""
-        version = self.root_version(name)
-        found = {each.name: each for root in self.roots[version:] for each in root.types}
+        version = self.canonical_version(name)
+        found = {
+            each.name: each for root in self.canonical_versions[version:] for each in root.types
+        }
         return Types([*found.values(), *self.checked(name).scope.types.all()])
 
     def _back(self, name: str, version: int) -> tuple[str, tuple[Step, ...]]:
@@ -405,7 +413,7 @@ class InterpretationRegistry:
 
     def _types(self, version: int) -> Types:
         if version not in self._root_types:
-            self._root_types[version] = Types(self.roots[version].types)
+            self._root_types[version] = Types(self.canonical_versions[version].types)
         return self._root_types[version]
 
 
@@ -455,7 +463,7 @@ def functions_needed(interpretations: InterpretationRegistry, name: str) -> tupl
     lead to and from types of root that were replaced since it was written.
     """
     conversions = [*interpretations.checked(name).scope.conversions.values()]
-    for replacement in interpretations.replacements[interpretations.root_version(name) :]:
+    for replacement in interpretations.replacements[interpretations.canonical_version(name) :]:
         conversions += [replacement.forth, replacement.back]
     return tuple(dict.fromkeys(each for one in conversions for each in functions_of(one)))
 

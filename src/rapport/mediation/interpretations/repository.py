@@ -27,7 +27,7 @@ def stamp_of(
 ) -> str:
     """`name@version`; the version depends on everything the meaning depends on."""
     chain = interpretations.chain(name)
-    later = interpretations.roots[interpretations.root_version(name) + 1 :]
+    later = interpretations.canonical_versions[interpretations.canonical_version(name) + 1 :]
     return stamp_from(name, chain, later, format)
 
 

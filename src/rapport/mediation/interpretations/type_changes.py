@@ -242,13 +242,13 @@ def _declare(old: InterpretationRegistry, declared: Interpretation) -> ApplyResu
     problem = _bad_place(old, declared)
     if problem is not None:
         return old, (problem,)
-    version = len(old.roots) - 1
+    version = len(old.canonical_versions) - 1
     if declared.parent != CANONICAL:
-        version = old.root_version(declared.parent)
-    held = {**old.held, declared.name: RegisteredInterpretation(declared, version)}
+        version = old.canonical_version(declared.parent)
+    held = {**old.registered, declared.name: RegisteredInterpretation(declared, version)}
     for below in old.descendants(declared.name):
-        held[below] = RegisteredInterpretation(old.held[below].interpretation, version)
-    new = InterpretationRegistry(old.roots, old.replacements, held)
+        held[below] = RegisteredInterpretation(old.registered[below].interpretation, version)
+    new = InterpretationRegistry(old.canonical_versions, old.replacements, held)
     return _verdict(old, new, declared.name, new.descendants(declared.name))
 
 
@@ -274,13 +274,13 @@ def _bad_place(old: InterpretationRegistry, declared: Interpretation) -> Problem
 
 def _augment(old: InterpretationRegistry, change: Augment) -> ApplyResult:
     target = old.named(change.name)
-    held = dict(old.held)
-    roots = list(old.roots)
+    held = dict(old.registered)
+    roots = list(old.canonical_versions)
     if change.name == CANONICAL:
         for version, addition in enumerate(_additions(old, change)):
             roots[version] = _added(roots[version], addition)
     else:
-        version = old.root_version(change.name)
+        version = old.canonical_version(change.name)
         held[change.name] = RegisteredInterpretation(_added(target, change), version)
     new = InterpretationRegistry(tuple(roots), old.replacements, held)
     for name in old.descendants(change.name):
@@ -311,10 +311,10 @@ def _keep_descendant(
         )
         if not missing:
             break
-        held = new.held[name]
+        held = new.registered[name]
         kept = _replace(held.interpretation, rules=(*held.interpretation.rules, *missing))
-        changed = {**new.held, name: RegisteredInterpretation(kept, held.root_version)}
-        new = InterpretationRegistry(new.roots, new.replacements, changed)
+        changed = {**new.registered, name: RegisteredInterpretation(kept, held.root_version)}
+        new = InterpretationRegistry(new.canonical_versions, new.replacements, changed)
     return new
 
 
@@ -342,21 +342,21 @@ def _keep_mappings(
                 expected = mine
             if expected is not None and now.mapping_of(each, direction) != expected:
                 kept.append(_replace(expected, source=each))
-    held = new.held[name]
+    held = new.registered[name]
     kept_here = _replace(held.interpretation, mappings=(*held.interpretation.mappings, *kept))
     changed = (
-        {**new.held, name: RegisteredInterpretation(kept_here, held.root_version)}
+        {**new.registered, name: RegisteredInterpretation(kept_here, held.root_version)}
         if kept
-        else new.held
+        else new.registered
     )
-    return InterpretationRegistry(new.roots, new.replacements, changed)
+    return InterpretationRegistry(new.canonical_versions, new.replacements, changed)
 
 
 def _additions(old: InterpretationRegistry, change: Augment) -> Sequence[Augment]:
     """What is added to each version of root, newest last; older ones hear of the older types."""
     additions = [change]
     for number in range(len(old.replacements) - 1, -1, -1):
-        newer = _added(old.roots[number + 1], additions[0])
+        newer = _added(old.canonical_versions[number + 1], additions[0])
         asked = Interpretation(
             name=CANONICAL,
             parent="",
@@ -383,14 +383,16 @@ def _added(given: Interpretation, change: Augment) -> Interpretation:
 
 def _replace_type(old: InterpretationRegistry, change: ReplaceType) -> ApplyResult:
     replacement = Replacement(change.old, change.new.name, change.forth, change.back)
-    problems = check_replacement(replacement, change.new, Types(old.root.types))
-    for name in unchainable(old.root, change.old):
+    problems = check_replacement(replacement, change.new, Types(old.canonical.types))
+    for name in unchainable(old.canonical, change.old):
         message = f"conversion {name} of root takes or gives {change.old} with others"
         problems.append(Problem(code="replacement.invalid", message=message))
     if problems:
         return old, tuple(problems)
-    root = replaced_root(old.root, replacement, change.new)
-    new = InterpretationRegistry((*old.roots, root), (*old.replacements, replacement), old.held)
+    root = replaced_root(old.canonical, replacement, change.new)
+    new = InterpretationRegistry(
+        (*old.canonical_versions, root), (*old.replacements, replacement), old.registered
+    )
     return _verdict(old, new, CANONICAL, ())
 
 
@@ -401,8 +403,8 @@ def _remove(old: InterpretationRegistry, name: str) -> ApplyResult:
         what = f"{', '.join(below)} descend from it" if below else "it is root"
         message = f"{name} cannot be removed: {what}"
         return old, (Problem(code="interpretation.in_use", message=message),)
-    held = {each: one for each, one in old.held.items() if each != name}
-    return InterpretationRegistry(old.roots, old.replacements, held), ()
+    held = {each: one for each, one in old.registered.items() if each != name}
+    return InterpretationRegistry(old.canonical_versions, old.replacements, held), ()
 
 
 def _verdict(

@@ -110,12 +110,12 @@ class InterpretationUpdater:
         self._lookups: Lookups = reader.lookups
         self.prepares: list[Prepare] = []
         """Who else needs something made beside the loop."""
-        self.put_in_force: list[Callable[[], None]] = []
+        self.on_activated: list[Callable[[], None]] = []
         """Called after every change, once it holds."""
 
     # --- from files ---
 
-    async def begin(self, files: SiteInterpretations, *, record: bool = True) -> ProblemsByName:
+    async def start(self, files: SiteInterpretations, *, record: bool = True) -> ProblemsByName:
         """Takes in files and all changes on record; gives the problems of the files.
 
         Without `record` nothing is appended: for a look at a site whose node does not run.
@@ -126,7 +126,7 @@ class InterpretationUpdater:
             await self._read_on()
             return await self._take_in(files, record=record)
 
-    async def take_files(
+    async def load_files(
         self, files: SiteInterpretations, bindings: Mapping[str, SourceBinding], lookups: Lookups
     ) -> dict[str, str]:
         """Puts in force what the files say now, in one step with how sources speak; gives the new
@@ -144,11 +144,11 @@ class InterpretationUpdater:
                 raise
             return changed_stamps(before, self._repository.in_force.stamps)
 
-    def former(self) -> PreviousConfiguration:
+    def previous(self) -> PreviousConfiguration:
         """What `take_back` takes."""
         return PreviousConfiguration(self._together().standing.files, self._bindings, self._lookups)
 
-    async def take_back(self, former: PreviousConfiguration) -> None:
+    async def roll_back(self, former: PreviousConfiguration) -> None:
         """Gives up what `take_files` took in since `former`, as if that had never been: changes
         that it overtook are in force again. Also where that cannot be put on record; then only
         until the next start, which reads the files anew.
@@ -161,9 +161,9 @@ class InterpretationUpdater:
 
     async def _keep_undone(self, files: SiteInterpretations) -> bool:
         said, kept = file_digests(files, self._kept), self._kept
-        if said == kept.said_before():
+        if said == kept.last_digests():
             return True
-        taken = FilesRecord(number=kept.next_number(), said=said, undoes=kept.last_taken())
+        taken = FilesRecord(number=kept.next_number(), said=said, undoes=kept.last_files_number())
         try:
             await self._channels.channel(CHANNEL).append(
                 [files_event(taken, kept.node, self._clock.now_ms())]
@@ -175,7 +175,7 @@ class InterpretationUpdater:
         return True
 
     async def _take_in(self, files: SiteInterpretations, *, record: bool = True) -> ProblemsByName:
-        before, said = self._kept.said_before(), file_digests(files, self._kept)
+        before, said = self._kept.last_digests(), file_digests(files, self._kept)
         events: list[Event] = []
         if said != before and record:
             taken = FilesRecord(number=self._kept.next_number(), said=said)
@@ -270,26 +270,26 @@ class InterpretationUpdater:
 
     def _with_changes(self, now: CombinedState, fresh: list[LoggedChange]) -> CombinedState:
         """One after the other where they come last, else everything anew."""
-        said = self._kept.said_before()
+        said = self._kept.last_digests()
         known = {each.id for each in fresh}
         behind = [each.key for each in self._kept.changes() if each.id not in known]
         if behind and min(each.key for each in fresh) < behind[-1]:
             return combine(now.standing.files, self._kept, said)
         standing, outcomes = now.standing, dict(now.outcomes)
-        since_files = self._kept.since_files(said)
+        file_numbers = self._kept.file_numbers(said)
         for change in sorted(fresh, key=lambda each: each.key):
-            standing, outcomes[change.id] = standing.after(change, since_files)
+            standing, outcomes[change.id] = standing.after(change, file_numbers)
         return CombinedState(standing, outcomes, now.problems)
 
     # --- looking ---
 
-    async def look(self, find: Callable[[InterpretationState], T]) -> T:
+    async def inspect(self, find: Callable[[InterpretationState], T]) -> T:
         """What `find` says of all that is in force, asked beside the loop."""
         async with self._turn:
             standing = self._together().standing
             return await self._beside(lambda: find(standing))
 
-    async def look_ahead(
+    async def inspect_with(
         self, files: SiteInterpretations, find: Callable[[InterpretationState], T]
     ) -> T:
         """The same of what would be in force if these files were taken in now."""
@@ -342,7 +342,7 @@ class InterpretationUpdater:
         for take_over in next_.others:
             take_over()
         self._now = together
-        for told in self.put_in_force:
+        for told in self.on_activated:
             told()
 
     async def _beside(self, work: Callable[[], T]) -> T:

@@ -117,7 +117,7 @@ def overview(
             parent=typed.named(name).parent,
             format=in_force.format_of(name).name,
             in_file=name in files.typed,
-            root_version=typed.root_version(name) + 1,
+            root_version=typed.canonical_version(name) + 1,
         )
         for name in typed.names
     ]

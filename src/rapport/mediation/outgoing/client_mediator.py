@@ -44,9 +44,9 @@ def export_interpretations(in_force: ActiveInterpretations) -> bytes:
     """JSON of everything that clients need to mediate for themselves."""
     typed = in_force.typed
     spoken = _ExportedInterpretations(
-        typed.roots,
+        typed.canonical_versions,
         typed.replacements,
-        dict(typed.held),
+        dict(typed.registered),
         {concept: dict(attributes) for concept, attributes in in_force.concepts.items()},
         dict(in_force.formats),
     )
@@ -90,7 +90,7 @@ class Mediator:
         """An event as the node has it, in this interpretation: as the node would deliver it. Raises
         InvalidInput for one that cannot be said.
         """
-        said = self._speech.say(StoredEvent(0, 0, event))
+        said = self._speech.transform(StoredEvent(0, 0, event))
         if said.code:
             raise InvalidInput(said.message, code=said.code)
         return list(said.events)

@@ -83,12 +83,12 @@ class ConsumerTransformer:
         self.name, self._in_force = name, in_force
         self._functions = functions
         self._surroundings = surroundings or ConversionEnvironment()
-        self.is_root = name == CANONICAL
+        self.is_canonical = name == CANONICAL
         self.is_one_way = name not in in_force.typed and name in in_force.fields
         self.stamp = _stamp(in_force, name)
         self._format = in_force.format_of(name)
         self.may_block = bool(site_functions_of(in_force, name))
-        self._known_types = {each.name for each in in_force.typed.root.types} | {
+        self._known_types = {each.name for each in in_force.typed.canonical.types} | {
             f"{concept}.{attribute}"
             for concept, attributes in in_force.concepts.items()
             for attribute in attributes
@@ -99,9 +99,9 @@ class ConsumerTransformer:
 
     def passes(self, event: Event) -> bool:
         """Whether nothing is done with it: root has no type for it, or root is what is spoken."""
-        return self.is_root or event.type not in self._known_types
+        return self.is_canonical or event.type not in self._known_types
 
-    def say(self, stored: StoredEvent) -> ConsumerResult:
+    def transform(self, stored: StoredEvent) -> ConsumerResult:
         """The event in these words; several when it is split."""
         event = stored.event
         if self.passes(event):
@@ -117,30 +117,32 @@ class ConsumerTransformer:
         except Exception as error:  # one event that fails must never stop the others
             return ConsumerResult((), "mediation.fault", f"{type(error).__name__}: {error}"[:500])
 
-    def say_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
+    def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
         """What `say` would say of each; events of one type that stand in a row cost less."""
         said: list[ConsumerResult] = []
         for _type, row in groupby(stored, _type_of):
             alike = list(row)
-            said += self._said_together(alike) if len(alike) >= _ENOUGH else map(self.say, alike)
+            said += (
+                self._said_together(alike) if len(alike) >= _ENOUGH else map(self.transform, alike)
+            )
         return said
 
     def _said_together(self, alike: Sequence[StoredEvent]) -> list[ConsumerResult]:
-        first = self.say(alike[0])
+        first = self.transform(alike[0])
         usual = self._usual.get(alike[0].event.type)
         others = [one.event for one in alike[1:]]
         found = usual.data_of_all(others) if usual is not None else None
         if usual is None or found is None:
-            return [first, *map(self.say, alike[1:])]
+            return [first, *map(self.transform, alike[1:])]
         return [
             first,
             *(
-                self.say(one) if data is None else self._said_with(one.event, usual, data)
+                self.transform(one) if data is None else self._said_with(one.event, usual, data)
                 for one, data in zip(alike[1:], found, strict=True)
             ),
         ]
 
-    def types_said(self) -> list[str]:
+    def transformed_types(self) -> list[str]:
         """The types of root that it was asked to say so far."""
         return list(self._usual)
 
@@ -149,7 +151,7 @@ class ConsumerTransformer:
         that nobody uses yet, from any thread.
         """
         for type_name in types:
-            if self.is_root or type_name not in self._known_types:
+            if self.is_canonical or type_name not in self._known_types:
                 continue
             usual = self._usual[type_name] = self._make_usual(type_name)
             if usual is not None:
@@ -399,7 +401,7 @@ class RawSources(Protocol):
     def binding(self, source: str) -> SourceBinding | None:
         """What the site says of a source."""
 
-    def meaning_apart(self, source: str) -> EventTransformer:
+    def isolated_transformer(self, source: str) -> EventTransformer:
         """What gives its events their meaning, out of turn."""
 
 
@@ -428,17 +430,17 @@ class RawConsumerTransformer:
                 "a source whose events depend on those before them",
                 hint=f"read {binding.into!r}, where they have got their meaning in order",
             )
-        self._meaning = sources.meaning_apart(source)
+        self._meaning = sources.isolated_transformer(source)
         self.may_block = self._meaning.may_block or speech.may_block
 
-    def say(self, stored: StoredEvent) -> ConsumerResult:
+    def transform(self, stored: StoredEvent) -> ConsumerResult:
         """The raw event as it is when the consumer speaks as its producer, else in its words. One
         that is not as the interpretation declares it now, since it was received in another version,
         goes by way of root.
         """
         return self._original(stored.event) or self._said([stored])[stored.position]
 
-    def say_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
+    def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
         """What `say` says of each; those of one type cost less together."""
         originals = {one.position: self._original(one.event) for one in stored}
         others = {one.position: one for one in stored if originals[one.position] is None}
@@ -459,7 +461,7 @@ class RawConsumerTransformer:
         raw = {str(one.position): one for one in stored}
         at_root = [_at_root(each, raw[each.headers[RAW_POSITION]]) for each in found]
         parts: dict[int, list[ConsumerResult]] = {one.position: [] for one in stored}
-        for root, said in zip(at_root, self.speech.say_all(at_root), strict=True):
+        for root, said in zip(at_root, self.speech.transform_all(at_root), strict=True):
             parts[root.position].append(said)
         faults: dict[int, tuple[str, str]] = {}
         for one in rejections:

@@ -270,7 +270,7 @@ class OutgoingMediation:
         would tell them what they were not to see.
         """
         self._sources, self._tables, self._open_functions = sources, tables, functions
-        self._cache, self.told = ResultCache(cache_bytes), ConsumerStatistics()
+        self._cache, self.statistics = ResultCache(cache_bytes), ConsumerStatistics()
         self._generation, self._rows = repository.generation, self._revision()
         self._speeches: dict[str, ConsumerTransformer] = {}
         self._late: dict[tuple[str, str], RawConsumerTransformer] = {}
@@ -282,7 +282,7 @@ class OutgoingMediation:
         """Of words that are forgotten, while something is still being said in them."""
         self._thread: ThreadPoolExecutor | None = None
 
-    def speech(self, interpretation: str) -> ConsumerTransformer:
+    def transformer_for(self, interpretation: str) -> ConsumerTransformer:
         """How the interpretation says root now; raises UnknownName, InterpretationError."""
         if self._generation != self.repository.generation:
             self._forget()
@@ -306,11 +306,11 @@ class OutgoingMediation:
         Raises UnknownName, InterpretationError, ChannelUnavailable, and Unsupported for a raw
         channel whose events can be understood only in their order.
         """
-        speech = self.speech(interpretation)
+        speech = self.transformer_for(interpretation)
         with self._speaking(speech):
             if channel.startswith(RAW_PREFIX):
                 said = await self._said_late(channel, stored, speech)
-            elif speech.is_root:
+            elif speech.is_canonical:
                 return list(stored)
             else:
                 said = await self._said(channel, stored, speech, identity)
@@ -322,7 +322,7 @@ class OutgoingMediation:
 
     def query_view(self, interpretation: str) -> View:
         """How conditions in the consumer's words are understood; for `Views.use`."""
-        speech = self.speech(interpretation)
+        speech = self.transformer_for(interpretation)
         if interpretation not in self._views:
 
             def say(stored: StoredEvent) -> ConsumerResult:
@@ -350,7 +350,7 @@ class OutgoingMediation:
                 speech = ConsumerTransformer(in_force, name, None, ConversionEnvironment(tables))
             except (UnknownName, InterpretationError):
                 continue  # who reads in it is told when it comes
-            speech.prepare(former.types_said())
+            speech.prepare(former.transformed_types())
             speeches[name] = speech
 
         def take_over() -> None:
@@ -413,7 +413,7 @@ class OutgoingMediation:
         """
         numbers = list(raws)
         keys: list[Hashable] = [("original", *cache_key(speech, stored[one])) for one in numbers]
-        counts = self.told.of(speech.name)
+        counts = self.statistics.of(speech.name)
 
         async def make(missing: list[int]) -> list[ConsumerResult]:
             places = [raws[numbers[each]] for each in missing]
@@ -464,7 +464,7 @@ class OutgoingMediation:
         is_new = [cache_key(late, one) not in self._cache for one in stored]
         said = await self._made(channel, stored, late, speech.name)
         originals = (new and not one.is_made for new, one in zip(is_new, said, strict=True))
-        self.told.of(speech.name).originals += sum(originals) if late.is_own else 0
+        self.statistics.of(speech.name).originals += sum(originals) if late.is_own else 0
         return said
 
     # --- once for all -----------------------------------------------------------------------------
@@ -480,7 +480,7 @@ class OutgoingMediation:
         keys = [cache_key(words, one) for one in stored]
         if not words.may_block and not self._cache.is_making and self._are_few(keys):
             return self._made_now(channel, stored, keys, words, name)
-        self.told.of(name).from_cache += sum(key in self._cache for key in keys)
+        self.statistics.of(name).from_cache += sum(key in self._cache for key in keys)
 
         async def make(numbers: list[int]) -> list[ConsumerResult]:
             said: list[ConsumerResult] = []
@@ -490,7 +490,7 @@ class OutgoingMediation:
                     said += await self._say_all(words, part)
                     await self._clock.sleep(0)
             for number, one in zip(numbers, said, strict=True):
-                self.told.made(name, channel, stored[number], one)
+                self.statistics.made(name, channel, stored[number], one)
             return said
 
         return await self._cache.once(keys, [len(one.event.data) for one in stored], make)
@@ -511,11 +511,11 @@ class OutgoingMediation:
         said = {key: found for key in keys if (found := self._cache.get(key)) is not None}
         new = {key: one for key, one in zip(keys, stored, strict=True) if key not in said}
         for (key, one), made in zip(
-            new.items(), words.say_all(list(new.values())) if new else (), strict=True
+            new.items(), words.transform_all(list(new.values())) if new else (), strict=True
         ):
             self._keep(channel, one, made, name, key)
             said[key] = made
-        self.told.of(name).from_cache += len(keys) - len(new)
+        self.statistics.of(name).from_cache += len(keys) - len(new)
         return [said[key] for key in keys]
 
     def _say_new(
@@ -526,23 +526,23 @@ class OutgoingMediation:
         name: str,
         key: Hashable,
     ) -> ConsumerResult:
-        said = words.say(stored)
+        said = words.transform(stored)
         self._keep(channel, stored, said, name, key)
         return said
 
     def _keep(
         self, channel: str, stored: StoredEvent, said: ConsumerResult, name: str, key: Hashable
     ) -> None:
-        self.told.made(name, channel, stored, said)
+        self.statistics.made(name, channel, stored, said)
         self._cache.put(key, said, len(stored.event.data))
 
     async def _say_all(
         self, words: ConsumerTransformer | RawConsumerTransformer, stored: Sequence[StoredEvent]
     ) -> list[ConsumerResult]:
         if not words.may_block:
-            return words.say_all(stored)
+            return words.transform_all(stored)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._own_thread(), words.say_all, stored)
+        return await loop.run_in_executor(self._own_thread(), words.transform_all, stored)
 
     # --- what holds until the next change ---------------------------------------------------------
 

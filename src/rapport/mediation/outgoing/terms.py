@@ -364,7 +364,9 @@ def consumer_terms(
     interpretations.named(name)
     of_events = {*_event_types(interpretations, name), *_event_types(interpretations, CANONICAL)}
     forms: dict[str, Term] = {}
-    for type_name in (each.name for each in interpretations.root.types if each.name in of_events):
+    for type_name in (
+        each.name for each in interpretations.canonical.types if each.name in of_events
+    ):
         try:
             forms |= _forms(interpretations, name, type_name, concepts)
         except InterpretationError:

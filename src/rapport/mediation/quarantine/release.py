@@ -228,9 +228,9 @@ class ReleaseService:
         self._channels, self._meaning, self._clock = channels, meaning, clock
         self._new_id, self._sign = new_id, sign
         self._subscription: Subscription | None = None
-        self.held_back = QuarantineIndex(channels)
+        self.index = QuarantineIndex(channels)
 
-    async def ask(self, asked: Asked) -> str:
+    async def request(self, asked: Asked) -> str:
         """Has something released or mediated again; durable when it returns the release's id.
 
         Raises InvalidInput when nothing fits, UnknownName for an id or a source there is not.
@@ -300,7 +300,7 @@ class ReleaseService:
                 raws = [name for name in self._channels.names() if name.startswith(RAW_PREFIX)]
                 known = [name.removeprefix(RAW_PREFIX) for name in raws]
                 raise UnknownName("source that was heard", asked.source, known)
-            if self._meaning(asked.source).knows_only_now:
+            if self._meaning(asked.source).depends_on_present:
                 raise Unsupported(
                     f"mediating {asked.source!r} again",
                     "a source with conversions that answer by what is so at present",
@@ -309,7 +309,7 @@ class ReleaseService:
                 )
             through = self._channels.channel(raw).last_position()
             return msgspec.structs.replace(asked, through=through)
-        await self.held_back.refresh()
+        await self.index.refresh()
         through = self._channels.channel(QUARANTINE).last_position()
         settled = msgspec.structs.replace(asked, through=through)
         async for _ in self._chosen(settled):
@@ -318,7 +318,7 @@ class ReleaseService:
 
     def _refusal(self, asked: Asked) -> RapportError:
         for id in asked.ids:
-            if self.held_back.one(id) is None:
+            if self.index.one(id) is None:
                 return UnknownName("event that is held back", id)
         return InvalidInput(
             "nothing is held back that fits",
@@ -332,7 +332,7 @@ class ReleaseService:
         wanted = QuarantineFilter(
             source=asked.source, reason=asked.reason, since_ms=asked.since_ms, ids=asked.ids
         )
-        async for page in self.held_back.pages(wanted):
+        async for page in self.index.pages(wanted):
             if chosen := [one for one in page if _is_asked_for(one, asked)]:
                 yield chosen
 
@@ -340,7 +340,7 @@ class ReleaseService:
         self, release: str, asked: Asked, progress: ReleaseProgress
     ) -> AsyncIterator[ReprocessedBatch]:
         """What to append, batch by batch, for all that was asked and is not done yet."""
-        await self.held_back.refresh()
+        await self.index.refresh()
         raws = RawEventReader(self._channels)
         batches = (
             raws.again(asked, progress)
@@ -353,7 +353,7 @@ class ReleaseService:
             if channel not in giving:
                 giving[channel] = self._giving(release, channel)
             places = [stored.position for stored in batch]
-            held = {place for place in places if self.held_back.at(channel, place)}
+            held = {place for place in places if self.index.at(channel, place)}
             yield await giving[channel].give(batch, held)
 
     def _giving(self, release: str, channel: str) -> Reprocessor:
@@ -362,7 +362,7 @@ class ReleaseService:
             release,
             channel,
             meaning,
-            correction=self.held_back.correction,
+            correction=self.index.correction,
             find=partial(self._find, meaning.into),
             now_ms=self._clock.now_ms(),
             sign=self._sign,
@@ -414,7 +414,7 @@ class ReleaseService:
         """Only new reasons are worth an event."""
         source, events = batch.channel.removeprefix(RAW_PREFIX), []
         for one in rejections:
-            held = self.held_back.at(batch.channel, one.position)
+            held = self.index.at(batch.channel, one.position)
             if held is None or (held.reason, held.message) == (one.code, one.message):
                 continue
             events.append(

@@ -60,7 +60,7 @@ async def list_interpretations(
     _allow_looking(request, node)
     updating = node.meanings.updating
     outcomes = [outcome for _, outcome in updating.history()]
-    return _json(await updating.look(lambda standing: overview(standing, outcomes)))
+    return _json(await updating.inspect(lambda standing: overview(standing, outcomes)))
 
 
 @get("/interpretations/changes")
@@ -74,7 +74,7 @@ async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) ->
 async def spoken(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Everything that a client needs to mediate at its own edge."""
     _allow_looking(request, node)
-    body = await node.meanings.updating.look(
+    body = await node.meanings.updating.inspect(
         lambda standing: export_interpretations(standing.in_force)
     )
     return Response(body, media_type="application/json")
@@ -101,7 +101,7 @@ async def show_interpretation(
             return interpretation_view(in_force, name)
         return transformer_text(in_force, name, type_name, direction)
 
-    found = await node.meanings.updating.look(lambda standing: find(standing.in_force))
+    found = await node.meanings.updating.inspect(lambda standing: find(standing.in_force))
     if isinstance(found, str):
         return Response(found, media_type="text/x-python")
     return _json(found)
