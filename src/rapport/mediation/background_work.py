@@ -1,11 +1,9 @@
-"""Work beside the event loop that leaves it its turns. [ME-6]
+"""Background work in a thread that does not delay the event loop. [ME-6]
 
-A thread that computes keeps the interpreter for 5 ms at a time unless told otherwise, which is as
-long as an event may be delayed altogether. And one that computes without a rest is the one that the
-system takes off its processor when others want it, with the interpreter in its hands, so that
-nobody can work until it gets a processor again. So the work rests a moment after every so many
-calls: what rests often is seldom interrupted. It is not made less urgent than the loop, since then
-the loop, waiting for the interpreter, would be as little urgent as the work.
+A computing thread keeps the interpreter lock for 5 ms at a time by default, as long as an event may
+be delayed altogether. A thread that computes without pauses is also likely to be preempted by the
+system while it holds the lock. So the work pauses briefly after a number of calls. Its priority is
+not lowered, since then the loop, waiting for the lock, would run at the same low priority.
 """
 
 from __future__ import annotations
@@ -20,23 +18,23 @@ from types import FrameType
 from typing import Any, TypeVar
 
 TURN_SECONDS = 0.0005
-"""How long a thread keeps the interpreter while another one waits for it."""
+"""How long a thread keeps the interpreter lock while another one waits for it."""
 CALLS = 1_000
-"""Calls and returns of functions between two rests: a third of a millisecond, or thereabouts."""
+"""Calls and returns between two pauses, about a third of a millisecond."""
 REST_SECONDS = 0.0005
 _T = TypeVar("_T")
 _guard = threading.Lock()
 _before: list[float] = []
-"""What was set when each `short_turns` under way began; the first is what holds otherwise."""
+"""The switch interval before each active `short_switch_interval`; the first is the original one."""
 _thread = ThreadPoolExecutor(1, "beside")
 _never = threading.Event()
 
 
 async def run_in_background(work: Callable[[], _T], *, resting: bool = True) -> _T:
-    """What `work` gives, done in a thread, one work after the other. The loop waits for the
-    interpreter half a millisecond at a time, longer only where a single step of `work` (compiling a
-    text) takes longer. Takes three times as long as the work alone; without rests, which are for
-    when events flow, as long.
+    """Runs `work` in a thread, one at a time, and returns its result. The loop waits for the
+    interpreter lock half a millisecond at a time, longer only if a single step of `work`
+    (compiling a text) takes longer. Takes three times as long as the work alone; without
+    `resting` (pauses, for when events flow) as long.
     """
     # Before the thread begins: who waits for the interpreter waits as long as was said when it
     # began to wait.
@@ -46,9 +44,7 @@ async def run_in_background(work: Callable[[], _T], *, resting: bool = True) -> 
 
 
 def run_with_pauses(work: Callable[[], _T], rest: Callable[[], object] | None = None) -> _T:
-    """What `work` gives, done in this thread, with `rest` called after every thousand calls and
-    returns of functions in it, whatever it is that it calls.
-    """
+    """Runs `work` in this thread and calls `rest` after every thousand calls and returns."""
     rest = rest or _rest
     left = CALLS
 
@@ -73,8 +69,8 @@ def _rest() -> None:
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """All threads of the process take short turns meanwhile: more changes between them, so for
-    bounded work only.
+    """Shortens the switch interval of all threads; costs more switches, so for bounded work
+    only.
     """
     with _guard:
         _before.append(sys.getswitchinterval())

@@ -1,9 +1,8 @@
-"""Concepts of the site as types of root, and readings as values of them. [ME-1, ME-5]
+"""Concepts of the site as types of the canonical model, and readings as values of them. [ME-1,
+ME-5]
 
-A concept with its attributes is one complex type, `station` with `key`, `time` and `temperature`;
-every attribute is optional, since a reading gives one of them and a message may give several. So a
-source may speak of all it measures at once, and a consumer gets each reading in a form that it can
-describe by types like anything else.
+A concept with its attributes is one complex type: `station` with `key`, `time` and `temperature`.
+Every attribute is optional, since a reading has one of them and a message may have several.
 """
 
 from __future__ import annotations
@@ -27,18 +26,20 @@ TIME_TYPE = PrimitiveType("Time", "integer")
 _METRE = "m"
 _PLACES: dict[AttributeType, str] = {"point": "Point", "rectangle": "Rectangle"}
 PLACE_TYPES = frozenset(_PLACES.values())
-"""Types that root always has, for values of attributes."""
+"""Types for positions that the canonical model always has."""
 
 
 class ConceptAttribute(msgspec.Struct, frozen=True):
-    """What root knows of an attribute; `unit` empty: a plain number, or no number at all."""
+    """An attribute in the canonical model; an empty `unit` means a number without a unit or no
+    number.
+    """
 
     type: AttributeType
     unit: str = ""
 
     @property
     def type_name(self) -> str:
-        """Its type in root: a unit is a type of its own."""
+        """Its type in the canonical model; each unit is a type of its own."""
         if self.type in _PLACES:
             return _PLACES[self.type]
         return unit_named(self.unit).symbol if self.unit else self.type
@@ -48,15 +49,14 @@ Concepts = Mapping[str, Mapping[str, ConceptAttribute]]
 
 
 def unit_type(unit: str) -> PrimitiveType:
-    """The type of numbers in a unit; raises InvalidInput for an unknown one.
-
-    It is no kind of `number`, so nothing that says its unit is taken for something that does not.
+    """The type of numbers in a unit; raises InvalidInput for an unknown unit. It is not a
+    subtype of `number`, so numbers with and without a unit are never mixed up.
     """
     return PrimitiveType(unit_named(unit).symbol, "number")
 
 
 def canonical_model(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
-    """Root as far as the ontology says it; concepts whose names are taken are left out."""
+    """Builds the canonical model from the ontology; concepts with reserved names are left out."""
     problems = [found for each in concepts.items() if (found := _taken_name(*each))]
     shown = {name: each for name, each in concepts.items() if not _taken_name(name, each)}
     units = {
@@ -72,10 +72,9 @@ def canonical_model(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
 
 
 def canonical_value(attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
-    """The reading `{"key", "value": [parts]}` as a value of the concept's type.
-
-    >>> value_of("temperature", "number", {"key": "s1", "value": [21.5]}, 0)
-    {'key': 's1', 'time': 0, 'temperature': 21.5}
+    """Converts the reading `{"key", "value": [parts]}` to a value of the concept's type. >>>
+    canonical_value("temperature", "number", {"key": "s1", "value": [21.5]}, 0) {'key': 's1',
+    'time': 0, 'temperature': 21.5}
     """
     parts = data["value"]
     whole = dict(zip(PARTS[kind], parts, strict=True)) if kind in _PLACES else parts[0]
@@ -83,8 +82,8 @@ def canonical_value(attribute: str, kind: AttributeType, data: Any, time: int) -
 
 
 def reading_parts(value: Any, kind: AttributeType, place: str) -> list[Any]:
-    """The parts of one attribute as a reading has them; raises Rejected for what is of another
-    kind, which a conversion of the site may have made of it.
+    """The parts of one attribute as a reading stores them; raises Rejected for a value of
+    another kind, which a site function may have returned.
     """
     if kind not in _PLACES:
         if _is_of(value, kind):

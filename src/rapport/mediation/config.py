@@ -1,9 +1,8 @@
-"""Interpretations of a site: `[interpretations.NAME]` in its files. [ME-7, ME-10]
+"""Interpretations in the files of a site: `[interpretations.NAME]` and the files it names. [ME-7,
+ME-10, ME-12]
 
-Both places have the same form, so a table can be moved from one to the other unchanged. A table
-with `types`, `mappings`, `rules`, `conversions`, `units` or a `parent` is of the typed form.
-
-What the files of a site say of interpretations, and which functions they use. [ME-7, ME-12]
+A table has the same form in `site.toml` and in a separate file. A table with `types`, `mappings`,
+`rules`, `conversions`, `units` or `parent` is in the typed form, any other in the fields form.
 """
 
 from __future__ import annotations
@@ -72,10 +71,9 @@ def interpretations_from_site(
 def typed_from_site(
     file: TomlFile, directory: Path, *, known: Collection[str] | None = None
 ) -> Declarations:
-    """All interpretations of the typed form, from the site file and from those it names.
-
-    `known` are the names of types that root has; see `read_declarations`. They are as the files
-    say: `complete` adds what follows from units once root is known.
+    """All interpretations in the typed form, from the site file and the files it names.
+    `known`: type names of the canonical model, see `read_declarations`. The result is as
+    written; `complete_declarations` adds what follows from units.
     """
     problems: list[Problem] = []
     files = [file]
@@ -127,7 +125,7 @@ def _collect(
 
 
 def _read(path: Path, directory: Path) -> tuple[TomlFile | None, tuple[Problem, ...]]:
-    """A file that the site names, in whatever form, with its faults."""
+    """Reads a file named by the site, in any form, with its faults."""
     name = str(path.relative_to(directory.resolve()))
     try:
         if _kind(path) == "toml":
@@ -157,7 +155,9 @@ def _declared_in_both_forms(
 
 
 def _files(section: Section, directory: Path, problems: list[Problem]) -> list[Path]:
-    """The files that the patterns name, sorted; leading outside or to nothing is a fault."""
+    """The files that match the patterns, sorted; a pattern outside the site or without a match
+    is a fault.
+    """
     fields = Fields(section, problems, codes=FAULT_CODES)
     home = directory.resolve()
     paths: set[Path] = set()
@@ -176,15 +176,13 @@ def _files(section: Section, directory: Path, problems: list[Problem]) -> list[P
 
 
 ProblemsByName = list[tuple[str, tuple[Problem, ...]]]
-"""By the name of the interpretation that they are about, in the order they were found."""
+"""Problems with the name of their interpretation, in the order found."""
 
 
 class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """All that is declared in files; a value.
-
-    `said` has a digest of each interpretation as the files say it, before anything is derived
-    from units: by it a changed file is told from a changed ontology. `unread` are those that could
-    not be read at all, with the reasons.
+    """All interpretations declared in files; a value. `said`: a digest of each interpretation
+    as written, before anything is derived from units; it distinguishes a changed file from a
+    changed ontology. `unread`: interpretations that could not be read, with the reasons.
     """
 
     fields: Mapping[str, FieldsForm] = {}
@@ -194,12 +192,12 @@ class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     said: Mapping[str, str] = {}
     unread: Mapping[str, tuple[Problem, ...]] = {}
     tables: TableColumns | None = None
-    """Tables of the site with their columns, for changes that name some; None: not checked."""
+    """Tables of the site with their columns, to check changes against; None: unchecked."""
 
     @cached_property
     def functions(self) -> frozenset[str]:
-        """Names of the site's functions that its files use: changes may use these and no others,
-        since who may change a meaning must not thereby run any function there is.
+        """Site functions that the files use. Changes may use only these: the right to
+        change an interpretation must not grant the right to run arbitrary functions.
         """
         typed = (one for each in self.typed.values() for one in each.conversions)
         named = {name for conversion in typed for name in functions_of(conversion)}
@@ -207,7 +205,9 @@ class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return frozenset(named | {rule.call for rule in plain})
 
     def activate(self) -> tuple[ActiveInterpretations, ProblemsByName]:
-        """Everything checked together, with the problems by name; what was not read is refused."""
+        """Checks everything together and returns the problems by name; unreadable ones are
+        refused.
+        """
         in_force, problems = activate_each(
             self.fields, self.typed.values(), concepts=self.concepts, formats=self.formats
         )
@@ -216,7 +216,7 @@ class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def interpretation_digest(interpretation: TypedForm | FieldsForm, *more: object) -> str:
-    """What an interpretation says, in few digits; `more` is what belongs to it besides."""
+    """A short digest of an interpretation and its further parts."""
     return content_id(*(_text(part) for part in (interpretation, *more)))[:16]
 
 

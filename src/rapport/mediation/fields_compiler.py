@@ -1,12 +1,9 @@
-"""An interpretation fitted to a source: units become arithmetic. [ME-7, ME-10, ME-11]
+"""Compiles the fields form: an interpretation resolved for a source, and its generated text. [ME-7,
+ME-8, ME-10, ME-11]
 
-Pure. All faults at once; what is left after them can be compiled without asking anything again.
-
-From a resolved interpretation to the text of one specialised function; no I/O. [ME-8]
-
-Only text written here is ever compiled. What comes from outside enters as the `repr` of a checked
-text or number (field names, units' arithmetic) or as a bound constant; variables are named by us
-(`v_` and a checked name).
+Pure. Resolution reports all faults at once and turns units into arithmetic. Only text written here
+is compiled: external names enter as the `repr` of a checked string or number or as a bound
+constant; variables are `v_` and a checked name.
 """
 
 from __future__ import annotations
@@ -35,12 +32,12 @@ from rapport.units.quantities import Affine, converter
 
 Kind = Literal["number", "text", "boolean"]
 POLAR = ("bearing", "distance")
-"""Values of these names are a place as a compass and a tape give it; they become x and y."""
+"""Values with these names are a polar position and become x and y."""
 _POLAR_UNITS = {"bearing": "deg", "distance": "m"}
 
 
 class ResolvedValue(msgspec.Struct, frozen=True):
-    """A value with its kind and, for numbers with a unit, the arithmetic."""
+    """A value with its kind and, for numbers with a unit, its arithmetic."""
 
     rule: ValueRule
     kind: Kind
@@ -48,20 +45,22 @@ class ResolvedValue(msgspec.Struct, frozen=True):
 
 
 class ResolvedFields(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the compiler needs."""
+    """An interpretation resolved for a source."""
 
     interpretation: FieldsInterpretation
     binding: SourceBinding
     values: tuple[ResolvedValue, ...]
     kinds: dict[str, Kind]
-    """Kind of every part of the result."""
+    """The kind of each part of the result."""
     polar: bool
     origin_units: tuple[Affine, Affine] | None
-    """Length and heading columns of the table to metres and degrees."""
+    """Conversions of the table's length and heading columns to metres and degrees."""
 
 
 def resolve(interpretation: FieldsInterpretation | None, binding: SourceBinding) -> ResolvedFields:
-    """Fits an interpretation (None: root) to a source; raises InterpretationError, all faults."""
+    """Resolves an interpretation (None: the canonical one) for a source; raises
+    InterpretationError with all faults.
+    """
     problems = _check_root(binding, speaks_root=interpretation is None)
     if problems:
         raise InterpretationError(problems)
@@ -85,7 +84,9 @@ def resolve(interpretation: FieldsInterpretation | None, binding: SourceBinding)
 
 
 def check_binding(interpretation: FieldsInterpretation, binding: SourceBinding) -> list[Problem]:
-    """Every fault of this use; a missing unit is a warning, since it holds readings back."""
+    """Every fault of this use; a missing unit is a warning, since readings are only
+    quarantined.
+    """
     return [
         *_check_shape(interpretation, binding),
         *_check_units(interpretation, binding),
@@ -98,9 +99,8 @@ def check_bindings(
     interpretations: Mapping[str, FieldsInterpretation],
     file: TomlFile | None = None,
 ) -> list[Problem]:
-    """Every fault of how a site's sources use its interpretations, for `rapport check`.
-
-    `file` is the site file, to place a source that names an interpretation nobody declared.
+    """Every fault in the use of interpretations by a site's sources, for `rapport check`.
+    `file`: the site file, to locate a source with an unknown interpretation.
     """
     problems: list[Problem] = []
     for binding in bindings:
@@ -114,7 +114,7 @@ def check_bindings(
 
 
 def _check_root(binding: SourceBinding, *, speaks_root: bool) -> list[Problem]:
-    """The source names as many fields and units as its attribute has parts."""
+    """Checks that the source names as many fields and units as its attribute has parts."""
     problems = []
     for what, given in (("fields", binding.value if speaks_root else ()), ("units", binding.units)):
         if given and len(given) != len(binding.parts):
@@ -304,7 +304,7 @@ _READERS = {"text": "text", "boolean": "truth"}
 
 
 def generate_transformer(resolved: ResolvedFields) -> str:
-    """The source text of `transform(raw, position)`; linear in values and conversions."""
+    """The source of `transform(raw, position)`; linear in values and conversions."""
     interpretation, binding = resolved.interpretation, resolved.binding
     body = [
         *_check_type(interpretation.type),
@@ -339,7 +339,7 @@ def _check_type(expected: str) -> list[str]:
 
 
 def _hold_back(values: tuple[ResolvedValue, ...]) -> list[str]:
-    """Without a unit there is no reading, whatever else may be wrong; so this comes first."""
+    """Comes first: without a unit there is no reading, whatever else is wrong."""
     lines = []
     for value in values:
         if value.kind == "number" and value.affine is None:
@@ -359,9 +359,7 @@ def _read(variable: str, path: FieldPath) -> list[str]:
 
 
 def _time(rule: TimeRule | None, decimal: DecimalMark | None, zone: str) -> list[str]:
-    """`decimal`: how numbers are written in a format that knows only texts; `zone`: of the source
-    or the site.
-    """
+    """`decimal`: the notation of numbers in text formats; `zone`: of the source or site."""
     if rule is None:
         return ["# time: of the envelope", "time = raw.time"]
     field, zone = dotted_path(rule.field), rule.zone or zone
@@ -439,7 +437,7 @@ def _conversion(number: int, rule: ConversionRule, resolved: ResolvedFields) -> 
 
 
 def _place(resolved: ResolvedFields) -> list[str]:
-    """Polar to cartesian, relative to absolute; conventions in `units/coordinates.py`."""
+    """Polar to Cartesian, relative to absolute; conventions in `units/coordinates.py`."""
     origin = resolved.interpretation.origin
     if origin is None:
         return ["v_x, v_y = polar_to_cartesian(v_bearing, v_distance)"] if resolved.polar else []

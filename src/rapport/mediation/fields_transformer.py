@@ -1,11 +1,8 @@
-"""What generated transformers call to read a field: a value or Rejected. [ME-8, ME-11]
+"""Transformers of the fields form: raw event in, reading or rejection out. [ME-8, ME-11, ME-13]
 
-An interpretation compiled for one source: raw event in, reading or rejection out. [ME-8]
-
-A source of the fields form whose events are not JSON objects. [ME-11, ME-13]
-
-Its format says what documents an event holds; each is then read as if it had come alone. A unit
-that a document says of a value counts as the declared one.
+The module holds the field readers that generated text calls, the compiled transformer of a source,
+and the transformer for payloads that are not JSON objects. There the format gives the documents of
+an event; each is processed as a separate event, and a unit in the data replaces the declared one.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ from rapport.units.numbers import DecimalMark, looks_like_number, parse_number
 from rapport.units.timeformats import from_epoch, from_iso, from_pattern
 
 MISSING: Any = msgspec.UNSET
-"""Stands for a field that is not there, as against one that is null."""
+"""Marks an absent field, as opposed to null."""
 
 _DECODE = msgspec.json.Decoder().decode
 _SHOWN = 60
@@ -55,7 +52,7 @@ _OF_RAW_DATA = frozenset((DATA_TYPE, DATA_ENCODING, ADDED_FIELDS))
 
 
 def decode_object(raw: Event) -> dict[str, Any]:
-    """The payload as a JSON object, with the fields that its transport added."""
+    """The payload as a JSON object, with the fields added by its transport."""
     try:
         data = _DECODE(raw.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -71,7 +68,7 @@ def decode_object(raw: Event) -> dict[str, Any]:
 
 
 def read_number(value: Any, field: str) -> float:
-    """A JSON number as a finite float; text and truth values are not numbers."""
+    """A JSON number as a finite float; texts and booleans are rejected."""
     kind = value.__class__
     if kind is float or kind is int:
         try:
@@ -89,7 +86,7 @@ def read_number(value: Any, field: str) -> float:
 
 
 def read_number_or_text(value: Any, field: str, decimal: DecimalMark) -> float:
-    """A JSON number, or text that writes one with the declared decimal mark."""
+    """A JSON number, or text with the declared decimal mark."""
     if value.__class__ is not str:
         return read_number(value, field)
     try:
@@ -102,21 +99,19 @@ def read_number_or_text(value: Any, field: str, decimal: DecimalMark) -> float:
 
 
 def read_text(value: Any, field: str) -> str:
-    """A JSON string."""
     if value.__class__ is str:
         return value
     _wrong(value, field, "value.not_text", "text")
 
 
 def read_boolean(value: Any, field: str) -> bool:
-    """A JSON true or false."""
     if value is True or value is False:
         return value
     _wrong(value, field, "value.not_a_boolean", "true or false")
 
 
 def read_boolean_or_text(value: Any, field: str) -> bool:
-    """A JSON true or false, or text that says it: `true`, `off`, `1`."""
+    """A JSON boolean, or text such as `true`, `off`, `1`."""
     if value.__class__ is not str:
         return read_boolean(value, field)
     found = TRUTHS.get(value.strip().lower())
@@ -126,7 +121,7 @@ def read_boolean_or_text(value: Any, field: str) -> bool:
 
 
 def read_name(value: Any, field: str) -> str:
-    """What identifies something: text, or a whole number as its digits."""
+    """An identifier: text, or an integer as its digits."""
     if isinstance(value, str) and value:
         return value
     if value.__class__ is int and -(10**30) < value < 10**30:
@@ -137,7 +132,7 @@ def read_name(value: Any, field: str) -> str:
 
 
 def subject_of(concept_and_slash: str, key: str) -> str:
-    """`concept/key` as an envelope can carry it."""
+    """`concept/key` as a valid subject of an envelope."""
     whole = concept_and_slash + key
     if len(whole) > MAX_NAME or not whole.isprintable():
         fault = "is too long" if len(whole) > MAX_NAME else "has unprintable characters"
@@ -146,8 +141,8 @@ def subject_of(concept_and_slash: str, key: str) -> str:
 
 
 def kept_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Of a raw event's headers those that are true of its reading too, whose data are JSON: not
-    that they came as CSV, or as octets in base64, nor which fields were added.
+    """The raw event's headers that also apply to its reading, without those about its data
+    format and added fields.
     """
     if _OF_RAW_DATA.isdisjoint(headers):
         return headers
@@ -155,7 +150,7 @@ def kept_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def epoch_time(value: Any, field: str, unit_ms: float, decimal: DecimalMark | None = None) -> int:
-    """A number of seconds or milliseconds since 1970; with `decimal` it may come as text."""
+    """Seconds or milliseconds since 1970; with `decimal` also as text."""
     found = (
         read_number(value, field) if decimal is None else read_number_or_text(value, field, decimal)
     )
@@ -163,12 +158,10 @@ def epoch_time(value: Any, field: str, unit_ms: float, decimal: DecimalMark | No
 
 
 def iso_time(value: Any, field: str, zone: str) -> int:
-    """ISO 8601 text."""
     return _time(field, from_iso, read_text(value, field), zone)
 
 
 def pattern_time(value: Any, field: str, pattern: str, zone: str) -> int:
-    """Text in a declared pattern."""
     return _time(field, from_pattern, read_text(value, field), pattern, zone)
 
 
@@ -182,7 +175,7 @@ def canonical_time(value: Any, field: str, zone: str = "") -> int:
 
 
 def not_finite(field: str) -> NoReturn:
-    """The number is NaN, infinite, or too large for a float."""
+    """Rejects NaN, infinity, and integers too large for a float."""
     raise Rejected("value.not_finite", f"{field} is not a finite number")
 
 
@@ -213,18 +206,18 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class ConversionCaller(Protocol):
-    """Who carries out plug-in conversions."""
+    """Runs plug-in conversions."""
 
     def call(self, rule: ConversionRule, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The results, one per name in `rule.give`; blocks up to the deadline; raises Rejected."""
+        """Returns one result per name in `rule.give`; blocks up to the deadline; raises
+        Rejected.
+        """
 
 
 class FieldsTransformer:
-    """One generated function for one (interpretation, source).
-
-    `apply` and `apply_many` never raise: what cannot be given a meaning becomes a Rejection. They
-    do not block unless `may_block` says that plug-in conversions are called; then keep them off the
-    event loop.
+    """One generated function for one interpretation and source. `apply` and `apply_many` never
+    raise: faults become rejections. They block only if `may_block`, which means plug-in
+    conversions; then keep them off the event loop.
     """
 
     def __init__(
@@ -247,7 +240,9 @@ class FieldsTransformer:
         lookups: Lookups | None = None,
         conversions: ConversionCaller | None = None,
     ) -> FieldsTransformer:
-        """Checks, generates, compiles; None: the source speaks root. InterpretationError."""
+        """Checks, generates, compiles; None: the canonical interpretation. Raises
+        InterpretationError.
+        """
         resolved = resolve(interpretation, binding)
         text = generate_transformer(resolved)
         names = _names(resolved, lookups or NoTables(), conversions)
@@ -256,11 +251,11 @@ class FieldsTransformer:
         return FieldsTransformer(resolved, text, names["transform"])
 
     def source_text(self) -> str:
-        """The generated Python, as `rapport mediate show` prints it."""
+        """The generated Python, as printed by `rapport mediate show`."""
         return self._text
 
     def apply(self, event: Event, position: int = 0) -> Event | Rejection:
-        """The reading of one raw event; `position` is its place in the raw channel."""
+        """The reading of one raw event; `position` is its raw position."""
         try:
             return self._transform(event, position)
         except Rejected as fault:
@@ -272,7 +267,6 @@ class FieldsTransformer:
         return Rejection(code, message[:500], hint[:500], event, position, self.stamp)
 
     def apply_many(self, events: Iterable[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
-        """Readings and rejections of a batch, each in order."""
         readings: list[Event] = []
         rejections: list[Rejection] = []
         for stored in events:
@@ -285,7 +279,7 @@ class FieldsTransformer:
 
 
 def local_zone(resolved: ResolvedFields) -> str:
-    """The zone of times that are written as local ones; empty when they are not."""
+    """The zone of local times; empty if times carry an offset."""
     rule = resolved.interpretation.time
     if rule is None or rule.format in ("epoch_s", "epoch_ms") or "%z" in rule.format:
         return ""
@@ -325,7 +319,7 @@ _SHARED: Mapping[str, Any] = {
 def _names(
     resolved: ResolvedFields, lookups: Lookups, conversions: ConversionCaller | None
 ) -> dict[str, Any]:
-    """Everything the generated function may refer to, and nothing else."""
+    """The only names the generated function may use."""
     names = dict(_SHARED)
     names |= {"undeclared": _undeclared, "unknown_identity": _unknown_identity}
     names["wrong_type"] = _wrong_type
@@ -380,17 +374,17 @@ def _wrong_type(found: str, expected: str) -> NoReturn:
 
 
 _MOST_VARIANTS = 100
-"""As many combinations of units as one source's devices may say."""
+"""Maximum combinations of units that the devices of one source may send."""
 
 Build = Callable[[FieldsInterpretation], FieldsTransformer]
 
 
 class FormattedTransformer:
-    """The documents of every event through the transformer that their units call for."""
+    """Passes each document through the transformer for its units."""
 
     def __init__(self, given: FieldsInterpretation, build: Build, memory: SourceMemory) -> None:
-        """Raises InterpretationError when the interpretation does not fit its source, InvalidInput
-        when its format cannot be as it says.
+        """Raises InterpretationError if the interpretation does not fit its source,
+        InvalidInput for invalid format options.
         """
         self._interpretation = _reading_texts(given, decimal_mark(given.format))
         self._format: Format = get_format(given.format.name, given.format.options)
@@ -404,11 +398,11 @@ class FormattedTransformer:
         self._variants: dict[tuple[tuple[str, str], ...], FieldsTransformer] = {(): plain}
 
     def source_text(self) -> str:
-        """The generated Python for documents that say no units."""
+        """The generated Python for documents without units."""
         return self._variants[()].source_text()
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
-        """Readings and rejections of a batch, each in order; never raises."""
+        """Never raises."""
         readings: list[Event] = []
         rejections: list[Rejection] = []
         for stored in events:
@@ -448,7 +442,7 @@ class FormattedTransformer:
         return msgspec.structs.replace(result, event=raw, interpretation=self.stamp)
 
     def _variant(self, units: Mapping[str, str]) -> FieldsTransformer:
-        """The transformer for these units; raises Rejected when they do not fit."""
+        """The transformer for these units; raises Rejected if they do not fit."""
         # What else a device measures makes no difference here.
         read = [dotted_path(rule.field) for rule in self._interpretation.values]
         key = tuple((name, units[name]) for name in read if name in units)
@@ -485,7 +479,9 @@ class FormattedTransformer:
 def _reading_texts(
     given: FieldsInterpretation, decimal: DecimalMark | None
 ) -> FieldsInterpretation:
-    """Where the format knows only texts, numbers are texts unless a value says otherwise."""
+    """In text formats, numbers are texts with the format's decimal mark unless a value declares
+    its own.
+    """
     if decimal is None:
         return given
     values = tuple(

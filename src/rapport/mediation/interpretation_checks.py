@@ -1,7 +1,7 @@
-"""Everything that can be said about an interpretation before any event comes. [ME-7]
+"""All checks of an interpretation before its first event. [ME-7]
 
-Errors refuse the interpretation, warnings and hints do not: a rule or mapping said twice counts as
-said last (warning); an event type without a mapping keeps its type or is not passed (hint).
+Errors refuse the interpretation; warnings and hints do not. Of duplicate rules or mappings the last
+one applies (warning); an event type without a mapping keeps its type or cannot be passed (hint).
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ from rapport.mediation.types import element_of, innermost
 
 
 class CheckedInterpretation:
-    """An interpretation with its scope, all problems, and plans made when first asked for."""
+    """An interpretation with its scope, its problems, and its plans, built on first use."""
 
     def __init__(self, chain: Sequence[Interpretation]) -> None:
-        """Raises InterpretationError when the types are faulty, since nothing can be said then."""
+        """Raises InterpretationError if the types are faulty, since all other checks depend
+        on them.
+        """
         self.interpretation = chain[-1]
         self.lineage = tuple(each.name for each in chain)
         self.scope = Scope(chain)
@@ -53,19 +55,21 @@ class CheckedInterpretation:
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """The problems that refuse it."""
         return tuple(each for each in self.problems if each.severity == "error")
 
     def resolver(self, direction: Direction) -> RuleResolver:
-        """Rules of a direction, ready to be asked."""
         return self._resolvers[direction]
 
     def plan(self, name: str, direction: Direction) -> Plan | None:
-        """The plan for events of a type; None: it has no mapping and its rules change the type."""
+        """The plan for events of a type; None if it has no mapping and its rules change the
+        type.
+        """
         return self._planned(name, direction)[0]
 
     def event_types(self) -> tuple[str, ...]:
-        """Complex types that are in no other type, and those that are mapped, with subtypes."""
+        """Complex types that are not part of another type, and mapped types with their
+        subtypes.
+        """
         types = self.scope.types
         inner = {
             innermost(attribute.type)
@@ -223,7 +227,7 @@ def _signature(conversion: Conversion, scope: Scope) -> Iterator[Problem]:
 
 
 def _chained(conversion: Conversion, how: Chain, scope: Scope) -> Iterator[Problem]:
-    """The first may take several values and the last give several; in between it is one."""
+    """The first step may take several values and the last return several; in between it is one."""
     steps = how.steps
     if not steps:
         yield _bad(conversion, "conversion.signature", "chains nothing")

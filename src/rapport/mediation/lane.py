@@ -1,4 +1,4 @@
-"""One source's way through mediation: read, transform, append, commit. [ME-6, ME-16]"""
+"""The mediation of one source: read, transform, append, commit. [ME-6, ME-16]"""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.store.base import RecordStore
 
 SignReading = Callable[[Event, Event], Event]
-"""From a reading and its raw event to the reading with a signature."""
+"""Signs a reading, given its raw event."""
 
 READER = "mediation"
 EVENTS = "events"
 RAW_POSITION = "rawposition"
 _LIMIT = 1_000
 _BLOCKING_LIMIT = 20
-"""Where each event may take a deadline long, short batches get what is done out soon."""
+"""Batches are short if each event may block up to a deadline, so that results appear early."""
 
 _log = get_logger(__name__)
 
 
 class EventTransformer(Protocol):
-    """A transformer, or what stands in for one that there is not."""
+    """Transforms the raw events of a source."""
 
     stamp: str
     may_block: bool
     into: str
-    """The channel that takes the results."""
+    """The channel for the results."""
     depends_on_present: bool
-    """Whether events that are given their meaning later may mean something else."""
+    """Whether mediating an event later may give another result."""
     local_zone: str
-    """The zone of times that are written as local ones; empty when they are not."""
+    """The zone of local times; empty if times carry an offset."""
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Readings and rejections, each in order; never raises."""
 
 
 class RejectingTransformer:
-    """Stands in where no meaning can be given: everything is rejected for one reason."""
+    """Rejects everything for one reason."""
 
     may_block = depends_on_present = False
     into, local_zone = EVENTS, ""
@@ -68,17 +68,17 @@ class RejectingTransformer:
 
 
 class SourceCounts(msgspec.Struct):
-    """What mediation did with the events of one source since the start of the process."""
+    """Counts for one source since the start of the process."""
 
     read: int = 0
     accepted: int = 0
     duplicates: int = 0
-    """Readings that `events` had already, for instance after a crash between append and commit."""
+    """Readings that `events` already had, for instance after a crash between append and commit."""
     rejected: dict[str, int] = {}
 
 
 class _TransformedBatch(msgspec.Struct):
-    """A batch that is in the memory of its source, and what is still to be stored of it."""
+    """A batch that is in the source's memory but not yet stored completely."""
 
     batch: list[StoredEvent]
     into: str
@@ -87,11 +87,10 @@ class _TransformedBatch(msgspec.Struct):
 
 
 class Lane:
-    """From `raw.<source>` to `events` and `quarantine`, then commit: a crash loses nothing.
-
-    `choose` is asked before every batch, so a change takes effect between batches and never within
-    one. A batch that could not be stored is stored later as it is: conversions that remember must
-    not take its events in a second time.
+    """Moves events from `raw.<source>` to `events` and `quarantine`, then commits: a crash
+    loses nothing. `choose` is called before every batch, so a change takes effect between
+    batches. A batch that could not be stored is stored later unchanged: conversions with memory
+    must not process its events twice.
     """
 
     def __init__(
@@ -104,13 +103,13 @@ class Lane:
         sign: SignReading | None = None,
         records: RecordStore | None = None,
     ) -> None:
-        """`choose_apart`: makes what gives imported events their meaning, with a memory of its own;
-        None: they share that of live events. `records`: where what formats and conversions remember
-        outlives a restart.
+        """`choose_apart`: builds a transformer with a separate memory for imported events;
+        None: they share the memory of live events. `records`: keeps the memory across
+        restarts.
         """
         self._choose_apart = choose_apart
         self._apart: tuple[EventTransformer, EventTransformer] | None = None
-        """What gives imported events their meaning, after what was in use when it was made."""
+        """The transformer for imported events, after the live transformer it was built for."""
         self.source, self.counts = source, SourceCounts()
         self._sign, self._records = sign, records
         self.memory = SourceMemory.restore(records, source)
@@ -119,23 +118,23 @@ class Lane:
         self._turn = asyncio.Lock()
         self._unfinished: _TransformedBatch | None = None
         self._is_midway = False
-        """Whether the memory may hold events of which not all is stored."""
+        """Whether the memory may include events that are not stored completely."""
         self._hours: tuple[str, RepeatedHours] | None = None
         self._thread: ThreadPoolExecutor | None = None
 
     def is_behind(self) -> bool:
-        """Whether raw events wait for their meaning."""
+        """Whether raw events are pending."""
         done = self._subscription.position if self._subscription else 0
         return self._channels.channel(RAW_PREFIX + self.source).last_position() > done
 
     async def run(self) -> None:
-        """Goes on until cancelled; called again after a failure it starts after the last commit."""
+        """Runs until cancelled; after a failure it restarts after the last commit."""
         self._subscription = None
         while True:
             await self.step()
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
-        """Mediates one batch and returns its size; 0 when none came within the time-out."""
+        """Mediates one batch and returns its size; 0 after the timeout."""
         if self._subscription is None:
             self._subscription = await self._channels.subscribe(RAW_PREFIX + self.source, READER)
         if self._unfinished is not None:
@@ -156,8 +155,8 @@ class Lane:
             return await self._finish(self._unfinished, self._subscription)
 
     async def keep_learned(self) -> bool:
-        """Puts on record what conversions learned from others than this source; False, and nothing
-        done, while a batch is under way or not stored: its events are in the memory, too.
+        """Saves what conversions learned from other sources; returns False without saving
+        while a batch is pending, since its events are in the memory, too.
         """
         if self._turn.locked() or self._is_midway:
             return False
@@ -166,14 +165,14 @@ class Lane:
         return True
 
     async def _make_up_for(self, applied: _TransformedBatch, subscription: Subscription) -> int:
-        """Stores what could not be stored; the next batch is read from there on."""
+        """Stores an unfinished batch; reading resumes from there."""
         async with self._turn:
             done = await self._finish(applied, subscription)
             self._subscription = None
             return done
 
     async def _finish(self, applied: _TransformedBatch, subscription: Subscription) -> int:
-        """Stores what became of a batch; done twice it changes nothing more."""
+        """Stores the results of a batch; idempotent."""
         batch, last = applied.batch, applied.batch[-1].position
         try:
             readings = await self._sealed(applied.readings, batch)
@@ -189,13 +188,13 @@ class Lane:
         return len(batch)
 
     def _in_file_order(self, chosen: EventTransformer, readings: list[Event]) -> list[Event]:
-        """Readings with the hour that the order of imported rows says."""
+        """Resolves repeated hours by the order of imported rows."""
         if self._hours is None or self._hours[0] != chosen.local_zone:
             self._hours = (chosen.local_zone, RepeatedHours(chosen.local_zone))
         return self._hours[1].settle(readings)
 
     def _not_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
-        """Without what is in the memory: its readings were stored before that was saved."""
+        """Skips events in the memory, whose readings were stored before it was saved."""
         return [one for one in batch if one.position > self.memory.position]
 
     async def _remember(self, position: int) -> None:
@@ -209,15 +208,15 @@ class Lane:
             raise
 
     def close(self) -> None:
-        """Lets go of the thread; work in it is not waited for."""
+        """Releases the thread without waiting for its work."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _apply_all(
         self, chosen: EventTransformer, batch: list[StoredEvent]
     ) -> tuple[list[Event], list[Rejection]]:
-        """Live events with the memory of the source, imported ones with a copy of it: a counter or
-        a last value of last year is none of today.
+        """Live events use the source's memory, imported ones a copy: counters and last
+        values of the past must not affect the present.
         """
         imported = [one for one in batch if HISTORY in one.event.headers]
         if not imported or self._choose_apart is None:
@@ -242,9 +241,7 @@ class Lane:
         return await loop.run_in_executor(self._thread, chosen.apply_many, batch)
 
     async def _sealed(self, readings: list[Event], batch: list[StoredEvent]) -> list[Event]:
-        """The readings with no signature but the node's own; signing takes long enough to be done
-        in a thread.
-        """
+        """Replaces signatures by the node's own, in a thread since signing is slow."""
         raw = {str(one.position): one.event for one in batch}
         seal = self._sign or without_raw_signature
 
@@ -258,7 +255,7 @@ class Lane:
     async def _append_readings(
         self, readings: list[Event], batch: list[StoredEvent], into: str
     ) -> list[Rejection]:
-        """Appends all; a reading the channel refuses is rejected and the others still go in."""
+        """Appends all; a refused reading is rejected and the others are still appended."""
         if not readings:
             return []
         channel = self._channels.channel(into)
@@ -306,7 +303,7 @@ class Lane:
 def rejecting_transformer(
     error: InterpretationError | InvalidInput, stamp: str = ""
 ) -> RejectingTransformer:
-    """What stands in for an interpretation that is unknown or does not fit its source."""
+    """The replacement for an interpretation that is unknown or does not fit its source."""
     problems = error.problems_found()
     _log.warning("interpretation refused", reason=error.message, interpretation=stamp)
     hint = error.hint or (problems[0].hint if problems else "")

@@ -1,10 +1,9 @@
-"""Changes of shape that a mapping asks for, checked against the attributes at hand. [ME-17]
+"""The result of a mapping: its shape steps checked, and resolved steps fitted to the target type.
+[ME-7, ME-17]
 
-Fits resolved steps to the type a mapping promises: what results, and every misfit. [ME-7, ME-17]
-
-At each complex value the result is, in this order: what a mapping of its own type says, if that
-suits; its own type, if all conversions below keep it; the type that stands there in the promised
-event. Then its attributes must suit those of that type.
+The result type of a complex value is, in this order: the target of a mapping of its own type, if
+allowed there; its own type, if all conversions below preserve it; the type declared at that path in
+the target. Its attributes must then conform to that type.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from rapport.mediation.types import Attribute, TypeRef, element_of
 
 
 class ShapeChecker:
-    """The steps of one mapping at one place; tells what attributes are left."""
+    """Checks the shape steps of one mapping and computes the resulting attributes."""
 
     def __init__(
         self, mapping: TypeMapping | None, scope: Scope, path: str, problems: list[Problem]
@@ -54,7 +53,7 @@ class ShapeChecker:
         self.steps: tuple[tuple[ShapeStep, Conversion | None], ...] = ()
 
     def goal_of(self, name: str) -> str:
-        """Under which name an attribute arrives in the result; empty if a step takes it."""
+        """The name of an attribute in the result; empty if a step removes it."""
         if self._mapping is None:
             return name
         if name == self._mapping.each:
@@ -67,7 +66,9 @@ class ShapeChecker:
         return name
 
     def apply(self, attributes: Dict[str, Attribute]) -> dict[str, Attribute]:
-        """The attributes after all steps; sets `steps`, reports what cannot be done."""
+        """Returns the attributes after all steps; sets `steps` and reports impossible
+        steps.
+        """
         there = dict(attributes)
         if self._mapping is None:
             return there
@@ -192,7 +193,7 @@ class ResultFitter:
         self.problems: list[Problem] = []
 
     def preserves(self, step: Step, declared: TypeRef) -> bool:
-        """All results are of the types that stood there before."""
+        """Whether every result keeps the type declared at its path."""
         if isinstance(step, ConvertStep):
             return self._types.is_subtype(step.result, declared)
         if isinstance(step, EachStep):
@@ -208,7 +209,7 @@ class ResultFitter:
         return True
 
     def fit_event(self, step: Step, name: str, mapping: TypeMapping | None) -> Step:
-        """The step of a whole event of type `name`, made to give what the mapping promises."""
+        """Fits the step of a whole event of type `name` to the target of the mapping."""
         if mapping is None:
             return step if isinstance(step, ConvertStep) else self._tagged(step, name)
         if isinstance(step, ConvertStep):
@@ -218,7 +219,7 @@ class ResultFitter:
         return _replace(fitted, tag="") if mapping.target != name else fitted
 
     def _tagged(self, step: Step, declared: TypeRef) -> Step:
-        """The step of a place that keeps its type: a result of a subtype says so."""
+        """Adds `@type` where a result is a subtype of the preserved type."""
         if isinstance(step, ConvertStep):
             is_identity = isinstance(step.conversion.how, Identity)
             return step if is_identity else self._fit_convert(step, declared)
@@ -237,9 +238,8 @@ class ResultFitter:
         return step
 
     def fit(self, step: Step, declared: TypeRef, wanted: TypeRef | None, path: str) -> Step:
-        """The step for a place declared as `declared` where `wanted` is promised.
-
-        None: nothing is promised, the result goes on to a change of shape.
+        """Fits the step of a value declared as `declared` to the expected type `wanted`.
+        None: no type is expected, a shape step consumes the result.
         """
         if wanted is None:
             return step
@@ -274,7 +274,7 @@ class ResultFitter:
         return VariantsStep(path, declared, fitted)
 
     def _fit_case(self, case: VariantCase, declared: str, wanted: str, path: str) -> Step:
-        """One dynamic type: what its value becomes where `wanted` is promised."""
+        """Fits the step of one dynamic type to the expected type `wanted`."""
         if isinstance(case.step, ConvertStep):
             return self._fit_convert(case.step, wanted)
         mapping = self._scope.mapping_of(case.type, self._direction)
@@ -305,8 +305,8 @@ class ResultFitter:
         return self._lean(_replace(fitted, tag=tag))
 
     def _fit_object(self, step: ObjectStep, result: str, mapping: TypeMapping | None) -> ObjectStep:
-        """Attributes that the mapping's source does not have are left out: an event of a subtype
-        is seen as what was mapped.
+        """Drops attributes that the mapping's source type lacks: an event of a subtype is
+        treated as the mapped super-type.
         """
         given = self._types.attributes(step.type)
         seen_as = self._types.attributes(mapping.source) if mapping else given
@@ -347,7 +347,7 @@ class ResultFitter:
         produced: Dict[str, Attribute],
         promised: Dict[str, Attribute],
     ) -> tuple[str, ...] | None:
-        """Which attributes stay, when not all do."""
+        """The attributes to keep, None if all are kept."""
         wanted = tuple(name for name in promised if name in produced)
         drops_unmapped = mapping is not None and any(
             name not in self._types.attributes(mapping.source) for name in given
@@ -381,7 +381,9 @@ class ResultFitter:
                 self._problem("mapping.incomplete", message, hint)
 
     def _result(self, step: Step, declared: TypeRef, wanted: TypeRef | None) -> TypeRef:
-        """What comes out; what was fitted is what was wanted, misfits are reported already."""
+        """The result type; a fitted step has the expected type, mismatches are reported
+        already.
+        """
         if wanted is not None:
             return wanted
         if isinstance(step, ConvertStep):
@@ -392,7 +394,7 @@ class ResultFitter:
         return declared
 
     def _fit_whole(self, step: ConvertStep, mapping: TypeMapping) -> Step:
-        """A rule that takes the whole event; a list of events splits it (ME-17)."""
+        """Fits a rule that converts the whole event; a list result splits it (ME-17)."""
         if mapping.shape or mapping.each:
             message = f"{mapping}: the rule {step.rule} converts the whole event"
             hint = "a change of shape has no effect then; remove it or the rule"
@@ -416,7 +418,7 @@ class ResultFitter:
         return step if isinstance(step, ObjectStep) else ObjectStep(path, name, ())
 
     def _lean(self, step: ObjectStep) -> Step:
-        """An object with nothing to do at all is kept as it is."""
+        """Replaces an object step without any effect by KEEP."""
         idle = not step.parts and not step.shape and step.only is None
         return KEEP if idle and step.tag == LEAVE else step
 

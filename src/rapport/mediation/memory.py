@@ -1,14 +1,8 @@
-"""A map that knows which of its keys changed, so that saving it costs what changed. [ME-4]
+"""Memory of a source: what formats and stateful conversions keep from event to event. [ME-4]
 
-What conversions remember from event to event: JSON that is saved and given back. [ME-4]
-
-What mediation remembers between the events of a source, and how it outlives a restart. [ME-4]
-
-Kept as one record per thing that is remembered: saving costs what changed, not what is known.
-
-What conversions learn from events: moving origins, exchange rates, functions of the site. [ME-4]
-
-A state and an event give the next state; what cannot be used leaves it as it was.
+It is stored as one record per entry, so that saving costs what changed. Conversions learn moving
+origins, exchange rates and states of site functions from events: a state and an event give the next
+state; an unusable event changes nothing.
 """
 
 from __future__ import annotations
@@ -35,9 +29,8 @@ _NOTHING = object()
 
 
 class TrackedDict(dict[str, Any]):
-    """A dict of JSON whose changes are noted, in the order in which keys were last changed.
-
-    Values are changed by assigning them anew: what is changed inside of one is not seen.
+    """A dict of JSON that tracks changed keys, in the order of their last change. Values must
+    be replaced, not mutated in place: a mutation is not noticed.
     """
 
     def __init__(self, given: Mapping[str, Any] | None = None, *, is_saved: bool = False) -> None:
@@ -57,7 +50,6 @@ class TrackedDict(dict[str, Any]):
     @overload
     def pop(self, key: str, default: Any) -> Any: ...
     def pop(self, key: str, default: Any = _NOTHING) -> Any:
-        """As of any dict."""
         if key in self:
             self.note(key)
             return super().pop(key)
@@ -66,7 +58,6 @@ class TrackedDict(dict[str, Any]):
         return default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """As of any dict."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -75,24 +66,25 @@ class TrackedDict(dict[str, Any]):
         return TrackedDict({key: deepcopy(value, memo) for key, value in self.items()})
 
     def note(self, key: str) -> None:
-        """The key is to be saved, or forgotten where it is saved."""
+        """Marks the key as changed or removed."""
         self._changed.pop(key, None)
         self._changed[key] = None
 
     def take_changed(self) -> list[str]:
-        """The keys that changed since they were last taken; one that is gone is among them."""
+        """Returns and clears the changed keys, including removed ones."""
         changed, self._changed = self._changed, {}
         return list(changed)
 
 
 Function = Callable[..., Any]
 Functions = Mapping[str, Function]
-"""The site's functions by the names that `Call` and `Stateful` use."""
+"""Site functions by the names that `Call` and `Stateful` use."""
 
 
 def name_of_state(conversion: Conversion) -> str:
-    """What a state is kept under: the conversion's name, and what it learns from, so that another
-    kind under the same name does not take it for its own.
+    """The storage key of a state: the conversion's name and its feeds, so that a conversion of
+    another kind under the same name does not reuse it. Class names of conversion kinds are part
+    of stored keys.
 
     >>> name_of_state(Conversion("count", ("text",), ("number",), Stateful("count_texts")))
     'count'
@@ -105,20 +97,18 @@ def name_of_state(conversion: Conversion) -> str:
 
 
 class ConversionMemory:
-    """The states of conversions by name; JSON, so it can be saved and given back.
-
-    What conversions of ours learn is kept key by key; the state of a function of the site is its
-    own matter and assigned whole.
+    """The states of conversions by name, as JSON. States of built-in conversions are tracked
+    key by key; the state of a site function is replaced as a whole.
     """
 
     def __init__(self, states: Mapping[str, Any] | None = None) -> None:
         self.states = states if isinstance(states, TrackedDict) else TrackedDict(states)
         self._names: dict[int, tuple[Conversion, str]] = {}
-        """By the conversion's identity, since it is asked for with every event."""
+        """Keyed by identity, since the lookup happens for every event."""
 
     def state_of(self, conversion: Conversion) -> Any:
-        """The present state, at first the initial one: empty, or what a function of the site
-        declares.
+        """The present state; initially empty or the declared initial state of a site
+        function.
         """
         name = self._name(conversion)
         if name not in self.states:
@@ -142,10 +132,9 @@ class ConversionMemory:
         )
 
     def feed(self, conversion: Conversion, event: Any, functions: Functions | None = None) -> bool:
-        """Takes in an event of the type that the conversion is fed by.
-
-        False: it says nothing about the matter, or is older than what is known. Raises Rejected
-        for one that cannot be used; the state is then as it was.
+        """Updates the state from an event of a type the conversion is fed by. Returns False
+        if the event is irrelevant or outdated. Raises Rejected for an unusable event; the
+        state is then unchanged.
         """
 
         found = next_state(conversion, self.state_of(conversion), event, functions or {})
@@ -164,7 +153,9 @@ _MemoryPartOf = Literal["format", "states"]
 
 
 class _MemoryHead(msgspec.Struct, omit_defaults=True):
-    """The head of a source's memory; `content` is of the time when all was one record."""
+    """The head record of a source's memory; `content` is the former format with everything in
+    one record.
+    """
 
     position: int
     changes: int = 0
@@ -177,9 +168,9 @@ class _LegacyContent(msgspec.Struct):
 
 
 class _MemoryPart(msgspec.Struct, array_like=True):
-    """One thing that is remembered: `of[name]`, or `of[name][key]` of a map whose keys are kept one
-    by one. `number` orders them as they were changed; what is said of a name as a whole (a value,
-    or that a map begins) takes back what was said of it before.
+    """One entry: `of[name]`, or `of[name][key]` of a map stored by keys. `number` orders the
+    changes; an entry for a whole name (a value or the start of a map) supersedes earlier
+    entries of that name.
     """
 
     of: _MemoryPartOf
@@ -191,13 +182,13 @@ class _MemoryPart(msgspec.Struct, array_like=True):
 
 
 class MemoryChanges(msgspec.Struct, frozen=True):
-    """What is to be written together, and what to note again when that fails."""
+    """Records to write together, and the keys to mark again if the write fails."""
 
     records: list[Change]
     taken: list[tuple[TrackedDict, str]]
 
     def failed(self) -> None:
-        """Nothing of it was written: it is saved with what changes next."""
+        """Marks the keys as changed again, so that they are saved with the next change."""
         for changed, key in self.taken:
             changed.note(key)
 
@@ -207,11 +198,9 @@ _READ_PART = msgspec.json.Decoder(_MemoryPart)
 
 
 class SourceMemory:
-    """What a format and stateful conversions remember; JSON.
-
-    `position` is the place in the raw channel up to which events are in it. It is saved after their
-    readings are stored and before the reader's place is: events up to here must not be taken in a
-    second time.
+    """The memory of a format and of stateful conversions, as JSON. `position` is the raw
+    position up to which events are included. It is saved after their readings are stored and
+    before the reader's position: events up to it must not be processed again.
     """
 
     def __init__(self, source: str = "") -> None:
@@ -221,8 +210,8 @@ class SourceMemory:
         self._source, self._changes = source, 0
 
     def save(self, position: int) -> MemoryChanges | None:
-        """What to write once everything up to `position` is taken in; None while nothing changed.
-        Costs what changed since.
+        """Returns the records to write after everything up to `position` was processed;
+        None without changes. Costs what changed.
         """
         records: list[Change] = []
         taken: list[tuple[TrackedDict, str]] = []
@@ -246,7 +235,9 @@ class SourceMemory:
 
     @staticmethod
     def restore(records: RecordStore | None, source: str) -> SourceMemory:
-        """From the records, empty without any; raises Corrupt. Costs what is known."""
+        """Restores the memory from records, empty without any; raises Corrupt. Costs what
+        is stored.
+        """
         memory = SourceMemory(source)
         head = records.get(MEMORY_TABLE, source) if records is not None else None
         if head is None or records is None:
@@ -288,7 +279,7 @@ class SourceMemory:
         return [("format", self.format), ("states", states)]
 
     def _part(self, kept: TrackedDict, of: _MemoryPartOf, name: str, key: str | None) -> Change:
-        """The record of one place of a map; its removal where the map has it no longer."""
+        """The record of one entry, or its deletion."""
         own, place = self._key(of, name, key), name if key is None else key
         if place not in kept:
             return Delete(PARTS_TABLE, own)
@@ -299,7 +290,7 @@ class SourceMemory:
         return Put(PARTS_TABLE, own, msgspec.json.encode(part))
 
     def _key(self, of: _MemoryPartOf, name: str, key: str | None) -> str:
-        """Short, whatever names and keys are made of; no source has a line break in its name."""
+        """A short key for any name; source names contain no line break."""
         return f"{self._source}\n{content_id(of, name, *(() if key is None else (key,)))}"
 
 
@@ -320,13 +311,13 @@ def _parts(records: RecordStore, source: str) -> list[bytes]:
 
 
 MOST_ORIGINS = 100_000
-"""So many moving things are known; then the one heard of least recently is forgotten."""
+"""Maximum number of moving origins; the least recently updated is dropped."""
 MOST_RATES = 1_000
-"""So many rates of one currency are known; then the oldest is forgotten."""
+"""Maximum number of rates per currency; the oldest is dropped."""
 
 
 def feed_types(conversion: Conversion) -> Iterator[tuple[str, Conversion]]:
-    """The types of events that a conversion, or a step of its chain, learns from."""
+    """The event types that a conversion, or a step of its chain, learns from."""
     how = conversion.how
     if isinstance(how, Chain):
         for step in how.steps:
@@ -340,7 +331,7 @@ def feed_types(conversion: Conversion) -> Iterator[tuple[str, Conversion]]:
 
 
 def remembers(conversion: Conversion) -> bool:
-    """It gives what depends on earlier events, so its events must be taken in order."""
+    """Whether its result depends on earlier events, so that events must be processed in order."""
     how = conversion.how
     if isinstance(how, Chain):
         return any(remembers(step) for step in how.steps)
@@ -348,8 +339,8 @@ def remembers(conversion: Conversion) -> bool:
 
 
 def depends_on_present(conversion: Conversion) -> bool:
-    """What it gives for an event depends on when it is asked: an earlier answer cannot be had
-    again. Rates of currencies are known by their times, and can.
+    """Whether its result depends on the time of the call and cannot be reproduced later.
+    Exchange rates are stored with their times and can.
     """
     how = conversion.how
     if isinstance(how, Chain):
@@ -362,7 +353,7 @@ def depends_on_present(conversion: Conversion) -> bool:
 def next_state(
     conversion: Conversion, state: Any, event: Any, functions: Functions
 ) -> tuple[Any] | None:
-    """The state after an event; None: it stays. Raises Rejected."""
+    """The state after an event; None: unchanged. Raises Rejected."""
     how = conversion.how
     if isinstance(how, Stateful):
         return (_updated(conversion.name, how, state, event, functions),)
@@ -427,7 +418,7 @@ def _rated(name: str, rates: RateEvents, state: Any, event: Any) -> tuple[Any] |
 
 
 def value_at(event: Any, path: str) -> Any:
-    """The value of an attribute, or of one further down: `position.x`; None: it is not there."""
+    """The value of an attribute or of a nested one, `position.x`; None if absent."""
     if not isinstance(event, dict):
         return None
     if path in event:

@@ -45,10 +45,9 @@ _PLAIN = re.compile(r"[\w-]+")
 
 
 class PatternItem(msgspec.Struct, frozen=True):
-    """One part of a pattern as written.
-
-    `name` may be an attribute or a type; it is empty where the type is said (`*T`, `[T]`, and the
-    head). `type` beside a name is that of `name(T)`.
+    """One part of a pattern as written. `name` may be an attribute or a type; it is empty where
+    the type is explicit (`*T`, `[T]` and the first item). `type` next to a name comes from
+    `name(T)`.
     """
 
     name: str
@@ -66,20 +65,20 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 class BoundItem(msgspec.Struct, frozen=True):
-    """One part with its meaning: an attribute of a type, or (no attribute) all of a type."""
+    """One resolved part: an attribute of a type or, without an attribute, any value of a type."""
 
     attribute: str
     type: TypeRef
 
 
 class BoundPattern(msgspec.Struct, frozen=True):
-    """A valid pattern among given types; equal ones match the same."""
+    """A pattern resolved against given types; equal ones match the same paths."""
 
     items: tuple[BoundItem, ...]
 
     @property
     def floating(self) -> int:
-        """Index of the last type, from which on the pattern may lie deeper."""
+        """Index of the last type; from there on the pattern may match deeper in the value."""
         index = len(self.items) - 1
         while self.items[index].attribute:
             index -= 1
@@ -87,7 +86,7 @@ class BoundPattern(msgspec.Struct, frozen=True):
 
     @property
     def last(self) -> BoundItem:
-        """What is matched in the end."""
+        """The item that matches the value itself."""
         return self.items[-1]
 
     def __str__(self) -> str:
@@ -96,7 +95,7 @@ class BoundPattern(msgspec.Struct, frozen=True):
 
 
 def parse_pattern(text: str) -> Pattern | Problem:
-    """Reads the written form; the problem points at the first character that does not fit."""
+    """Parses the written form; the problem points at the first character that does not fit."""
     items: list[PatternItem] = []
     at = 0
     while at < len(text) or not items:
@@ -115,7 +114,7 @@ def parse_pattern(text: str) -> Pattern | Problem:
 
 
 def quoted_type(reference: TypeRef) -> str:
-    """The reference as it stands in a pattern.
+    """The reference as written in a pattern.
 
     >>> quoted_type("Line"), quoted_type("[m/s]")
     ('Line', '["m/s"]')
@@ -125,7 +124,7 @@ def quoted_type(reference: TypeRef) -> str:
 
 
 def bind(pattern: Pattern, types: Types) -> BoundPattern | Problem:
-    """The meaning of a pattern, or why it is not valid (Definition 3)."""
+    """Resolves a pattern against types, or returns why it is not valid (Definition 3)."""
     head = pattern.items[0].type
     if head not in types:
         return _invalid(pattern, head, f"there is no type {head!r}", types.names)
@@ -143,7 +142,7 @@ def bind(pattern: Pattern, types: Types) -> BoundPattern | Problem:
 
 
 def _kinds(pattern: Pattern, types: Types) -> Iterator[str]:
-    """Whether each part will be read as an attribute or a type."""
+    """Classifies each part as attribute or type."""
     before = pattern.items[0].type
     yield "type"
     for item in pattern.items[1:]:
@@ -174,7 +173,7 @@ def _bind_item(item: PatternItem, before: TypeRef, types: Types, deep: bool) -> 
 
 
 def _may_hold(reference: TypeRef, wanted: TypeRef, types: Types, deep: bool) -> bool:
-    """A value declared as `reference` may be a `wanted`, or (deep) contain one."""
+    """Whether a value declared as `reference` may be a `wanted` or (deep) contain one."""
     if deep:
         return wanted in types.reach(reference)
     for face in _faces(reference):
@@ -185,7 +184,7 @@ def _may_hold(reference: TypeRef, wanted: TypeRef, types: Types, deep: bool) -> 
 
 
 def _faces(reference: TypeRef) -> Iterator[TypeRef]:
-    """The list, the lists in it, and the elements."""
+    """The list type, the list types inside it, and the element type."""
     face: TypeRef | None = reference
     while face is not None:
         yield face
@@ -193,7 +192,7 @@ def _faces(reference: TypeRef) -> Iterator[TypeRef]:
 
 
 def _item(found: re.Match[str]) -> PatternItem | None:
-    """What one token says; None when its quotes or brackets do not fit."""
+    """Parses one token; None if quotes or brackets do not match."""
     if found["type"]:
         named = _reference(found["type"].removeprefix("*"))
         return PatternItem("", named) if named and not found["of"] else None
@@ -203,7 +202,7 @@ def _item(found: re.Match[str]) -> PatternItem | None:
 
 
 def _reference(written: str) -> TypeRef | None:
-    """`["m/s"]` as `[m/s]`."""
+    """Unquotes a type reference: `["m/s"]` is `[m/s]`."""
     found = _REFERENCE.fullmatch(written)
     name = _unquote(found[2]) if found else None
     if found is None or name is None or len(found[1]) != len(found[3]) or not is_type_name(name):
@@ -227,7 +226,7 @@ def _quote(name: str) -> str:
 
 
 def _unquote(text: str) -> str | None:
-    """None when what stands in the quotes is no JSON text."""
+    """Returns None unless the quoted part is a JSON string."""
     if not text.startswith('"'):
         return text
     try:
@@ -257,10 +256,9 @@ def _invalid(pattern: Pattern, name: str, reason: str, known: tuple[str, ...]) -
 
 
 class PathPosition(msgspec.Struct, frozen=True):
-    """One place on a path: the attribute (empty at the root) and what its value is.
-
-    `faces` has one entry for a plain value; for an element of a list the list's type stands before
-    that of the element. The last one is the value in question.
+    """One position of a path: the attribute (empty at the start) and the types of its value.
+    `faces` has one entry for a single value; for a list element the list's type precedes the
+    element's. The last entry is the type of the value itself.
     """
 
     attribute: str
@@ -268,18 +266,18 @@ class PathPosition(msgspec.Struct, frozen=True):
 
     @property
     def type(self) -> TypeRef:
-        """What the value in question is."""
+        """The type of the value at this position."""
         return self.faces[-1]
 
 
 TypePath = tuple[PathPosition, ...]
 MatchedPattern = tuple[BoundItem | None, ...]
-"""A pattern on a path: what it says at each position."""
+"""A pattern aligned with a path: its item at each position, or None."""
 _Any = TypeVar("_Any")
 
 
 def shown_path(path: TypePath) -> str:
-    """`Order.lines[].price`, as people read it."""
+    """The path for messages: `Order.lines[].price`."""
     text = innermost(path[0].faces[0])
     for position in path[1:]:
         lists = len(position.faces) - 1
@@ -288,7 +286,7 @@ def shown_path(path: TypePath) -> str:
 
 
 def match_path(pattern: BoundPattern, path: TypePath, types: Types) -> MatchedPattern | None:
-    """The pattern on the path, or None if it does not match there."""
+    """Aligns the pattern with the path; None if it does not match."""
     items, floating = pattern.items, pattern.floating
     tail = len(items) - floating
     start = len(path) - tail
@@ -305,7 +303,9 @@ def match_path(pattern: BoundPattern, path: TypePath, types: Types) -> MatchedPa
 def select_most_specific(
     candidates: Sequence[tuple[MatchedPattern, _Any]], path: TypePath, types: Types
 ) -> list[tuple[MatchedPattern, _Any]]:
-    """Those that P1 to P6 leave, in the order given; several only if they say the same."""
+    """Keeps the candidates that P1 to P6 prefer, in the given order; several only if they are
+    equivalent.
+    """
     left = list(candidates)
     for index, position in enumerate(path):
         if len(left) == 1:

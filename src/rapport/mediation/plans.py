@@ -1,6 +1,6 @@
 """The resolved plan of one transformation: a tree of steps over a value. [ME-8, ME-14]
 
-Data only. `generator.py` makes Python of it, `columns.py` column expressions.
+Data only. `codegen` turns a plan into Python, the pipeline into column expressions.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from rapport.mediation.interpretations.model import Direction, ShapeStep, TypeMa
 from rapport.mediation.types import TypeRef
 
 LEAVE = "*leave*"
-"""The tag `@type` stays as it is."""
+"""The tag `@type` is not changed."""
 
 
 class KeepStep(msgspec.Struct, frozen=True, tag_field="step_kind", tag="keep"):
-    """The value goes on unchanged."""
+    """The value stays unchanged."""
 
 
 class ConvertStep(msgspec.Struct, frozen=True, tag_field="step_kind", tag="convert"):
-    """A conversion, chosen by `rule` (as written, for people) at `path`."""
+    """A conversion chosen by `rule` (its text, for messages) at `path`."""
 
     path: str
     type: TypeRef
-    """What the value is here."""
+    """The type of the value before the conversion."""
     rule: str
     conversion: Conversion
     tag: str = LEAVE
@@ -32,13 +32,13 @@ class ConvertStep(msgspec.Struct, frozen=True, tag_field="step_kind", tag="conve
 
     @property
     def result(self) -> TypeRef:
-        """What comes out; the identity gives what it got, whatever it declares."""
+        """The type of the result; the identity returns the type it received."""
         is_identity = isinstance(self.conversion.how, Identity)
         return self.type if is_identity else self.conversion.result
 
 
 class ObjectPart(msgspec.Struct, frozen=True):
-    """An attribute with something to do."""
+    """An attribute with a step."""
 
     attribute: str
     optional: bool
@@ -46,7 +46,7 @@ class ObjectPart(msgspec.Struct, frozen=True):
 
 
 class ObjectStep(msgspec.Struct, frozen=True, tag_field="step_kind", tag="object"):
-    """A value of exactly the complex type `type`, attribute by attribute."""
+    """Converts a value of exactly the complex type `type`, attribute by attribute."""
 
     path: str
     type: str
@@ -54,28 +54,28 @@ class ObjectStep(msgspec.Struct, frozen=True, tag_field="step_kind", tag="object
     tag: str = LEAVE
     """The `@type` of the result; empty: removed."""
     only: tuple[str, ...] | None = None
-    """These attributes stay; None: all."""
+    """The attributes to keep; None: all."""
     each: str = ""
     """One result per element of this list."""
     shape: tuple[tuple[ShapeStep, Conversion | None], ...] = ()
 
 
 class EachStep(msgspec.Struct, frozen=True, tag_field="step_kind", tag="each"):
-    """Every element of a list."""
+    """Applies a step to every element of a list."""
 
     path: str
     step: Step
 
 
 class VariantCase(msgspec.Struct, frozen=True):
-    """What is done with a value that says it is of this type."""
+    """The step for one dynamic type."""
 
     type: str
     step: Step
 
 
 class VariantsStep(msgspec.Struct, frozen=True, tag_field="step_kind", tag="variants"):
-    """A step per dynamic type; without `@type` the value is of the type `declared`."""
+    """One step per dynamic type; a value without `@type` has the type `declared`."""
 
     path: str
     declared: str
@@ -87,9 +87,8 @@ KEEP = KeepStep()
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How events of one type are turned: stages one after the other.
-
-    More than one stage only where a type of root was replaced (4.2.3).
+    """The transformation of events of one type, as consecutive stages. There is more than one
+    stage only where a type of the canonical model was replaced (4.2.3).
     """
 
     interpretation: str
@@ -100,4 +99,4 @@ class Plan(msgspec.Struct, frozen=True):
     several: bool = False
     """The result is a list of events."""
     mapping: TypeMapping | None = None
-    """None: the type has no mapping and stays what it is."""
+    """None: the type has no mapping and stays the same."""

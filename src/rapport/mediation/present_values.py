@@ -1,7 +1,7 @@
-"""What is so at present: the last reading of every attribute, to be looked up. [ME-4]
+"""Present values: the latest reading of every attribute, and the feed that keeps them up to date.
+[ME-4]
 
-What mediation learns from readings in root: what is so at present, and reference points that
-other sources move. [ME-4]
+The feed also updates reference points that conversions learn from readings of other sources.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rapport.mediation.typed_source import TypedTransformer
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 MOST_VALUES = 1_000_000
-"""So many are kept, some 300 bytes each; then the one heard of least recently is forgotten."""
+"""Maximum number of values (about 300 bytes each); the least recently updated is dropped."""
 
 
 class _ReadingData(msgspec.Struct):
@@ -39,7 +39,7 @@ class _ReadingData(msgspec.Struct):
 
 
 class PresentValue(msgspec.Struct, array_like=True):
-    """One value as it is kept; `heard` counts readings, so that the order of hearing is known."""
+    """One stored value; `heard` is a sequence number that gives the order of updates."""
 
     stream: str
     key: str
@@ -53,9 +53,8 @@ _READ_VALUE = msgspec.json.Decoder(PresentValue)
 
 
 class PresentValues:
-    """The newest value by event time of each attribute of each instance; in memory.
-
-    Fed with readings as they are in the channel `events`. A `Context` for typed conversions.
+    """The latest value by event time of each attribute of each instance, in memory. Fed with
+    readings of the channel `events`; a `PresentContext` for typed conversions.
     """
 
     def __init__(self, *, most: int = MOST_VALUES) -> None:
@@ -68,7 +67,7 @@ class PresentValues:
         return len(self._values)
 
     def feed(self, reading: Event) -> bool:
-        """Takes in a reading; False: it is none, or older than what is known."""
+        """Stores a reading; False if it is not a reading or older than the stored one."""
         try:
             data = _READ.decode(reading.data)
         except msgspec.MsgspecError:
@@ -76,25 +75,25 @@ class PresentValues:
         return self._put(reading.type, data.key, reading.time, data.value)
 
     def value(self, concept: str, key: str, attribute: str) -> Sequence[Any] | None:
-        """The parts of the present value; None: nothing was heard of it."""
+        """The parts of the present value; None if unknown."""
         found = self._values.get((f"{concept}.{attribute}", key))
         return None if found is None else found[1]
 
     def changed(self) -> Iterator[tuple[tuple[str, str], PresentValue | None]]:
-        """What changed since `saved`, by stream and key; None for what was forgotten."""
+        """Values changed since `saved`, by stream and key; None for dropped values."""
         for place, heard in self._changed.items():
             kept = self._values.get(place)
             yield place, None if kept is None else PresentValue(*place, *kept, heard)
 
     def saved(self) -> None:
-        """All that `changed` gave is on record; nothing was fed meanwhile."""
+        """Marks all changes as saved; nothing may be fed in between."""
         self._changed.clear()
 
     @staticmethod
     def of(
         values: Iterable[PresentValue], *, most: int = MOST_VALUES, are_saved: bool = True
     ) -> PresentValues:
-        """These, in the order they were heard of."""
+        """Restores values in the order of their updates."""
         found = PresentValues(most=most)
         for each in sorted(values, key=lambda one: one.heard):
             found._heard = max(found._heard, each.heard - 1)
@@ -118,7 +117,7 @@ class PresentValues:
 
 
 def read_present(saved: Iterable[bytes]) -> list[PresentValue]:
-    """Values from their records; raises Corrupt."""
+    """Decodes stored values; raises Corrupt."""
     try:
         return [_READ_VALUE.decode(each) for each in saved]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -131,21 +130,21 @@ _SAVE_EVERY_MS = 10_000
 _LOOK_EVERY_MS = 1_000
 PRESENT_TABLE = "mediation.present"
 _KEY = "*present"
-"""No source can have this name."""
+"""Not a valid source name."""
 
 _log = get_logger(__name__)
 
 
 class _FeedHead(msgspec.Struct, omit_defaults=True):
-    """How far it has read; `values` is of the time when all were one record."""
+    """The position of the feed; `values` is the former format with all values in one record."""
 
     position: int
     values: list[PresentValue] | None = None
 
 
 def needs_feed(interpretations: InterpretationRegistry, concepts: Concepts) -> bool:
-    """Whether some conversion asks what is so at present, or learns from readings; nothing is
-    checked, so it may be asked on the event loop.
+    """Whether some conversion looks up present values or learns from readings; checks nothing,
+    so it is safe on the event loop.
     """
     declared = [each.interpretation for each in interpretations.registered.values()]
     return any(
@@ -156,11 +155,9 @@ def needs_feed(interpretations: InterpretationRegistry, concepts: Concepts) -> b
 
 
 class PresentValueFeed:
-    """Follows `events` while some conversion needs it; what it knows outlives a restart.
-
-    It is saved every ten seconds, after what sources learned: after a crash some readings are taken
-    in a second time, which changes nothing but for functions of the site that count what they are
-    fed.
+    """Follows `events` while some conversion needs it; its state survives a restart. The state
+    is saved every ten seconds, after the memory of the sources. After a crash some readings are
+    processed again, which only affects site functions that count their inputs.
     """
 
     def __init__(
@@ -174,7 +171,7 @@ class PresentValueFeed:
         *,
         keep: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """`keep`: puts on record what the learners know; False when that has to wait."""
+        """`keep`: saves what the learners know; returns False if that must wait."""
         self.present = PresentValues()
         self.refused = 0
         self._channels, self._clock, self._records = channels, clock, records
@@ -184,7 +181,7 @@ class PresentValueFeed:
         self._restore()
 
     async def run(self) -> None:
-        """Goes on until cancelled."""
+        """Runs until cancelled."""
         saved_ns = self._clock.steady_ns()
         while True:
             if not self._is_needed():
@@ -198,7 +195,7 @@ class PresentValueFeed:
                 saved_ns = self._clock.steady_ns() if await self.save() else saved_ns
 
     async def step(self) -> int:
-        """Takes in what is there, at most a thousand readings; how many they were."""
+        """Processes at most a thousand readings; returns their number."""
         batch = await self._channels.channel(EVENTS).read_after(self._position, limit=_LIMIT)
         learners = [each for each in self._learners() if each.feeds]
         if any(each.may_block for each in learners):
@@ -209,8 +206,8 @@ class PresentValueFeed:
         return len(batch)
 
     async def save(self) -> bool:
-        """Durable when it returns; False, and nothing saved, while a learner cannot be: who starts
-        again after a place that was saved does not hear once more what stood before it.
+        """Saves the state durably; returns False without saving while a learner is in the
+        middle of a batch, since a restart does not replay readings before a saved position.
         """
         if self._records is None or self._position == self._saved_position:
             return True
@@ -221,7 +218,7 @@ class PresentValueFeed:
         return True
 
     def _write(self, records: RecordStore, position: int) -> None:
-        """In a thread: it takes as long as values changed. Nothing is taken in meanwhile."""
+        """Runs in a thread, for as long as values changed; nothing is fed meanwhile."""
         changes: list[Change] = [
             Delete(PRESENT_TABLE, content_id(*place))
             if value is None

@@ -1,8 +1,4 @@
-"""What gives the events of one source their meaning, whichever form its interpretation has. [ME-5,
-ME-8, ME-13]
-
-The subscriber that gives raw events their meaning: one lane per source. [ME-5, design 19]
-"""
+"""The mediation reader: one lane and one transformer per source. [ME-5, ME-8, ME-13, design 19]"""
 
 from __future__ import annotations
 
@@ -45,14 +41,14 @@ from rapport.store.base import RecordStore
 
 
 class TransformerInputs(NamedTuple):
-    """All that the meaning of a source's events follows from."""
+    """Everything that the transformer of a source depends on."""
 
     in_force: ActiveInterpretations
     bindings: Mapping[str, SourceBinding]
     lookups: Lookups
 
     def of(self, source: str) -> tuple[object, ...]:
-        """Equal for equal meanings."""
+        """A key that is equal for equal transformers."""
         binding = self.bindings.get(source)
         name = binding.interpretation if binding is not None else ""
         said = self.in_force.stamps.get(name) or self.in_force.refused.get(name)
@@ -72,10 +68,8 @@ def build_transformer(
     conversions: WorkerConversions | None = None,
     context: PresentContext | None = None,
 ) -> SourceTransformer:
-    """Checks, generates, compiles; raises InterpretationError or UnknownName with the reason.
-
-    `conversions`: the process that carries out functions of the site; `context`: what is so at
-    present, for conversions that ask.
+    """Checks, generates, compiles; raises InterpretationError or UnknownName. `conversions`:
+    the worker for site functions; `context`: present values for conversions.
     """
     name = binding.interpretation
     if name in in_force.refused:
@@ -104,17 +98,17 @@ def build_transformer(
 
 _LOOK_EVERY_MS = 1_000
 _PATIENCE_MS = 10_000
-"""So long time waits for a source that is behind; one that hangs must not hold up the others."""
+"""How long the clock waits for a source that is behind; a hanging source must not delay the others.
+"""
 
 Prepared = Mapping[str, EventTransformer | None]
-"""By source what will give its events their meaning; None: what does already."""
+"""The new transformer by source; None: unchanged."""
 
 
 class MediationReader:
-    """Turns every `raw.<source>` there is or will be into `events` and `quarantine`.
-
-    Holds per source a lane (its place in the channel and counts), the transformer in use, and for
-    plug-in conversions a worker process. All methods belong to the event loop's thread.
+    """Turns every present and future `raw.<source>` into `events` and `quarantine`. Holds per
+    source a lane (position and counts), the transformer in use, and a worker process for
+    plug-in conversions. For the event loop's thread only.
     """
 
     def __init__(
@@ -129,9 +123,8 @@ class MediationReader:
         sign: SignReading | None = None,
         records: RecordStore | None = None,
     ) -> None:
-        """`import_paths`: where plug-in conversions are found, besides the installed ones; `sign`:
-        signs each reading, for nodes that answer for what they make of what they received;
-        `records`: where what conversions remember is kept.
+        """`import_paths`: further paths of plug-in conversions; `sign`: signs each reading;
+        `records`: keeps the memory of conversions.
         """
         self._sign, self._records = sign, records
         self._channels, self._repository, self._clock = channels, repository, clock
@@ -157,20 +150,22 @@ class MediationReader:
         )
 
     async def start(self) -> None:
-        """Begins to mediate all raw channels; new ones are found within a second. Once only."""
+        """Starts to mediate all raw channels; new ones are found within a second. Call
+        once.
+        """
         for source in list(self._bindings):
             await self.watch_new(source)
         self._tasks.start("mediation.look_for_sources", self._look_for_sources)
         self._tasks.start("mediation.learn_from_root", self.present_feed.run)
 
     def watch(self, source: str) -> None:
-        """Makes sure that a source is mediated; doors call it at every event: it is cheap."""
+        """Ensures that a source is mediated; cheap, HTTP inputs call it for every event."""
         if source not in self._watched:  # who only looks at a source has made its lane, perhaps
             self._watched.add(source)
             self._tasks.start(f"mediation.{source}", self.lane(source).run)
 
     async def stop(self) -> None:
-        """Stops where it is; what was not committed is done again after the next start."""
+        """Stops at once; uncommitted events are processed again after the next start."""
         await end_each(self._endings())
 
     def _endings(self) -> Iterator[Ending]:
@@ -183,14 +178,14 @@ class MediationReader:
             yield f"lane.{source}", lane.close
 
     async def watch_new(self, source: str) -> None:
-        """As `watch`; what a new source's formats remember is read off the event loop."""
+        """Like `watch`; reads the memory of a new source off the event loop."""
         if source not in self._watched:
             await asyncio.to_thread(self.lane, source)
             self.watch(source)
 
     def lane(self, source: str) -> Lane:
-        """The lane of a source; `step` it by hand where nothing was started. Reads records when it
-        is asked for the first time.
+        """The lane of a source; `step` it by hand if nothing is started. The first call
+        reads records.
         """
         if source not in self._lanes:
             lane = Lane(
@@ -205,9 +200,8 @@ class MediationReader:
         return self._lanes[source]
 
     def is_idle(self) -> bool:
-        """Whether everything received has its meaning: only then may the clock move time on.
-
-        A source found behind at every look for ten seconds is not waited for any longer.
+        """Whether everything received is mediated; only then may the clock advance. A
+        source that is behind for ten seconds is no longer waited for.
         """
         now_ns = self._clock.steady_ns()
         behind = [source for source, lane in self._lanes.items() if lane.is_behind()]
@@ -218,18 +212,17 @@ class MediationReader:
         return all(now_ns - since > patient_ns for since in self._behind_since_ns.values())
 
     def unwell(self) -> list[str]:
-        """The sources' tasks that keep failing."""
+        """Tasks of sources that keep failing."""
         return self._tasks.unwell()
 
     def counts(self) -> dict[str, SourceCounts]:
-        """Per source what was read, accepted and rejected since the start."""
+        """Counts per source since the start."""
         return {source: lane.counts for source, lane in sorted(self._lanes.items())}
 
     def transformer(self, source: str) -> EventTransformer:
-        """What gives the source's events their meaning now; rebuilt after a change.
-
-        A changed interpretation that does not fit its source leaves the one before it in force; a
-        source that the site binds no longer is understood no longer.
+        """The transformer in use; rebuilt after a change. If a changed interpretation does
+        not fit the source, the former transformer stays; events of a source that is no
+        longer bound are rejected.
         """
         now = (self._repository.generation, self._bound_generation)
         known = self._in_use.get(source)
@@ -242,7 +235,7 @@ class MediationReader:
         return built
 
     def _keeps(self, source: str, former: EventTransformer, built: EventTransformer) -> bool:
-        """Whether what gave a meaning before goes on, since what comes after it gives none."""
+        """Whether the former transformer stays because the new one rejects everything."""
         is_worse = isinstance(built, RejectingTransformer) and not isinstance(
             former, RejectingTransformer
         )
@@ -254,8 +247,8 @@ class MediationReader:
         bindings: Mapping[str, SourceBinding],
         lookups: Lookups,
     ) -> Prepared:
-        """What will give the events of the sources at work their meaning; None for a source whose
-        meaning stays the same. From another thread, while lanes go on.
+        """Builds transformers for the sources in use; None for unchanged ones. Called from
+        another thread while lanes run.
         """
         former = TransformerInputs(self._repository.in_force, self._bindings, self._lookups)
         wanted = TransformerInputs(in_force, bindings, lookups)
@@ -274,8 +267,8 @@ class MediationReader:
         bindings: Mapping[str, SourceBinding],
         lookups: Lookups,
     ) -> None:
-        """Uses what was prepared from the next batch on; call it in one step with the change of the
-        repository.
+        """Uses prepared transformers from the next batch on; call it in one step with the
+        repository's swap.
         """
         if lookups is not self._lookups or bindings != self._bindings:
             self._bound_generation += 1
@@ -289,25 +282,22 @@ class MediationReader:
 
     @property
     def in_force(self) -> ActiveInterpretations:
-        """What gives events their meaning now."""
         return self._repository.in_force
 
     @property
     def bindings(self) -> Mapping[str, SourceBinding]:
-        """How sources speak, by name."""
         return self._bindings
 
     def isolated_transformer(self, source: str) -> EventTransformer:
-        """The same for events that are mediated out of turn: what it remembers is a copy."""
+        """A transformer with a copy of the memory, for events mediated out of order."""
         return self._build(source, deepcopy(self.lane(source).memory))
 
     def binding(self, source: str) -> SourceBinding | None:
-        """How the source speaks; None when the site binds none of that name."""
+        """The binding of the source; None if there is none."""
         return self._bindings.get(source)
 
     @property
     def lookups(self) -> Lookups:
-        """The tables in use."""
         return self._lookups
 
     def _build(
@@ -335,19 +325,21 @@ class MediationReader:
             return rejecting_transformer(error)
 
     def _needs_root(self) -> bool:
-        """Asked at every turn, so it is found out once for each change."""
+        """Cached per change, since it is called for every round."""
         now = self._repository.in_force
         if self._root_needed[0] is not now:
             self._root_needed = (now, needs_feed(now.typed, now.concepts))
         return self._root_needed[1]
 
     def _typed_in_use(self) -> list[TypedTransformer]:
-        """Of all sources there are: one that was not heard yet learns as well."""
+        """Includes sources without events so far: they learn as well."""
         meanings = [self.transformer(source) for source in {**self._bindings, **self._in_use}]
         return [each for each in meanings if isinstance(each, TypedTransformer)]
 
     async def _keep_learned(self) -> bool:
-        """Puts on record what sources learned from root; False: one is in the middle of a batch."""
+        """Saves what sources learned from the feed; False if one is in the middle of a
+        batch.
+        """
         learning = [
             source
             for source, (_, meaning) in self._in_use.items()

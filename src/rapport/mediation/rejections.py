@@ -1,17 +1,10 @@
-"""Why an event could not be given a meaning. [ME-7, ME-11]
+"""Rejected events, and checks of single values that reject them. [ME-4, ME-7, ME-8, ME-11]
 
-Looking at values before they are used, and saying what is wrong with them. [ME-7, ME-8]
+Generated transformers and conversions call the checks; each returns the value or raises Rejected.
 
-Generated transformers call these, and so do conversions; each raises Rejected, or gives the value.
-
-What a conversion of values takes and gives, by name. [ME-4]
-
-A conversion such as polar to Cartesian works on named values. How they reach it, its signature
-says: as attributes of one object (`Polar -> Point`), for rules, or one by one (`deg, m -> m, m`),
-for merging and splitting in a mapping.
-
-Whether a value is what a type promises, all the way down: for what functions of the site give.
-[ME-4, ME-7]
+A conversion works on named values, its ports. Its signature says how they arrive: as attributes of
+one object (`Polar -> Point`), for rules, or one by one (`deg, m -> m, m`), for merges and splits in
+a mapping.
 """
 
 from __future__ import annotations
@@ -28,11 +21,13 @@ from rapport.mediation.types import TAG, TypeRef, Types, element_of
 
 
 class Rejected(CallFailed):
-    """Raised inside a transformer; never leaves it. `code` is API and counted."""
+    """Raised inside a transformer and caught there. `code` is public and counted."""
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A raw event and why it has no meaning yet; `interpretation` is `name@version` or empty."""
+    """A raw event and the reason for its rejection; `interpretation` is `name@version` or
+    empty.
+    """
 
     code: str
     message: str
@@ -43,25 +38,25 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 SHOWN = 60
-"""So much of a value is shown in a message."""
+"""Maximum characters of a value in a message."""
 
 
 def number(value: Any, path: str) -> float:
-    """A finite JSON number as a float."""
+    """Returns a finite JSON number as a float."""
     if value.__class__ is int or value.__class__ is float:
         return float(value) if is_finite(value) else finite(math.inf, path)
     raise Rejected("value.not_a_number", f"{path} is {_kind(value)}, not a number")
 
 
 def finite(value: float, path: str) -> float:
-    """The number, unless it is NaN or infinite."""
+    """Returns the number; rejects NaN and infinity."""
     if math.isfinite(value):
         return value
     raise Rejected("value.not_finite", f"{path} is not a finite number")
 
 
 def is_finite(value: float) -> bool:
-    """Neither NaN nor infinite, nor an integer that no float can hold."""
+    """False for NaN, infinity and integers too large for a float."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -69,38 +64,35 @@ def is_finite(value: float) -> bool:
 
 
 def text(value: Any, path: str) -> str:
-    """A JSON text."""
     if value.__class__ is str:
         return value
     raise Rejected("value.not_text", f"{path} is {_kind(value)}, not text")
 
 
 def an_object(value: Any, path: str) -> dict[str, Any]:
-    """A JSON object."""
     if value.__class__ is dict:
         return value
     raise Rejected("value.not_an_object", f"{path} is {_kind(value)}, not an object")
 
 
 def a_list(value: Any, path: str) -> list[Any]:
-    """A JSON list."""
     if value.__class__ is list:
         return value
     raise Rejected("value.not_a_list", f"{path} is {_kind(value)}, not a list")
 
 
 def missing(path: str, attribute: str) -> NoReturn:
-    """A required attribute is not there."""
+    """Rejects a value without a required attribute."""
     raise Rejected("field.missing", f"{path} has no attribute {attribute!r}")
 
 
 def null(path: str) -> NoReturn:
-    """A required attribute is null."""
+    """Rejects null in a required attribute."""
     raise Rejected("value.null", f"{path} is null", "declare it optional if that may be")
 
 
 def unknown_type(found: Any, path: str, declared: str) -> NoReturn:
-    """The value says a type that cannot stand here."""
+    """Rejects a dynamic type that is not allowed at this path."""
     raise Rejected(
         "value.unknown_type",
         f"{path} says it is {str(found)[:SHOWN]!r}, expected {declared} or a subtype",
@@ -113,7 +105,7 @@ def _kind(value: Any) -> str:
 
 
 def is_of_kind(value: object, kind: str) -> bool:
-    """A JSON value is of a kind of type, looked at from outside only."""
+    """Whether a JSON value has the kind of a type; contents are not inspected."""
     if kind == "number":
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if kind == "integer":
@@ -123,11 +115,11 @@ def is_of_kind(value: object, kind: str) -> bool:
 
 
 PortKind = Literal["number", "integer", "text", "scalar"]
-"""`scalar`: text, number or truth value, as the signature says."""
+"""`scalar`: text, number or boolean, as the signature says."""
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A value that goes in or comes out; `unit` is what its number is in, if that is known."""
+    """A value that a conversion takes or returns; `unit` is empty if unknown."""
 
     name: str
     kind: PortKind
@@ -135,18 +127,16 @@ class Port(msgspec.Struct, frozen=True):
 
 
 def number_ports(*names: str, unit: str = "") -> tuple[Port, ...]:
-    """Several numbers of one unit."""
     return tuple(Port(name, "number", unit) for name in names)
 
 
 Calculation = Callable[..., Sequence[Any]]
-"""As many values as the kind takes, to as many as it gives; Rejected or InvalidInput."""
+"""Takes and returns as many values as the kind declares; raises Rejected or InvalidInput."""
 
 
 def type_mismatch(value: Any, reference: TypeRef, types: Types, path: str = "") -> str:
-    """The first thing that is not as promised, for people; empty: all is.
-
-    Attributes that the type does not have are no fault. Costs about a microsecond per value.
+    """Describes the first mismatch between a value and a declared type; empty if it conforms.
+    Undeclared attributes are allowed. Costs about a microsecond per value.
     """
     kind = types.kind(reference)
     if not is_of_kind(value, kind) or (kind in ("number", "integer") and not is_finite(value)):

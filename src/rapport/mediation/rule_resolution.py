@@ -1,13 +1,11 @@
-"""What is visible in an interpretation: its own and all that it inherits. [ME-5]
+"""The rules that apply in an interpretation, and the rule that wins at each path. [ME-3, ME-5]
 
-Inherited as in section 4.2.1: types add up; a mapping of the same source and direction, a rule with
-the identical pattern and a conversion of the same name override what the parent has.
+Inheritance follows section 4.2.1: types add up; a mapping of the same source and direction, a rule
+with the identical pattern and a conversion of the same name override those of the parent.
 
-From rules to the steps of one type: each path gets the rule that counts there. [ME-3]
-
-Exploration goes down the attributes of a type and stops at the first path that a rule matches; its
-conversion deals with what is below. It is done once, before events come: a value's dynamic types
-are explored as paths of their own.
+Resolution walks down the attributes of a type and stops at the first path that a rule matches,
+since its conversion handles everything below. It runs once, before events arrive; the dynamic types
+of a value are separate paths.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ from rapport.mediation.types import Type, TypeRef, Types, check_types, element_o
 
 
 class BoundRule(msgspec.Struct, frozen=True):
-    """A rule with the meaning of its pattern, and the interpretation that declared it."""
+    """A rule with its resolved pattern and the interpretation that declared it."""
 
     rule: Rule
     pattern: BoundPattern
@@ -60,9 +58,9 @@ class BoundRule(msgspec.Struct, frozen=True):
 
 
 class Scope:
-    """All that counts in one interpretation, ready to be resolved; never changes.
-
-    Made by `make_scope` from interpretations that may be faulty: `problems` says what was left out.
+    """Everything visible in one interpretation; immutable. Takes a chain of interpretations
+    from the canonical model down. Raises InterpretationError only for faulty types; other
+    faults are in `problems` and their rules are left out.
     """
 
     def __init__(self, chain: Sequence[Interpretation]) -> None:
@@ -80,7 +78,7 @@ class Scope:
         )
 
     def rules(self, direction: Direction) -> tuple[BoundRule, ...]:
-        """Rules of this direction, in order, without those overridden by an identical pattern."""
+        """Rules of a direction in order, without those overridden by an identical pattern."""
         found: dict[BoundPattern, BoundRule] = {}
         for each in self.bound:
             if each.rule.holds_for(direction):
@@ -89,7 +87,7 @@ class Scope:
         return tuple(found.values())
 
     def mapping_of(self, name: str, direction: Direction) -> TypeMapping | None:
-        """The mapping for a type: its own, else that of its nearest super-type."""
+        """The mapping of a type: its own, else that of its nearest super-type."""
         levels = self.types.levels(name)
         for super_type in sorted(levels, key=lambda each: self.types.nearness(name, each)):
             found = self.mappings.get((super_type, direction))
@@ -124,7 +122,7 @@ class Scope:
         return BoundRule(rule, found, owner)
 
     def _fault_of(self, rule: Rule, pattern: BoundPattern) -> Problem | None:
-        """What is wrong between a rule's pattern and its conversion."""
+        """Checks a rule's pattern against its conversion."""
         if rule.conversion == EXPLORE:
             return None
         conversion = self.conversions.get(rule.conversion)
@@ -160,11 +158,11 @@ def _declared_twice(owner: Interpretation, declared: Type) -> Problem:
 
 
 MAX_PATHS = 50_000
-"""More paths than this in one type are refused: each would become a line of code."""
+"""A type with more paths is refused: each path may become a line of code."""
 
 
 class TransformingPath(msgspec.Struct, frozen=True):
-    """A transforming path: the rule that counts at a path (section 4.3.3)."""
+    """The winning rule at a path (section 4.3.3)."""
 
     path: TypePath
     rule: BoundRule
@@ -174,11 +172,11 @@ class TransformingPath(msgspec.Struct, frozen=True):
 
 
 _Entry = tuple[int, BoundRule]
-"""A rule and its place in the order of declaration."""
+"""A rule and its position in the order of declaration."""
 
 
 class _RulesByEnd:
-    """Rules by what their pattern ends in: an attribute, with a dot before it, or a type."""
+    """Rules by the end of their pattern: an attribute, with a leading dot, or a type."""
 
     def __init__(self, entries: Iterable[_Entry]) -> None:
         self.rules: dict[str, list[_Entry]] = {}
@@ -190,28 +188,29 @@ class _RulesByEnd:
 
 
 class _RuleIndex:
-    """The rules that may count in events of one type."""
+    """The rules that may apply in events of one type."""
 
     def __init__(self, anywhere: _RulesByEnd, here: _RulesByEnd) -> None:
-        """`anywhere`: for events of any type, so all indexes share them; `here`: for this one."""
+        """`anywhere`: rules for events of any type, shared by all indexes; `here`: rules
+        for this type.
+        """
         self._parts = (anywhere, here)
 
     def may_match(self, key: str, reach: frozenset[str]) -> bool:
-        """Whether some rule ends in the key, or in something within reach."""
+        """Whether some rule ends in the key or in one of the names in `reach`."""
         return any(key in part.keys or not part.keys.isdisjoint(reach) for part in self._parts)
 
     def ending_in(self, keys: Sequence[str]) -> list[BoundRule]:
-        """In the order of declaration."""
+        """The matching rules in the order of declaration."""
         found = [each for key in keys for part in self._parts for each in part.rules.get(key, ())]
         found.sort(key=lambda each: each[0])
         return [rule for _, rule in found]
 
 
 class RuleResolver:
-    """Resolves the types of one scope in one direction.
-
-    Every rule is looked at once. Cost per type: its own rules, then its paths below which a rule
-    may match, times the rules that end in a path's attribute or type.
+    """Resolves the types of one scope in one direction. Each rule is indexed once. Cost per
+    type: its own rules, plus its paths below which a rule may match times the rules that end in
+    a path's attribute or type.
     """
 
     def __init__(self, scope: Scope, direction: Direction) -> None:
@@ -228,14 +227,16 @@ class RuleResolver:
         self._paths_left = MAX_PATHS
 
     def resolve(self, name: str) -> Step:
-        """The steps for events of exactly this type; raises InterpretationError when too many."""
+        """Returns the steps for events of exactly this type; raises InterpretationError if
+        there are too many.
+        """
         self._paths_left = MAX_PATHS
         if not self._may_match(name, name):
             return KEEP
         return self._exact((PathPosition("", (name,)),))
 
     def winner(self, path: TypePath) -> BoundRule | None:
-        """The rule that counts at exactly this path, whatever counts above it."""
+        """The rule that wins at exactly this path, ignoring rules above it."""
         found: list[tuple[MatchedPattern, BoundRule]] = []
         for rule in self._candidates(path):
             laid = match_path(rule.pattern, path, self._types)
@@ -244,7 +245,7 @@ class RuleResolver:
         return select_most_specific(found, path, self._types)[-1][1] if found else None
 
     def transforming_paths_below(self, path: TypePath) -> Iterator[TransformingPath]:
-        """Those at and below a path, as if nothing counted above it."""
+        """The transforming paths at and below a path, ignoring rules above it."""
         self._paths_left = MAX_PATHS
         for each, _decision in self._walk(path, self._decision):
             rule = self.winner(each)
@@ -252,8 +253,8 @@ class RuleResolver:
                 yield TransformingPath(each, rule)
 
     def walk(self, name: str, decide: Callable[[TypePath], str]) -> Iterator[tuple[TypePath, str]]:
-        """Every path that is looked at when `decide` says what is done: a conversion, which stops
-        there, or EXPLORE.
+        """Yields every visited path with its decision: a conversion, which ends the
+        descent, or EXPLORE.
         """
         self._paths_left = MAX_PATHS
         yield from self._walk((PathPosition("", (name,)),), decide)
@@ -283,7 +284,7 @@ class RuleResolver:
                 yield from self._walk(_with_face(further, dynamic), decide)
 
     def _exact(self, path: TypePath) -> Step:
-        """The step where the value is known to be of exactly the type of the last position."""
+        """The step for a value of exactly the type of the last position."""
         self._count()
         rule = self.winner(path)
         if rule is not None and rule.rule.conversion != EXPLORE:
@@ -304,7 +305,7 @@ class RuleResolver:
         return ObjectStep(shown_path(path), here, tuple(parts)) if parts else KEEP
 
     def _declared(self, path: TypePath, declared: TypeRef) -> Step:
-        """The step where the value may be of any subtype of `declared`."""
+        """The step for a value of any subtype of `declared`."""
         cases = [
             VariantCase(dynamic, self._exact(_with_face(path, dynamic)))
             for dynamic in self._dynamic(declared)

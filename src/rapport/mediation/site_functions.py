@@ -1,11 +1,8 @@
-"""Plug-in conversions, called with a deadline in a process that can be ended. [ME-4, UX-9]
+"""Site functions: plug-in conversions, called with a deadline in a worker process. [ME-4, UX-9]
 
-Each source with plug-ins has a worker process of its own, started at its first call.
-
-Functions of the site for typed interpretations, always in a worker process. [ME-4, UX-9]
-
-A function that raises, hangs, dies or gives what no message can hold rejects its event and stops
-nothing.
+Each source with plug-ins has a worker process of its own, started at its first call. A function
+that raises, hangs, dies or returns a value that cannot be sent rejects its event and affects no
+other.
 """
 
 from __future__ import annotations
@@ -22,7 +19,9 @@ from rapport.mediation.rejections import Rejected
 
 
 class WorkerConversions(WorkerFunctions[Rejected]):
-    """The plug-in conversions of one source; holds at most one worker process. Calls take turns."""
+    """The plug-in conversions of one source in at most one worker process; calls are
+    serialised.
+    """
 
     def __init__(self, clock: Clock, import_paths: Sequence[str] = ()) -> None:
         super().__init__(
@@ -35,8 +34,7 @@ class WorkerConversions(WorkerFunctions[Rejected]):
         )
 
     def call(self, rule: ConversionRule, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The results, one per name in `rule.give`; raises Rejected with `conversion.*`.
-
+        """Returns one result per name in `rule.give`; raises Rejected with `conversion.*`.
         Blocks up to the rule's deadline, at the first call up to START_DEADLINE_MS longer.
         """
         reply = self.call_one(rule.call, values, rule.deadline_ms, dict(rule.arguments))
@@ -55,10 +53,9 @@ DEADLINE_MS = 1_000
 
 
 class SiteFunctions(Mapping[str, Function]):
-    """The functions by name, as `Call` and `Stateful` use them; one worker process for all.
-
-    Names are `module:function` or an installed plug-in of the group `rapport.conversions`. To be
-    used by one thread at a time; `close` from any.
+    """The functions by the names that `Call` and `Stateful` use, in one worker process. Names
+    are `module:function` or an installed plug-in of the group `rapport.conversions`. For one
+    thread at a time; `close` from any thread.
     """
 
     def __init__(
@@ -77,7 +74,7 @@ class SiteFunctions(Mapping[str, Function]):
         return len(self._functions)
 
     def close(self) -> None:
-        """Ends the worker; every later call is rejected."""
+        """Ends the worker; later calls are rejected."""
         self._worker.close()
 
     def _call(self, name: str, *values: Any) -> Any:
@@ -95,5 +92,5 @@ def site_functions(
     *,
     deadline_ms: int = DEADLINE_MS,
 ) -> SiteFunctions:
-    """Functions of the site with a worker process of their own, started at the first call."""
+    """Opens site functions with their own worker process, started at the first call."""
     return SiteFunctions(names, WorkerConversions(clock, import_paths), deadline_ms=deadline_ms)

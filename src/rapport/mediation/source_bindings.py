@@ -1,16 +1,9 @@
-"""Which source speaks how: a source, its attribute, its interpretation. [ME-5, design 19]
+"""Bindings of sources: their attributes, interpretation and payload format; checks of a binding.
+[ME-5, ME-7, ME-13, CH-6]
 
-Sources that speak of no concept: `[sources.NAME]` with `into`. [ME-5]
-
-Their events become values of a type of root and go into a channel as they are: orders, quotations,
-danger reports. Sources that give attributes of a concept belong to the ontology.
-
-Whether a typed interpretation says what the source that speaks it is bound to give. [ME-5, ME-7]
-
-Pure; asked before anything runs, and again for every change.
-
-What is known of a source's payloads before they get their meaning: their format, and the field
-that names them. [ME-13, CH-6]
+A source either delivers attributes of a concept (declared with the ontology) or, with `into`,
+values of a type of the canonical model that go into a channel unchanged: orders, quotations, danger
+reports.
 """
 
 from __future__ import annotations
@@ -50,42 +43,40 @@ from rapport.mediation.plans import ConvertStep
 from rapport.mediation.rejections import Rejected
 
 RAW_PREFIX = "raw."
-"""Channels of what was received are named `raw.<source>`."""
+"""Received events are in the channels `raw.<source>`."""
 
 
 class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A source, the attributes its events give, and how it speaks.
-
-    Without `interpretation` it speaks root: `time`, `key` and `value` name the fields of its
-    payload (the time of the envelope holds when the payload has none). `id` names the field in
-    recorded files; events that come in with an envelope keep its id.
+    """A source, the attributes it delivers, and its interpretation. Without `interpretation`
+    the source sends canonical events: `time`, `key` and `value` name the fields of its payload
+    (the envelope's time applies if the payload has none). `id` names the field in recorded
+    files; events with an envelope keep its id.
     """
 
     source: str
     concept: str = ""
-    """Empty: its events are of a type of root and go into a channel as they are."""
+    """Empty: its events have a type of the canonical model and go into a channel unchanged."""
     attribute: str = ""
     type: AttributeType = "number"
     further: tuple[str, ...] = ()
-    """More attributes that it gives, through a typed interpretation."""
+    """Further attributes, delivered through a typed interpretation."""
     interpretation: str = ""
     speaks: str = ""
-    """The type of its events in a typed interpretation; empty: that of the envelope."""
+    """The type of its events in a typed interpretation; empty: the type of the envelope."""
     into: str = "events"
-    """The channel that takes what was given a meaning."""
+    """The channel for mediated events."""
     id: str = "id"
     own_id: str = ""
-    """The field that names a live event, where the site declares one; empty: each arrival is an
-    event of its own.
-    """
+    """The payload field with the id of a live event; empty: each arrival is a new event."""
     zone: str = ""
-    """Of local times that say none, by the source or the site; empty: such times are quarantined.
+    """The zone of local times without an offset, from the source or the site; empty: such times
+    are quarantined.
     """
     time: str = "time"
     key: str = "key"
     value: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
-    """Units of the parts in root, where the site says; points and rectangles are in metres."""
+    """Canonical units of the parts, if declared; points and rectangles are in metres."""
 
     @property
     def stream(self) -> str:
@@ -94,28 +85,26 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """All that it gives."""
         return (self.attribute, *self.further)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of the scalars that make one value."""
+        """Names of the scalars that form one value."""
         return PARTS[self.type]
 
     @property
     def raw_channel(self) -> str:
-        """Where its events wait."""
         return RAW_PREFIX + self.source
 
     def canonical_unit(self, part: str) -> str:
-        """The unit of a part in root; empty when nobody said."""
+        """The canonical unit of a part; empty if undeclared."""
         if part in self.parts and self.units:
             return self.units[self.parts.index(part)]
         return "m" if self.type in ("point", "rectangle") else ""
 
 
 def canonical_interpretation(binding: SourceBinding) -> FieldsInterpretation:
-    """What a source means that speaks root: its declared fields, as they are."""
+    """The implicit interpretation of a source that sends canonical events."""
     names = binding.value or binding.parts
     values = tuple(
         ValueRule(
@@ -141,7 +130,7 @@ _CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
 def sources_into_channels(file: TomlFile) -> tuple[dict[str, SourceBinding], list[Problem]]:
-    """Those of the site that are sound, by name, and every fault."""
+    """Reads `[sources.NAME]` tables with `into`: the valid bindings by name, and every fault."""
     problems: list[Problem] = []
     found: dict[str, SourceBinding] = {}
     for name, section in file.section("sources").sections():
@@ -172,7 +161,7 @@ def _check_channel(fields: Fields, into: str) -> None:
 
 
 def source_problems(binding: SourceBinding, in_force: ActiveInterpretations) -> list[Problem]:
-    """Everything that keeps the source's events from a meaning, or some of them."""
+    """Every reason why events of the source cannot be mediated."""
     name = binding.interpretation
     if not name or name in in_force.refused:  # a refused one has its problems already
         return []
@@ -212,8 +201,8 @@ def _speaks(binding: SourceBinding, checked: CheckedInterpretation) -> Iterator[
 def _gives(
     binding: SourceBinding, checked: CheckedInterpretation, in_force: ActiveInterpretations
 ) -> Iterator[Problem]:
-    """What can be received must come to the concept with all its attributes, or to another type of
-    root that goes into a channel.
+    """The received types must map to the concept with all its attributes, or to a type of the
+    canonical model for a channel.
     """
     mapped = [each for each in checked.scope.mappings.values() if each.direction == "in"]
     if binding.speaks and checked.scope.types.is_complex(binding.speaks):
@@ -238,7 +227,7 @@ def _gives(
 
 
 def attributes_given(mapping: TypeMapping, checked: CheckedInterpretation) -> set[str]:
-    """The attributes that events have after a mapping."""
+    """The attributes of an event after a mapping."""
     names = set(checked.scope.types.attributes(mapping.source))
     for step in mapping.shape:
         if isinstance(step, RenameAttribute):
@@ -255,20 +244,22 @@ def attributes_given(mapping: TypeMapping, checked: CheckedInterpretation) -> se
 
 
 def _converts_whole(mapping: TypeMapping, checked: CheckedInterpretation) -> bool:
-    """A conversion takes the event as it is: what it gives is for it to know."""
+    """Whether a conversion takes the whole event, so that its attributes are unknown."""
     plan = checked.plan(mapping.source, "in")
     return plan is not None and any(isinstance(stage, ConvertStep) for stage in plan.stages)
 
 
 def _passes(binding: SourceBinding, checked: CheckedInterpretation) -> bool:
-    """Events of a type of root are received as they are."""
+    """Whether events of a canonical type are accepted unchanged."""
     wanted = binding.speaks or binding.concept
     plan = checked.plan(wanted, "in") if checked.scope.types.is_complex(wanted) else None
     return plan is not None and plan.mapping is None
 
 
 def _bypassed(binding: SourceBinding, checked: CheckedInterpretation) -> Iterator[Problem]:
-    """A source that names root's own type goes past all that its interpretation says."""
+    """Warns about a source whose `type` is canonical, since its interpretation then has no
+    effect.
+    """
     mapped = [
         each.source
         for each in checked.scope.mappings.values()
@@ -295,14 +286,14 @@ def _problem(binding: SourceBinding, code: str, message: str, hint: str) -> Prob
 
 
 class SourcePayload(msgspec.Struct, frozen=True):
-    """The format of a source's payloads; `own_id` is the field with the id of an event, if any."""
+    """The format of a source's payloads and the field with an event's id, if declared."""
 
     format: FormatChoice
     own_id: str = ""
 
     def declared_id(self, event: Event) -> str:
-        """The id that the payload itself says; empty where none is declared, where it is missing,
-        and for a payload of several documents, which have ids of their own.
+        """The id in the payload; empty if undeclared, missing, or if the payload has
+        several documents.
         """
         if not self.own_id:
             return ""
@@ -314,7 +305,7 @@ class SourcePayload(msgspec.Struct, frozen=True):
 
 
 def source_payload(binding: SourceBinding, in_force: ActiveInterpretations) -> SourcePayload:
-    """How a source's payloads are read; as JSON where its interpretation is not in force."""
+    """The payload format of a source; JSON if its interpretation is not in force."""
     try:
         choice = in_force.format_of(binding.interpretation)
     except UnknownName:
@@ -323,12 +314,11 @@ def source_payload(binding: SourceBinding, in_force: ActiveInterpretations) -> S
 
 
 def document_id(document: Document, field: str) -> str:
-    """What a document says at its id field."""
     return field_id(document.value, field)
 
 
 def field_id(value: Any, field: str) -> str:
-    """What a value says at its id field: text or a whole number; empty when it says none."""
+    """The text or integer in the id field as text; empty if there is none."""
     said: Any = value.get(field) if field and isinstance(value, dict) else None
     if isinstance(said, str):
         return said.strip()

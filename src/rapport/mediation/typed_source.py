@@ -1,19 +1,12 @@
-"""What a typed source says in JSON, as its types declare it: many events in one call, from bytes to
-bytes. [ME-8]
+"""The transformer of a source with a typed interpretation: raw events become canonical values, then
+readings. [ME-5, ME-8, ME-11, ME-13]
 
-The same values as one by one, for a third of the cost. Whatever is unusual is left to who takes
-events one by one, with all that is to be said about it.
+SenML, NGSI and Home Assistant send units with their numbers; these override the declared unit, so
+the number is converted to it first. A SenML or Home Assistant value without a unit is rejected.
+CSV, XML and single values are texts and are parsed where a number is declared.
 
-A document as its type declares it: numbers out of texts, in the declared unit. [ME-11, ME-13]
-
-SenML, NGSI and Home Assistant send the unit with the number. It counts more than what somebody
-declared once: the number is turned into the declared unit before anything else looks at it. Where a
-device of SenML or Home Assistant does not say it, nobody knows what it meant, whatever others of
-its kind mean. CSV, XML and single values are only texts; where a number is declared, the text is
-read as one.
-
-A source that speaks a typed interpretation: raw events become values of root, then readings.
-[ME-5, ME-8, ME-13]
+Regular JSON events of one type are converted in batches from bytes to bytes, at a third of the
+cost; irregular ones are processed one by one.
 """
 
 from __future__ import annotations
@@ -66,19 +59,19 @@ from rapport.units.timeformats import local_times
 
 _NOT_PLAIN = frozenset((DATA_TYPE, DATA_ENCODING, ADDED_FIELDS))
 _ENOUGH = 4
-"""Fewer events of one type cost as much together as one by one."""
+"""Smaller batches cost as much as single events."""
 
 Turned = tuple[str, bytes]
-"""Type and data of an event of root."""
+"""Type and data of a canonical event."""
 
 
 def is_plain_json(choice: FormatChoice) -> bool:
-    """Whether events in this format are the values that types speak of, one each."""
+    """Whether each event in this format is one value of a declared type."""
     return choice.name == "json" and not choice.options
 
 
 class TypedBatches:
-    """The types of one source, each looked at when its first row comes."""
+    """Converts events of one source in batches by type."""
 
     def __init__(
         self,
@@ -88,21 +81,21 @@ class TypedBatches:
         transformer: Callable[[str], Transformer],
         is_wanted: Callable[[Transformer], bool],
     ) -> None:
-        """`type_of` and `transformer` may raise what is then said of each event by itself;
-        `is_wanted`: whether what a transformer gives stands in a channel as it is.
+        """`type_of` and `transformer` may raise; the event is then processed on its own.
+        `is_wanted`: whether the results go into a channel unchanged.
         """
         self._types, self._surroundings = types, surroundings
         self._type_of, self._transformer, self._is_wanted = type_of, transformer, is_wanted
         self._usual: dict[str, JsonFastPath | None] = {}
 
     def prepare(self, type_name: str) -> None:
-        """Makes now what is otherwise made for the first row of a type."""
+        """Compiles now what is otherwise compiled at the first batch of a type."""
         usual = self._of_type(type_name)
         if usual is not None:
             usual.prepare_batch()
 
     def turned(self, events: Sequence[StoredEvent]) -> list[Turned | None]:
-        """What each event becomes; None: see to it by itself."""
+        """The result of each event; None: process it on its own."""
         found: list[Turned | None] = [None] * len(events)
         for row in self._rows(events):
             usual = self._usual_of(events[row[0]].event)
@@ -114,7 +107,7 @@ class TypedBatches:
         return found
 
     def _rows(self, events: Sequence[StoredEvent]) -> list[list[int]]:
-        """The numbers of events of one type and in plain JSON."""
+        """Indexes of events with the same type in plain JSON."""
         rows: dict[str, list[int]] = {}
         for number, stored in enumerate(events):
             event = stored.event
@@ -149,14 +142,14 @@ class TypedBatches:
 
 
 _SAY_UNITS = ("senml", "homeassistant")
-"""Here the unit belongs to the data; NGSI leaves it to the agreed data model as well."""
+"""Formats whose data carry the unit; NGSI may leave it to the data model."""
 _NO_UNIT = "1"
 
 
 def as_declared(document: Document, types: Types, type_name: str, choice: FormatChoice) -> Any:
-    """The document's value as the type has it; raises Rejected for a text that is no number where
-    one is declared, a unit of another dimension, an unknown one, or none where the format says
-    them. Other faults are left to the transformer, which names their path.
+    """The document's value as its type declares it; raises Rejected for a text that is not the
+    declared number, and for a unit that is unknown, missing or of another dimension. Other
+    faults are left to the transformer, which names their path.
     """
     value: Any = document.value
     decimal = decimal_mark(choice)
@@ -168,10 +161,9 @@ def as_declared(document: Document, types: Types, type_name: str, choice: Format
 
 
 def without_undeclared(value: Any, types: Types, type_name: str, names: Iterable[str]) -> Any:
-    """The value without those of `names` that its type does not declare.
-
-    Types are open, attributes of a concept are not: a field that nobody declared would become the
-    attribute of its name as it stands, and nobody said its unit.
+    """Removes those of `names` that the type does not declare. Types are open, but an
+    undeclared field with the name of a concept's attribute would become that attribute without
+    a declared unit.
     """
     actual = value.get(TAG, type_name)
     if not types.is_complex(actual):
@@ -247,11 +239,9 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class TypedTransformer:
-    """Everything one source says, in root; never raises out of `apply_many`.
-
-    A transformer is generated for each type of event when it first comes. What one event says in
-    several documents is rejected document by document. `may_block`: functions of the site are
-    called, in a process of their own.
+    """Converts all events of one source to canonical ones; `apply_many` never raises. A
+    transformer is generated per event type at its first event. The documents of an event are
+    rejected individually. `may_block`: site functions are called in a worker process.
     """
 
     def __init__(
@@ -263,9 +253,8 @@ class TypedTransformer:
         functions: Functions | None = None,
         surroundings: ConversionEnvironment | None = None,
     ) -> None:
-        """`functions`: of the site, by name; `surroundings`: what conversions may ask.
-
-        Raises InterpretationError or UnknownName when nothing can be said in it.
+        """`functions`: site functions by name; `surroundings`: what conversions may look
+        up. Raises InterpretationError or UnknownName.
         """
         name, interpretations = binding.interpretation, in_force.typed
         self._scope = interpretations.checked(name).scope
@@ -286,7 +275,7 @@ class TypedTransformer:
         self._rows = self._made_rows()
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
-        """Readings (or events of root) and rejections, each in order."""
+        """Readings (or canonical events) and rejections, each in order."""
         is_history = any(HISTORY in stored.event.headers for stored in events)
         with local_times(self._binding.zone, takes_first=is_history):
             return self._apply_many(events)
@@ -321,7 +310,7 @@ class TypedTransformer:
                 rejections.append(self._rejection(error, stored))
 
     def prepare(self) -> None:
-        """Generates now what is otherwise generated when an event of a type first comes."""
+        """Generates now what is otherwise generated at the first event of a type."""
         mapped = [source for source, direction in self._scope.mappings if direction == "in"]
         for name in dict.fromkeys(
             each for one in mapped for each in self._scope.types.subtypes(one)
@@ -334,7 +323,7 @@ class TypedTransformer:
                 self._rows.prepare(name)
 
     def source_text(self) -> str:
-        """The generated Python for every type that can be received."""
+        """The generated Python for every received type."""
         names = [source for source, direction in self._scope.mappings if direction == "in"]
         return "\n\n".join(self._transformer(name).source for name in names)
 
@@ -361,8 +350,8 @@ class TypedTransformer:
         ]
 
     def feed(self, type_name: str, value: Any) -> None:
-        """Lets conversions learn from a value of a type, of root or of the source's own; raises
-        Rejected for one that cannot be used.
+        """Updates conversions from a value of a canonical type or of the source's own;
+        raises Rejected.
         """
         for conversion in self.feeds.get(type_name, ()):
             self.memory.states.feed(conversion, value, self._functions)
@@ -370,7 +359,7 @@ class TypedTransformer:
     def _events(
         self, value: Any, result_type: str, document: Document, part: str, stored: StoredEvent
     ) -> list[Event]:
-        """The value as it stands in a channel: readings of a concept, or the value as it is."""
+        """The readings of a concept, or the value as an event of its type."""
         raw = stored.event
         declared = document_id(document, self._binding.own_id) if document.id else ""
         names = (declared, part) if declared else (raw.id, document.id, part)
@@ -397,7 +386,7 @@ class TypedTransformer:
     def _readings(
         self, concept: str, value: Mapping[str, Any], frame: Event, headers: dict[str, str]
     ) -> Iterator[Event]:
-        """One reading per attribute that is there and that the source is bound to give."""
+        """One reading per bound attribute with a value."""
         key = read_name(value.get(KEY, MISSING), f"{concept}.{KEY}")
         subject = subject_of(f"{concept}/", key)
         wanted = self._binding.attributes
@@ -422,8 +411,8 @@ class TypedTransformer:
             )
 
     def _made_rows(self) -> TypedBatches | None:
-        """None where an event has to be looked at by itself: conversions learn from it, or it is
-        made into readings.
+        """None if events must be processed one by one: conversions learn from them, or they
+        become readings.
         """
         if self.feeds or self._binding.concept or not is_plain_json(self._choice):
             return None
@@ -436,7 +425,7 @@ class TypedTransformer:
         )
 
     def _type_of(self, told: str, event: Event) -> str:
-        """What the format says, else the site, else the envelope, else the only one there is."""
+        """The type from the format, the site, the envelope, or the only received type."""
         found = received_type(self._scope, self._only, told, self._binding.speaks, event.type)
         if found:
             return found
@@ -446,8 +435,8 @@ class TypedTransformer:
         raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')
 
     def _local_zone(self) -> str:
-        """The zone of local times whose order in a file says which of two is meant; empty when
-        none are, or they are of several zones.
+        """The zone of local times that a file's row order can disambiguate; empty if there
+        is none or several.
         """
         zones = set()
         for conversion in self._scope.conversions.values():
@@ -486,14 +475,12 @@ class TypedTransformer:
 
 
 def received_type(scope: Scope, only: str, *said: str) -> str:
-    """The declared type of an event: the first name of what is said that is one, else the only
-    one there is, else empty.
-    """
+    """The first of the names that is a declared type, else the only received type, else empty."""
     return next((name for name in said if name and scope.types.is_complex(name)), only)
 
 
 def only_type(scope: Scope) -> str:
-    """The type that is received where there is just one."""
+    """The received type if there is only one."""
     mapped = [source for source, direction in scope.mappings if direction == "in"]
     return mapped[0] if len(mapped) == 1 else ""
 

@@ -1,10 +1,9 @@
-"""Types of values: primitive, complex with super-types, and lists of a type. [ME-1]
+"""Types of values: primitive types, complex types with super-types, and lists; and their checks.
+[ME-1, ME-7]
 
-A reference to a type is text: `Position`, or `[Position]` for a list of them, to any depth. Values
-are plain decoded JSON. A value of a complex type may say that it is of a subtype of what its
-attribute declares, by the attribute `@type`; without it, it is of the declared type.
-
-Faults of declared types: names, cycles, ambiguity; all of them at once. [ME-1, ME-7]
+A reference to a type is text: `Position`, or `[Position]` for a list, to any depth. Values are
+decoded JSON. A value of a complex type may name its dynamic type, a subtype of the declared one, in
+the attribute `@type`; without `@type` it has the declared type.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ TypeRef = str
 """`Name`, `[Name]`, `[[Name]]`, ..."""
 
 TAG = "@type"
-"""The attribute by which a value names its dynamic type."""
+"""The attribute in which a value names its dynamic type."""
 
 Kind = Literal["text", "number", "integer", "boolean", "json"]
-"""How a primitive stands in JSON; `json` is any value, never looked into."""
+"""The JSON kind of a primitive type; `json` is any value and is never inspected."""
 
 
 class Attribute(msgspec.Struct, frozen=True):
@@ -45,7 +44,9 @@ class PrimitiveType(msgspec.Struct, frozen=True, tag="primitive"):
 
 
 class ComplexType(msgspec.Struct, frozen=True, tag="complex"):
-    """A record of attributes; has those of all its super-types, whose order counts (P4)."""
+    """A record of attributes. It inherits the attributes of its super-types, whose order
+    matters (P4).
+    """
 
     name: str
     attributes: tuple[Attribute, ...] = ()
@@ -61,11 +62,11 @@ BUILT_IN: tuple[PrimitiveType, ...] = (
     PrimitiveType("boolean", "boolean"),
     PrimitiveType("json", "json"),
 )
-"""Known everywhere without being declared."""
+"""Types that exist without a declaration."""
 
 
 def element_of(reference: TypeRef) -> TypeRef | None:
-    """What a list holds; None for what is no list.
+    """Returns the element type of a list, None for any other type.
 
     >>> element_of("[[Line]]"), element_of("Line")
     ('[Line]', None)
@@ -79,10 +80,9 @@ def innermost(reference: TypeRef) -> str:
 
 
 class Types:
-    """The types visible in one interpretation, with what follows from them; never changes.
-
-    Expects types that passed `check_types`. Questions are answered from tables made at the first
-    question; memory is a few words per pair of type and super-type.
+    """The types visible in one interpretation, with derived tables; immutable. Expects types
+    that passed `check_types`. Tables are built on first use; memory is a few words per pair of
+    type and super-type.
     """
 
     def __init__(self, types: Iterable[Type]) -> None:
@@ -96,12 +96,12 @@ class Types:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, built-in ones first."""
+        """All names, built-in types first."""
         return tuple(self._types)
 
     @property
     def complex_names(self) -> tuple[str, ...]:
-        """Those an event may be of."""
+        """The types an event may have."""
         return tuple(name for name in self._types if self.is_complex(name))
 
     def named(self, name: str) -> Type:
@@ -112,7 +112,6 @@ class Types:
         return found
 
     def is_complex(self, reference: TypeRef) -> bool:
-        """It has attributes."""
         return isinstance(self._types.get(reference), ComplexType)
 
     def kind(self, reference: TypeRef) -> str:
@@ -123,9 +122,8 @@ class Types:
         return found.kind if isinstance(found, PrimitiveType) else "object"
 
     def attributes(self, name: str) -> Mapping[str, Attribute]:
-        """Those of all super-types in declared order, then its own; empty for primitives.
-
-        A type may declare an inherited attribute again with a narrower type.
+        """Attributes of all super-types in declared order, then the type's own; empty for
+        primitives. A type may redeclare an inherited attribute with a narrower type.
         """
         if name not in self._attributes:
             found: dict[str, Attribute] = {}
@@ -138,9 +136,8 @@ class Types:
         return self._attributes[name]
 
     def is_subtype(self, reference: TypeRef, other: TypeRef) -> bool:
-        """`reference` may stand where `other` is expected; every type is its own subtype.
-
-        A list is a subtype of another if its elements are.
+        """Whether `reference` is allowed where `other` is expected; every type is its own
+        subtype. A list is a subtype of another list if its elements are.
         """
         if reference == other:
             return True
@@ -152,14 +149,12 @@ class Types:
         return other in self.levels(reference)
 
     def is_strict_subtype(self, reference: TypeRef, other: TypeRef) -> bool:
-        """A subtype, and not the same."""
         return reference != other and self.is_subtype(reference, other)
 
     def levels(self, name: str) -> Mapping[str, int]:
-        """Each super-type (and the type itself, 0) with the longest chain that leads to it.
-
-        In the order of a depth-first walk of the declared super-types. The longest chain, since a
-        type derived from another is then always on a lower level than that one.
+        """Each super-type (and the type itself at 0) with the length of the longest chain
+        to it. The order is that of a depth-first walk of the declared super-types. With the
+        longest chain a derived type is always on a lower level than its super-type.
         """
         if name not in self._levels:
             found = {name: 0}
@@ -170,7 +165,7 @@ class Types:
         return self._levels[name]
 
     def nearness(self, name: str, super_type: str) -> tuple[int, int]:
-        """Subtyping level, then order of declaration: smaller is nearer. [P3, P4]"""
+        """Subtyping level, then order of declaration; smaller is nearer. [P3, P4]"""
         levels = self.levels(name)
         return levels[super_type], list(levels).index(super_type)
 
@@ -188,12 +183,14 @@ class Types:
         return {name: tuple(below) for name, below in found.items()}
 
     def dynamic(self, name: str) -> tuple[str, ...]:
-        """The types a value may have where `name` is declared; primitives carry no `@type`."""
+        """The dynamic types a value may have where `name` is declared; primitives carry no
+        `@type`.
+        """
         return self.subtypes(name) if self.is_complex(name) else (name,)
 
     def reach(self, reference: TypeRef) -> frozenset[str]:
-        """Names of all types that can occur at or below a value of this type, and their
-        super-types, with all attribute names below, these with a leading dot.
+        """Names of all types that can occur at or below a value of this type, with their
+        super-types, and the names of all attributes below it, these with a leading dot.
         """
         if reference not in self._reach:
             inner = element_of(reference)
@@ -226,12 +223,12 @@ _RESERVED = frozenset('"[]()')
 
 
 LONGEST_NAME = 100
-"""Characters of a type's name."""
+"""Maximum length of a type name."""
 
 
 def is_type_name(name: str) -> bool:
-    """It may name a type: printable, at most 100 characters, none of `"[]()`, no space or dot
-    first, no space last.
+    """Whether the name is printable, at most 100 characters long, without any of `"[]()`,
+    without a leading dot or space and without a trailing space.
     """
     return (
         0 < len(name) <= LONGEST_NAME
@@ -245,14 +242,13 @@ def is_type_name(name: str) -> bool:
 _BRACKETS = re.compile(r"(\[*)([^\[\]]*)(\]*)")
 _LONGEST_LIST = 8
 DEEPEST = 150
-"""Levels of nesting and of inheritance; resolving them is recursive."""
+"""Maximum levels of nesting and of inheritance; the resolution is recursive."""
 
 
 def check_types(types: Sequence[Type]) -> list[Problem]:
-    """Every fault; an empty list means that `Types(types)` may be asked anything.
-
-    Later checks need the earlier ones to hold, so cycles are looked for only when all names are
-    known, and attributes only when there are no cycles.
+    """Returns every fault. `Types(types)` is usable if the list is empty. Later checks depend
+    on earlier ones: cycles are searched only when all names are known, attributes only when
+    there are no cycles.
     """
     problems = [*_names(types), *_references(types)]
     if problems:
@@ -362,7 +358,7 @@ def _kinds(owner: PrimitiveType, known: Types) -> Iterator[Problem]:
 
 
 def _inherited(owner: ComplexType, known: Types) -> dict[str, dict[str, Attribute]]:
-    """Attribute name -> which super-type gives it as what."""
+    """Maps each inherited attribute name to the super-types that declare it."""
     found: dict[str, dict[str, Attribute]] = {}
     for super_type in owner.super_types:
         for name, attribute in known.attributes(super_type).items():
@@ -393,7 +389,7 @@ def _inheritance(
 
 
 def _contained(known: Types) -> dict[str, list[str]]:
-    """The types that values in a value of each type may be of."""
+    """The types that can occur inside a value of each type."""
     contains: dict[str, list[str]] = {}
     for name in known.names:
         inner = {innermost(each.type) for each in known.attributes(name).values()}
@@ -402,8 +398,8 @@ def _contained(known: Types) -> dict[str, list[str]]:
 
 
 def _containment(contains: Mapping[str, Sequence[str]]) -> Iterator[Problem]:
-    """A value that may contain one of its own type has no longest path; rules could not be
-    resolved before events come.
+    """Reports types that contain themselves: their paths are unbounded, so rules cannot be
+    resolved in advance.
     """
     for cycle in _cycles(contains):
         yield Problem(
@@ -414,7 +410,7 @@ def _containment(contains: Mapping[str, Sequence[str]]) -> Iterator[Problem]:
 
 
 def _too_deep(graph: Mapping[str, Sequence[str]], relation: str) -> Iterator[Problem]:
-    """Of names that do not go in circles; without recursion."""
+    """Expects an acyclic graph; iterative."""
     depths: dict[str, int] = {}
     for start in graph:
         waiting = [(start, False)]
@@ -435,7 +431,7 @@ def _too_deep(graph: Mapping[str, Sequence[str]], relation: str) -> Iterator[Pro
 
 
 def _cycles(graph: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
-    """One cycle per group of names that reach each other; without recursion."""
+    """One cycle per group of names that reach each other; iterative."""
     done: set[str] = set()
     for start in graph:
         trail: list[str] = []

@@ -1,15 +1,12 @@
-"""From a plan to the text of one specialised function; no I/O. [ME-8]
+"""Generates the Python text of a transformer from a plan; no I/O. [ME-8]
 
-Only text written here is compiled: names from outside enter as the `repr` of a text, conversions as
-bound constants `convert_N`. Lists, variants and optional objects become functions of their own, so
-nesting in the text stays flat however deep the types are; and so do parts of wide types, so that no
-function is long: compiling one cannot be interrupted. Linear in the plan.
+Only text written here is compiled: external names enter as the `repr` of a string, conversions as
+bound constants `convert_N`. Lists, variants and optional objects become separate functions, so the
+nesting stays flat for deep types. Wide types are split as well, so that no function is long:
+compiling one cannot be interrupted. Linear in the plan.
 
-The text of a function that turns a whole batch: the same lines as for one event, in a loop.
-[ME-8]
-
-Calling a function for every event costs as much as converting two attributes. What an event gives
-or why it is rejected cannot differ, since the lines are written by the same writer.
+The batch function contains the same lines in a loop, since a call per event costs as much as
+converting two attributes.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ from rapport.mediation.plans import (
 from rapport.mediation.types import TAG
 
 MAX_FUNCTION_LINES = 200
-"""Of attributes in a row that a function has itself; compiling so many takes a millisecond."""
+"""Lines for attributes in one function; compiling these takes about a millisecond."""
 
 
 class GeneratedCode(msgspec.Struct, frozen=True):
@@ -50,8 +47,8 @@ class GeneratedCode(msgspec.Struct, frozen=True):
 
 
 def generate(plan: Plan, *, own: bool = False) -> GeneratedCode:
-    """The source of `transform(event)`: the new value (a list of values if the plan gives several),
-    or Rejected.
+    """The source of `transform(event)`, which returns the new value (a list if the plan gives
+    several) or raises Rejected.
     """
     writer = CodeWriter(own=own)
     stages = [step for step in plan.stages if not isinstance(step, KeepStep)]
@@ -67,7 +64,7 @@ def generate(plan: Plan, *, own: bool = False) -> GeneratedCode:
 def split_functions(source: str) -> list[str]:
     """The functions of a generated text one by one, with what is said about each.
 
-    >>> functions_of("def one():\\n    return 1\\n# next\\ndef two():\\n    return 2\\n")
+    >>> split_functions("def one():\\n    return 1\\n# next\\ndef two():\\n    return 2\\n")
     ['def one():\\n    return 1\\n', '# next\\ndef two():\\n    return 2\\n']
     """
     found: list[list[str]] = [[]]
@@ -79,10 +76,10 @@ def split_functions(source: str) -> list[str]:
 
 
 class CodeWriter:
-    """The text so far and the names given out."""
+    """Collects the text and the names in use."""
 
     def __init__(self, *, own: bool = False) -> None:
-        """`own`: values may be written into, since nobody else has them."""
+        """`own`: values may be modified in place, since nobody else uses them."""
         self._own = own
         self.lines: list[str] = []
         self.conversions: list[Conversion] = []
@@ -90,7 +87,7 @@ class CodeWriter:
         self._count = 0
 
     def function(self, step: Step, about: str) -> str:
-        """Writes a function from a value to its result; gives its name."""
+        """Writes a function from a value to its result; returns its name."""
         self._count += 1
         name = f"{about}_{self._count}"
         body = self._body(step)
@@ -112,11 +109,11 @@ class CodeWriter:
         return [*_checked(step), *self._parts(step, "value"), *self._spread(step)]
 
     def in_place(self, step: ObjectStep) -> list[str]:
-        """`value` gets the object's result; for a step without `each`."""
+        """Lines that replace `value` by the object's result; for a step without `each`."""
         return [*_checked(step), *self._parts(step, "value"), *self._shape(step, "value")]
 
     def _parts(self, step: ObjectStep, variable: str) -> list[str]:
-        """Writes into a copy, so that what came in is not changed, unless it was given away."""
+        """Modifies a copy unless the value is owned."""
         copied = [] if self._own else [f"{variable} = {variable}.copy()"]
         pieces: list[list[str]] = []
         for part in step.parts:  # no comprehension: one frame for each level of a deep type
@@ -124,9 +121,7 @@ class CodeWriter:
         return [*copied, *self._in_functions(pieces, variable)]
 
     def _in_functions(self, pieces: list[list[str]], variable: str) -> list[str]:
-        """The pieces, each of which changes what the variable holds, one after the other: as they
-        are if they are few, else in functions of some pieces each.
-        """
+        """Joins the pieces, in separate functions if there are many lines."""
         if sum(map(len, pieces)) <= MAX_FUNCTION_LINES:
             return [line for piece in pieces for line in piece]
         calls: list[str] = []
@@ -163,7 +158,9 @@ class CodeWriter:
         ]
 
     def _changed(self, step: Step, variable: str, *, nullable: bool = False) -> list[str]:
-        """The variable gets its result; a null where none may be is rejected."""
+        """Lines that replace the variable by its result; null in a required attribute is
+        rejected.
+        """
         if isinstance(step, ConvertStep):
             return self._convert(step, variable, nullable=nullable)
         if isinstance(step, EachStep):
@@ -196,7 +193,7 @@ class CodeWriter:
         return lines
 
     def _arithmetic(self, step: ConvertStep, variable: str, how: Formula | UnitChange) -> list[str]:
-        """A sum with zero is zero only for finite numbers: one test for before and after."""
+        """`x - x` is 0.0 only for finite numbers: one test for input and result."""
         affine = how.affine()
         return [
             f"if {variable}.__class__ is not float:",
@@ -289,7 +286,7 @@ class CodeWriter:
         return lines
 
     def name_of(self, conversion: Conversion) -> str:
-        """What the text calls the conversion."""
+        """The name of the conversion in the text."""
         if conversion not in self._known:
             self._known[conversion] = f"convert_{len(self.conversions)}"
             self.conversions.append(conversion)
@@ -301,7 +298,7 @@ def _checked(step: ObjectStep) -> list[str]:
 
 
 def is_idle(step: Step) -> bool:
-    """An exception from a wider rule: the value stays, whatever it is."""
+    """Whether the step is an exception from a wider rule that leaves the value unchanged."""
     return (
         isinstance(step, ConvertStep)
         and isinstance(step.conversion.how, Identity)
@@ -314,14 +311,14 @@ def _defines(line: str) -> bool:
 
 
 def _comment(text: str) -> str:
-    """One line that cannot end early, whatever the names in it are."""
+    """A single comment line, whatever characters the names contain."""
     return "# " + "".join(each if each.isprintable() else " " for each in text)
 
 
 def generate_batch(plan: Plan, *, own: bool = False) -> GeneratedCode | None:
-    """The source of `transform_all(values, results, rejected)`, which fills both lists, empty
-    before; None for plans whose events are better turned one by one: several stages, several
-    results, or an event that is converted as a whole.
+    """The source of `transform_all(values, results, rejected)`, which fills two empty lists;
+    None for plans that are transformed one by one: several stages, several results, or a
+    conversion of the whole event.
     """
     stages = [step for step in plan.stages if not isinstance(step, KeepStep)]
     if len(stages) != 1 or not isinstance(stages[0], ObjectStep) or stages[0].each:

@@ -1,11 +1,9 @@
-"""From JSON to JSON without dictionaries between: decoded into a struct made for the type, turned
-by generated code, encoded as a struct in the names of the other side. [ME-8]
+"""Fast path from JSON to JSON without dictionaries. [ME-8, ME-9]
 
-It does only what is usual. Bytes that do not fit the struct, values that a conversion refuses,
-numbers that are not finite give None, and the transformer decides what becomes of them: results
-and rejections are its own. Attributes come in the order in which the type declares them.
-
-Events that are as their types declare them, turned from bytes to bytes. [ME-8, ME-9]
+Events are decoded into a struct generated for the type, converted by generated code, and encoded as
+a struct with the names of the other side. Only regular events take it: for bytes that do not fit
+the struct, rejected values and numbers that are not finite it returns None, and the transformer
+decides. Attributes keep the order of the type.
 """
 
 from __future__ import annotations
@@ -38,34 +36,35 @@ from rapport.mediation.types import TAG, Types
 _ENCODER = msgspec.json.Encoder()
 
 _ROOM_BYTES = 1024
-"""Where a batch begins; more is made when an event needs it.
-"""
+"""Initial size of a batch's buffer; it grows on demand."""
 
 EventFunction = Callable[[bytes], bytes | None]
-"""The bytes on the other side; None: see to it in the plain way."""
+"""From the bytes of an event to those of the other side; None: use the transformer."""
 BatchFunction = Callable[[Sequence[bytes]], list[bytes | None]]
-"""The same for several events, each by itself."""
+"""The same for several events, each on its own."""
 ReadingFunction = Callable[[bytes, int], bytes | None]
 """From data and time of a reading."""
 
 PlanSequence = Sequence[tuple[Plan, Types]]
-"""Plans one after the other, each with the types it speaks of (`Interpretations.types_met`)."""
+"""Consecutive plans, each with its types (`InterpretationRegistry.types_met`)."""
 
 
 Comparison = Literal["<", "<=", ">", ">="]
 FILTERED_OUT = b""
-"""In place of an event that is not wanted."""
+"""Result for an event that fails the condition."""
 
 
 class NumberCondition(msgspec.Struct, frozen=True):
-    """A condition on an attribute of root, which is a number."""
+    """A condition on a numeric attribute of the canonical event."""
 
     attribute: str
     comparison: Comparison
     number: float
 
     def text(self, variable: str) -> str:
-        """As Python; raises NotStraightError for what is no number, or no comparison."""
+        """The Python expression; raises NoFastPathError for an invalid number or
+        comparison.
+        """
         if self.comparison not in get_args(Comparison) or not math.isfinite(self.number):
             raise NoFastPathError
         return f"{variable} {self.comparison} {float(self.number)!r}"
@@ -74,11 +73,10 @@ class NumberCondition(msgspec.Struct, frozen=True):
 def compile_event_path(
     way: PlanSequence, surroundings: ConversionEnvironment | None = None
 ) -> EventFunction | None:
-    """All plans in one function, with nothing made between them.
-
-    None for plans that only decoded values can be put through: events that are split, several
-    stages, conversions that must not be done twice (functions of the site, those that remember).
-    Takes about as long as the transformers; keep it as long.
+    """Compiles all plans into one function without intermediate values. None for plans that
+    need decoded values: split events, several stages, conversions that must not run twice (site
+    functions, conversions with memory). Takes about as long as building the transformers; keep
+    it as long as them.
     """
     calls = CallTable(surroundings)
     writer = JsonCodeWriter(calls)
@@ -99,10 +97,10 @@ def compile_batch_path(
     wanted: NumberCondition | None = None,
     surroundings: ConversionEnvironment | None = None,
 ) -> BatchFunction | None:
-    """The same for many events in one call, and only for those that are wanted: root is looked at
-    between the first plan and the others. One event that is not usual is None, and no other; one
-    that is not wanted is KEPT_BACK. With `surroundings` there is none for plans with conversions
-    that may ask the time of an event: those have to come one by one.
+    """The same for many events in one call, optionally filtered by a condition on the canonical
+    event. An irregular event gives None, one that fails the condition FILTERED_OUT. With
+    `surroundings` it returns None for plans whose conversions may need the time of an event,
+    since these must run one by one.
     """
     for may_be_uncut in (True, False):  # a later plan may want to look into what the first does not
         try:
@@ -143,7 +141,7 @@ def _turned(
     wanted: NumberCondition | None = None,
     uncut: list[RawObject] | None = None,
 ) -> tuple[StructLayout, StructLayout, str]:
-    """What is decoded, what comes out, and the variable that holds it."""
+    """The decoded layout, the result layout, and the variable with the result."""
     (first, types), *_ = way
     form = decoded = decoded_layout(types, first.type, _only_step(first), uncut)
     for number, each in enumerate(uncut or ()):
@@ -167,7 +165,7 @@ def compile_reading_path(
     kind: AttributeType,
     surroundings: ConversionEnvironment | None = None,
 ) -> ReadingFunction | None:
-    """For readings of one attribute of a concept, whose type the plan is about."""
+    """For readings of one attribute of the concept that the plan converts."""
     calls = CallTable(surroundings)
     writer = JsonCodeWriter(calls)
     try:
@@ -198,7 +196,7 @@ def _only_step(plan: Plan) -> ObjectStep:
 
 
 def _untagged(form: StructLayout) -> None:
-    """Events that name their own type are of more than one."""
+    """Events with `@type` may have several types."""
     if TAG in form.fields:
         raise NoFastPathError
 
@@ -212,7 +210,7 @@ def _reading_struct(kind: AttributeType, *, calculated: bool) -> type[msgspec.St
 def _reading_held(
     attribute: str, kind: AttributeType, *, calculated: bool
 ) -> dict[str, AttributeText]:
-    """A place is one value of several parts, anything else its only part."""
+    """A position is one value with several parts, any other reading its only part."""
     parts = PARTS[kind]
     whole = "value.value[0]"
     if len(parts) > 1:
@@ -232,7 +230,7 @@ def _reading_held(
 def _compiled(
     writer: JsonCodeWriter, calls: CallTable, given: str, first: str, result: str, **names: Any
 ) -> Any:
-    """The function; anything that goes wrong in it is left to the plain way, which names it."""
+    """Every exception falls back to the transformer, which reports it."""
     writer.close()
     lines = [
         f"def straight({given}):",
@@ -246,9 +244,9 @@ def _compiled(
 
 
 def _compiled_loop(writer: JsonCodeWriter, calls: CallTable, result: str, **names: Any) -> Any:
-    """The same, for one event after the other. All are encoded into one buffer and copied out of
-    it: bytes of their own grow while they are filled, and are moved each time, which costs twice as
-    much as the copy. The buffer is that of the call, so threads have nothing in common.
+    """The same in a loop. All events are encoded into one buffer and copied out of it: separate
+    bytes grow and move while they are filled, which costs twice as much as the copy. The buffer
+    is local to the call, so it is safe in threads.
     """
     writer.close()
     lines = [
@@ -279,8 +277,8 @@ _PATIENCE = 50
 
 
 class JsonFastPath:
-    """Events of one type, on their way to root or from it. Where most turn out not to be usual
-    (attributes that no type declares, say), nothing is tried any longer.
+    """The fast path for events of one type, from or to the canonical model. It is given up if
+    most events are irregular, for instance because of undeclared attributes.
     """
 
     def __init__(
@@ -291,7 +289,7 @@ class JsonFastPath:
         attribute: str = "",
         declared: ConceptAttribute | None = None,
     ) -> None:
-        """`attribute` and what is declared of it, when the events are readings of root."""
+        """`attribute` and its declaration if the events are readings."""
         self._surroundings, self._way = surroundings, [(plan, types)]
         self._is_reading = declared is not None
         self._reading: ReadingFunction | None = None
@@ -303,7 +301,7 @@ class JsonFastPath:
         self._credit = _PATIENCE
 
     def data_of(self, event: Event) -> bytes | None:
-        """What the event's data become, or None: see to it in the plain way."""
+        """The converted data; None: use the transformer."""
         if self._credit <= 0:
             return None
         self._surroundings.event_time_ms = event.time
@@ -316,7 +314,7 @@ class JsonFastPath:
         return found
 
     def data_of_all(self, events: Sequence[Event]) -> list[bytes | None] | None:
-        """The same for many events in one call; None where they have to be said one by one."""
+        """The same for many events in one call; None if they must be converted one by one."""
         if self._credit <= 0 or self._batch is None:
             return None
         found = self._batch([event.data for event in events])
@@ -325,22 +323,21 @@ class JsonFastPath:
         return found
 
     def prepare(self) -> None:
-        """Makes now what is otherwise made for the first event and for the first batch."""
+        """Compiles now what is otherwise compiled at the first event and the first batch."""
         _ = self._through
         self.prepare_batch()
 
     def prepare_batch(self) -> None:
-        """The same, where events only ever come in batches."""
+        """The same where events only arrive in batches."""
         _ = self._batch
 
     @cached_property
     def _through(self) -> EventFunction | None:
-        """Made when the first comes alone."""
         return None if self._is_reading else compile_event_path(self._way, self._surroundings)
 
     @cached_property
     def _batch(self) -> BatchFunction | None:
-        """Made when the first batch comes: many types are only ever said one by one."""
+        """Compiled at the first batch, since many types never get one."""
         if self._is_reading:
             return None
         return compile_batch_path(self._way, surroundings=self._surroundings)

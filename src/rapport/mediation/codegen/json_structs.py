@@ -1,16 +1,12 @@
-"""How large the numbers of a straight way can become, known before the first event: so that results
-need not be looked at one by one. [ME-8]
+"""Structs generated for one type each, into which JSON is decoded directly; no I/O. [ME-8]
 
-Objects that a batch hands on in the bytes they came in: those that nothing is done to, and whose
-bytes are what an encoder would write. [ME-8]
+A struct accepts exactly what the plan can process: numbers where there is a formula, no undeclared
+attributes. An event that does not fit is not wrong, only irregular. The range of numbers is known
+in advance, so results need not be checked one by one.
 
-To look at the bytes costs half of what it costs to decode and encode them, where an object has many
-objects in it; for others it costs more, and they are decoded.
-
-Structs made for one type each, so that JSON is decoded straight into them; no I/O. [ME-8]
-
-A struct takes exactly what the plan can be done with: numbers where there is a formula, no
-attribute that the type does not declare. What does not fit it is not wrong, only not usual.
+A batch passes unchanged objects on as raw bytes if these are what the encoder would write. Checking
+the bytes costs half of decoding and encoding for objects with many nested objects; other objects
+are decoded.
 """
 
 from __future__ import annotations
@@ -29,15 +25,13 @@ from rapport.mediation.types import TAG, Attribute, Types
 from rapport.units.quantities import Affine
 
 MAX_FAST_NUMBER = 1e100
-"""Numbers to calculate with that are larger are nothing usual; hardly a formula makes such a number
-too large for a float.
-"""
+"""Larger inputs of formulas are irregular; below it hardly any formula overflows."""
 BoundedNumber = Annotated[float, msgspec.Meta(ge=-MAX_FAST_NUMBER, le=MAX_FAST_NUMBER)]
 _NEARLY_TOO_LARGE = 1e300
 
 
 def affine_of(part: ObjectPart) -> Affine:
-    """The arithmetic of a part that is a formula."""
+    """The arithmetic of a formula part."""
     assert isinstance(part.step, ConvertStep)
     how = part.step.conversion.how
     assert isinstance(how, (Formula, UnitChange))
@@ -45,11 +39,9 @@ def affine_of(part: ObjectPart) -> Affine:
 
 
 def most_after(affine: Affine, given: float) -> float:
-    """How large results are at most, whatever their sign, and what they are calculated by; infinite
-    where that comes near what a float can be.
-
-    >>> most_after(Affine(5.0, -160.0, 9.0), 320.0), most_after(Affine(1e250, 0.0, 1.0), MOST)
-    (195.55555555555554, inf)
+    """The maximum absolute value of results and intermediate results; infinite near overflow.
+    >>> most_after(Affine(5.0, -160.0, 9.0), 320.0), most_after(Affine(1e250, 0.0, 1.0),
+    MAX_FAST_NUMBER) (195.55555555555554, inf)
     """
     if affine.divide == 0.0:
         return math.inf
@@ -59,20 +51,20 @@ def most_after(affine: Affine, given: float) -> float:
 
 
 MIN_OBJECTS = 5
-"""Fewer are decoded and encoded as fast as they are looked at."""
+"""With fewer nested objects, decoding and encoding is as fast as checking."""
 MAX_IRREGULAR = 20
-"""So many objects of a batch that are written otherwise are decoded by themselves; then everything
-is decoded at once, which costs less if more of them come.
+"""After this many irregular objects in a batch everything is decoded at once, which is cheaper
+then.
 """
 _MOST_ATTRIBUTES = 200
 _TEXT = r'"[ !#-\[\]-~]*+"'
-"""Without anything that can be written in two ways: no escapes, and of Unicode only ASCII."""
+"""Only strings with a single encoding: ASCII without escapes."""
 _KINDS = {"text": _TEXT, "boolean": "(?:true|false)"}
 
 
 class RawObject(msgspec.Struct, frozen=True):
-    """Where an event has such an object, by slots; whether its bytes are as they are written here,
-    and what it is decoded into if not.
+    """An object that may stay in bytes: its path by slots, the check of its bytes, and its
+    decoder.
     """
 
     path: tuple[str, ...]
@@ -81,9 +73,9 @@ class RawObject(msgspec.Struct, frozen=True):
 
 
 def exact_bytes_matcher(types: Types, type_name: str) -> Callable[[Any], Any] | None:
-    """Looks whether bytes are an object of the type with all its attributes in order and none of
-    them null, as an encoder writes it; linear in the bytes. None for types that are not worth it,
-    or have attributes that can be written in several ways.
+    """Returns a check whether bytes are an object of the type exactly as the encoder writes it,
+    complete, in order and without nulls; linear in the bytes. None for types that are not worth
+    it or have several encodings.
     """
     pattern = _ObjectPattern(types)
     text = pattern.of(type_name)
@@ -93,7 +85,7 @@ def exact_bytes_matcher(types: Types, type_name: str) -> Callable[[Any], Any] | 
 
 
 class _ObjectPattern:
-    """Counts what it wrote: a type may have another one in many places."""
+    """Counts objects and attributes: a type may occur in many places."""
 
     def __init__(self, types: Types) -> None:
         self._types = types
@@ -119,24 +111,24 @@ class _ObjectPattern:
 
 
 DEEPEST = 30
-"""Further down, objects are decoded as plain values."""
+"""Deeper objects are decoded as plain values."""
 
 
 class NoFastPathError(Exception):
-    """The plan is one of those that only decoded values can be put through."""
+    """The plan needs decoded values."""
 
 
 class StructField(msgspec.Struct, frozen=True):
-    """Where a struct holds an attribute, and what is known of its value."""
+    """The slot of an attribute in a struct, and what is known of its value."""
 
     slot: str
     kind: Literal["float", "plain", "form", "uncut"] = "plain"
-    """`plain`: whatever JSON there was; `uncut`: the bytes of an object that is handed on."""
+    """`plain`: any JSON; `uncut`: raw bytes of an object that is passed on."""
     form: StructLayout | None = None
     may_lack: bool = True
-    """It may be null, or UNSET where the event did not have it."""
+    """It may be null, or UNSET if the event lacks it."""
     most: float = math.inf
-    """A number is not larger than this, whatever its sign."""
+    """Maximum absolute value of a number."""
 
 
 class StructLayout(msgspec.Struct, frozen=True):
@@ -149,14 +141,14 @@ class StructLayout(msgspec.Struct, frozen=True):
 def decoded_layout(
     types: Types, type_name: str, step: ObjectStep, uncut: list[RawObject] | None = None
 ) -> StructLayout:
-    """What an event of a type is decoded into, to be turned by a step. Linear in the plan and the
-    types; raises NotStraightError. With a list to fill, objects may be left in their bytes.
+    """The struct that an event is decoded into for a step. Linear in the plan and the types;
+    raises NoFastPathError. With a list to fill, objects may stay in bytes.
     """
     return _LayoutBuilder(types, uncut).form(type_name, step, 0, ())
 
 
 def result_layout(given: Iterable[tuple[str, StructField]]) -> StructLayout:
-    """What is made of several values in this order, by position, and encoded."""
+    """The struct built from values by position and then encoded."""
     fields = {
         name: msgspec.structs.replace(field, slot=f"f{number}")
         for number, (name, field) in enumerate(given)
@@ -165,14 +157,13 @@ def result_layout(given: Iterable[tuple[str, StructField]]) -> StructLayout:
 
 
 def is_formula(part: ObjectPart) -> bool:
-    """The attribute is a number to calculate with."""
     return isinstance(part.step, ConvertStep) and isinstance(
         part.step.conversion.how, (Formula, UnitChange)
     )
 
 
 class _LayoutBuilder:
-    """The forms made for one event; types that are only passed on have one form each."""
+    """Builds the layouts for one event; types that are only passed on have one layout each."""
 
     def __init__(self, types: Types, uncut: list[RawObject] | None = None) -> None:
         self._types, self._uncut = types, uncut
@@ -185,8 +176,8 @@ class _LayoutBuilder:
         depth: int,
         path: tuple[str, ...] | None = None,
     ) -> StructLayout:
-        """Without a step nothing is done to it. `path`: the slots that lead to it in every event;
-        None: it may be missing.
+        """Without a step the object is passed on. `path`: the slots that lead to it in
+        every event; None: it may be missing.
         """
         attributes = self._types.attributes(type_name)
         if TAG in attributes:
@@ -207,7 +198,7 @@ class _LayoutBuilder:
     def _untouched(
         self, attribute: Attribute, slot: str, depth: int, path: tuple[str, ...] | None
     ) -> tuple[StructField, Any]:
-        """It may be missing, and be what it likes, as far as that costs nothing to allow."""
+        """Accepts anything that costs nothing to accept."""
         kind = self._types.kind(attribute.type)
         form = self._passed(attribute.type, depth) if kind == "object" else None
         if form is not None and path is not None and self._uncut is not None:

@@ -1,10 +1,7 @@
-"""What the text of a straight way calls: steps of a plan as functions on plain values, and
-conversions. [ME-8]
+"""Generates the text that converts one struct into another: formulas inline, other steps as calls.
+[ME-8]
 
-The text that turns one struct into another: formulas on its numbers, everything else as the
-transformer does it. [ME-8]
-
-Whatever is not usual ends it with None or an exception: nothing is decided here about rejections.
+An irregular value ends the text with None or an exception; rejections are left to the transformer.
 """
 
 from __future__ import annotations
@@ -48,10 +45,9 @@ _NAMES = ("number", "finite", "an_object", "a_list", "missing", "null", "unknown
 
 
 class CallTable:
-    """Functions by the names that the text has for them.
-
-    Only what may be done twice: an event that turns out to be unusual is done again, in the plain
-    way. So functions of the site and conversions that remember raise NotStraightError.
+    """Functions by their names in the text. Only functions that may run twice, since an
+    irregular event is processed again by the transformer. Site functions and conversions with
+    memory raise NoFastPathError.
     """
 
     def __init__(self, surroundings: ConversionEnvironment | None = None) -> None:
@@ -60,11 +56,11 @@ class CallTable:
 
     @property
     def are_none(self) -> bool:
-        """Whether the text says everything itself: nothing can ask what time it is."""
+        """Whether the text calls nothing, so that nothing can need the event's time."""
         return len(self.names) == 1
 
     def step(self, step: Step, types: Types) -> str:
-        """A step as the transformer does it, with text of its own; what it is given is used up."""
+        """A step as the transformer runs it; it may modify its argument."""
         writer = CodeWriter(own=True)
         about = writer.function(step, "part")
         names: dict[str, Any] = {name: getattr(runtime, name) for name in _NAMES}
@@ -75,7 +71,6 @@ class CallTable:
         return self._called("part", names[about])
 
     def conversion(self, conversion: Conversion, types: Types) -> str:
-        """A conversion by itself."""
         return self._called("convert", self._callable(conversion, types))
 
     def _callable(self, conversion: Conversion, types: Types) -> Any:
@@ -98,25 +93,23 @@ def _may_be_done_twice(conversion: Conversion) -> bool:
 
 _replace = msgspec.structs.replace
 _WRITE_NS, _LOAD_NS, _MAKE_NS = 30, 6, 45
-"""To write into a struct, to take out of one, to make one: only how they compare counts."""
+"""Relative costs of writing into, reading from and creating a struct."""
 
 
 class AttributeText(msgspec.Struct, frozen=True):
-    """An attribute while it is being turned: the text that gives its value."""
+    """An attribute during the conversion: the expression of its value."""
 
     text: str
     field: StructField
 
 
 class JsonCodeWriter:
-    """The lines so far, the structs they name, and what they call.
-
-    Values of structs that are written into stay in variables until `close`, so that a further step
-    finds them there.
+    """Collects lines, structs and calls. Changed values stay in variables until `close`, so
+    that a later step finds them there.
     """
 
     def __init__(self, calls: CallTable, *, give_up: str = "return None") -> None:
-        """`give_up`: what the text does when something is not usual."""
+        """`give_up`: the statement for irregular values."""
         self._calls, self._give_up = calls, give_up
         self.lines: list[str] = []
         self.structs: dict[str, type[msgspec.Struct]] = {}
@@ -125,16 +118,15 @@ class JsonCodeWriter:
         self._indent = ""
         self._sums: list[str] = []
         self._known: dict[str, str] = {}
-        """Variables by the text of the place whose value they have."""
+        """Variables by the expression whose value they hold."""
         self._unwritten: set[str] = set()
-        """Places of which that is not true yet."""
+        """Expressions that are not updated yet."""
 
     def turned(
         self, step: ObjectStep, types: Types, form: StructLayout, variable: str
     ) -> tuple[str, StructLayout]:
-        """The variable that holds the result, and what that is; raises NotStraightError.
-
-        `types`: those that conversions of the step speak of.
+        """Returns the variable and the layout of the result; raises NoFastPathError.
+        `types`: the types of the step's conversions.
         """
         self._types = types
         return self._turned(step, form, variable)
@@ -142,13 +134,13 @@ class JsonCodeWriter:
     def built(
         self, step: ObjectStep, types: Types, held: dict[str, AttributeText]
     ) -> tuple[str, StructLayout]:
-        """The same for attributes that stand anywhere."""
+        """The same for attributes from any expressions."""
         self._types = types
         return self._built(step, held)
 
     def look_at_uncut(self, uncut: RawObject, number: int) -> None:
-        """Where an object is not written as usual, it is decoded by itself; where many are not, all
-        are from then on (`decode_all`).
+        """Decodes an irregular object on its own; after many of them everything
+        (`decode_all`).
         """
         variable = "value"
         for slot in uncut.path[:-1]:
@@ -164,27 +156,27 @@ class JsonCodeWriter:
         self._write(f" if odd == {MAX_IRREGULAR}: decode = decode_all")
 
     def value_of(self, form: StructLayout, variable: str, attribute: str) -> str:
-        """A variable with the attribute's value as it is by now; raises NotStraightError."""
+        """A variable with the present value of an attribute; raises NoFastPathError."""
         if attribute not in form.fields or form.fields[attribute].kind == "uncut":
             raise NoFastPathError
         present = self._present(f"{variable}.{form.fields[attribute].slot}")
         return present if present.isidentifier() else self._assigned(present)
 
     def check(self) -> None:
-        """Looks whether all numbers are finite by one test: their sum is only if all are. A sum
-        that becomes too large is nothing usual either.
+        """Tests that all numbers are finite with one sum, which is finite only if they are.
+        An overflow of the sum counts as irregular.
         """
         if self._sums:
             total = self._assigned(" + ".join(self._sums))
             self._write(f"if {total} - {total} != 0.0: {self._give_up}")
 
     def unless(self, condition: str, otherwise: str) -> None:
-        """Goes on only where the condition is true."""
+        """Continues only if the condition holds."""
         self._write(f"if not {condition}: {otherwise}")
 
     def whole(self, form: StructLayout, variable: str) -> str:
-        """The text of a result that nobody needs but to encode it. Where much of a struct has
-        changed, a new one costs less than writing into it.
+        """The expression of a result that is only encoded. If many fields changed, a new
+        struct is cheaper than writing into the old one.
         """
         places = [f"{variable}.{field.slot}" for field in form.fields.values()]
         changed = self._unwritten.intersection(places)
@@ -196,7 +188,7 @@ class JsonCodeWriter:
         return f"{self._struct_named(result_layout(form.fields.items()))}({values})"
 
     def close(self) -> None:
-        """Structs get the values that are in variables."""
+        """Writes the variables into their structs."""
         for place, variable in self._known.items():
             if place in self._unwritten:
                 self._write(f"{place} = {variable}")
@@ -252,7 +244,7 @@ class JsonCodeWriter:
     # --- attributes -------------------------------------------------------------------------------
 
     def _part(self, part: ObjectPart, held: AttributeText, place: str = "") -> AttributeText:
-        """The value turned; it becomes that of the place, if there is one."""
+        """Converts the value and assigns it to `place`, if given."""
         if held.field.kind == "uncut":
             raise NoFastPathError
         if part.optional:
@@ -272,7 +264,7 @@ class JsonCodeWriter:
         return AttributeText(result, _replace(field, may_lack=False))
 
     def _optional(self, part: ObjectPart, held: AttributeText, place: str) -> AttributeText:
-        """What is written only sometimes cannot be kept in variables."""
+        """Conditional writes cannot stay in variables."""
         if not self._indent:
             self.close()
         value = self._assigned(held.text)
@@ -304,7 +296,7 @@ class JsonCodeWriter:
         return value, _replace(field, kind="plain", most=math.inf)
 
     def _formula(self, part: ObjectPart, value: str, held: AttributeText) -> StructField:
-        """The value, which may turn out to be no number, turned where it is."""
+        """Converts in place a value that may turn out not to be a number."""
         assert isinstance(part.step, ConvertStep)
         if held.field.kind != "float" or (held.field.may_lack and not part.optional):
             path = part.step.path
@@ -314,14 +306,14 @@ class JsonCodeWriter:
         return self._finite(value, affine, held)
 
     def _calculated(self, part: ObjectPart, held: AttributeText) -> tuple[str, StructField]:
-        """A variable with the result for what is a number."""
+        """A variable with the result for a known number."""
         affine = affine_of(part)
         result = self._assigned(affine.expression(held.text))
         return result, self._finite(result, affine, held)
 
     def _finite(self, result: str, affine: Affine, held: AttributeText) -> StructField:
-        """Where the result may be too large for a number, it is looked at, in the end if possible:
-        what was not finite before is not finite now.
+        """Checks a result that may overflow, at the end if possible: a number that is not
+        finite stays so.
         """
         most = most_after(affine, held.field.most)
         if most == math.inf and self._indent:
@@ -356,7 +348,7 @@ class JsonCodeWriter:
         conversion: Conversion,
         held: dict[str, AttributeText],
     ) -> None:
-        """From some attributes to others by a conversion; all must be there."""
+        """Applies a merge or split; all sources must be present."""
         merges = isinstance(shape, MergeAttributes)
         sources = shape.sources if isinstance(shape, MergeAttributes) else (shape.source,)
         targets = (shape.target,) if isinstance(shape, MergeAttributes) else shape.targets

@@ -1,7 +1,6 @@
-"""How values reach a calculation and how its results come back: one by one, or as attributes of an
-object, as the signature says. [ME-4]
+"""Conversions as Python functions, called by generated transformers. [ME-4, ME-8]
 
-Conversions as functions: what generated transformers call. [ME-4, ME-8]
+Values reach a calculation one by one or as attributes of an object, as the signature says.
 """
 
 from __future__ import annotations
@@ -60,9 +59,8 @@ from rapport.mediation.types import TAG, Types
 def as_function(
     conversion: Conversion, how: ValueKind, calculate: Calculation, types: Types
 ) -> Callable[..., Any]:
-    """The calculation as the conversion's signature has it; raises Rejected.
-
-    From an object to an object, attributes that are not taken stay if the result's type has them.
+    """Adapts the calculation to the conversion's signature; raises Rejected. From object to
+    object, attributes that are not taken are kept if the result type has them.
     """
     takes = tuple(port.name for port in how.takes(len(conversion.arguments)))
     gives = tuple(port.name for port in how.gives(len(conversion.results)))
@@ -101,7 +99,7 @@ def _taken(value: Any, names: Sequence[str], name: str) -> list[Any]:
 
 
 def _kept(conversion: Conversion, types: Types) -> frozenset[str] | None:
-    """The attributes that may stay; None: all, since only values change and not the type."""
+    """The attributes to keep; None: all, since the type does not change."""
     if conversion.argument == conversion.result:
         return None
     return frozenset(types.attributes(conversion.result)) - {TAG}
@@ -136,7 +134,7 @@ __all__ = [
     "text",
     "unknown_type",
 ]
-"""Generated text and its callers find here what they use."""
+"""The names that generated text uses."""
 
 
 def callable_of(
@@ -146,10 +144,9 @@ def callable_of(
     types: Types,
     surroundings: ConversionEnvironment | None = None,
 ) -> Function:
-    """The conversion as a function that gives the result or raises Rejected.
-
-    Functions of the site are looked at: what they raise is a rejection, what they give must look
-    like what they promise. Raises InterpretationError when such a function is not there.
+    """The conversion as a function that returns the result or raises Rejected. Exceptions and
+    wrong results of site functions become rejections. Raises InterpretationError if a site
+    function is missing.
     """
     how = conversion.how
     if isinstance(how, Identity):
@@ -190,7 +187,7 @@ def _calculation(
 
 
 def _result_kinds(conversion: Conversion, how: ValueKind, types: Types) -> list[str]:
-    """The kinds of what it gives, part by part."""
+    """The kinds of its results, part by part."""
     if len(conversion.results) == 1 and types.is_complex(conversion.result):
         attributes = types.attributes(conversion.result)
         given = [attributes[port.name].type for port in how.gives(1)]

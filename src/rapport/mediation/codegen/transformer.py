@@ -1,4 +1,4 @@
-"""A generated transformer, ready to be called. [ME-8]"""
+"""A compiled transformer for events of one type. [ME-8]"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rapport.mediation.types import Types
 _NAMES = ("number", "finite", "an_object", "a_list", "missing", "null", "unknown_type")
 
 BatchTransform = Callable[[Sequence[Any], list[Any], list[tuple[int, Rejected]]], None]
-"""A batch, and two empty lists for its results and its rejections."""
+"""Takes a batch and two empty lists for results and rejections."""
 
 
 def make_transformer(
@@ -40,13 +40,10 @@ def make_transformer(
     *,
     own: bool = False,
 ) -> Transformer:
-    """The transformer for events of a type between an interpretation and root.
-
-    `own`: the values it is given are given away, and it may write into them; copying costs as much
-    as five formulas.
-
-    Raises InterpretationError when the type cannot be passed or a function is not there. Takes
-    some milliseconds; keep it for as long as the interpretations are in force.
+    """Builds the transformer for events of a type between an interpretation and the canonical
+    model. `own`: the transformer may modify its input; copying costs as much as five formulas.
+    Raises InterpretationError if the type cannot be passed or a function is missing. Takes some
+    milliseconds; keep it as long as the interpretations are in force.
     """
     plan = interpretations.plan(name, type_name, direction)
     types = interpretations.types_met(name)
@@ -54,17 +51,16 @@ def make_transformer(
 
 
 class BatchResult(msgspec.Struct):
-    """Results in order, and what was rejected with its place in the batch."""
+    """Results in order, and rejections with their index in the batch."""
 
     results: list[Any]
     rejected: list[tuple[int, Rejected]]
 
 
 class Transformer:
-    """Turns events of one type in one direction; values in, values out. What it is given is not
-    changed, unless it is given away (`own`); then it is used up, even when it is rejected.
-
-    Holds no state of its own: stateful conversions keep theirs in `memory`.
+    """Converts values of one type in one direction. The input is not modified unless it is
+    owned (`own`), then even if it is rejected. Stateless: stateful conversions keep their state
+    in `memory`.
     """
 
     def __init__(
@@ -77,7 +73,7 @@ class Transformer:
         *,
         own: bool = False,
     ) -> None:
-        """Raises InterpretationError when a function of the site is not there."""
+        """Raises InterpretationError if a site function is missing."""
         self.plan, self._own = plan, own
         self._types, self._functions = types, functions or {}
         self._memory = memory if memory is not None else ConversionMemory()
@@ -85,19 +81,17 @@ class Transformer:
         generated = generate(plan, own=own)
         self.source = generated.source
         self.conversions = generated.conversions
-        """What it calls; formulas are written into the text instead."""
+        """The called conversions; formulas are inlined."""
         self._transform: Callable[[Any], Any] = self._compiled(generated)["transform"]
         self._transform_all: BatchTransform | None = None
 
     def __call__(self, value: Any) -> Any:
-        """The value on the other side, a list of them if the plan gives several; or Rejected."""
+        """Returns the converted value, a list if the plan gives several; raises Rejected."""
         return self._transform(value)
 
     def batch(self, values: Sequence[Any]) -> BatchResult:
-        """All values; one that is rejected does not stop the others.
-
-        The first call writes and compiles a function of its own, in about the time that the
-        transformer itself took.
+        """Converts all values; a rejection does not stop the others. The first call
+        compiles a function of its own, in about the time the transformer took.
         """
         if self._transform_all is None:
             generated = generate_batch(self.plan, own=self._own)
@@ -118,7 +112,7 @@ class Transformer:
                 rejected.append((index, rejection))
 
     def _compiled(self, generated: GeneratedCode) -> dict[str, Any]:
-        """The names that running the text defines."""
+        """Executes the text and returns its names."""
         names: dict[str, Any] = {name: getattr(runtime, name) for name in _NAMES}
         names["Rejected"] = Rejected
         for number, conversion in enumerate(generated.conversions):

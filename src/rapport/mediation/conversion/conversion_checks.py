@@ -1,8 +1,5 @@
-"""A conversion of named values against its signature: is everything there, of the right kind, in
-the right unit? [ME-7]
-
-What can be said about a kind of conversion before any event comes: units, zones, patterns,
-origins, types that feed it. [ME-4, ME-7]
+"""Checks of conversions before the first event: ports, units, zones, patterns, origins, feeds.
+[ME-4, ME-7]
 """
 
 from __future__ import annotations
@@ -66,7 +63,7 @@ _GIVEN = {
 
 
 def check_ports(conversion: Conversion, how: ValueKind, types: Types) -> Iterator[Problem]:
-    """Everything that is wrong between what the kind takes and gives and what is declared."""
+    """Checks the ports of the kind against the declared signature."""
     takes, gives = how.takes(len(conversion.arguments)), how.gives(len(conversion.results))
     taken = _places(conversion.arguments, takes, types)
     given = _places(conversion.results, gives, types)
@@ -84,7 +81,7 @@ def check_ports(conversion: Conversion, how: ValueKind, types: Types) -> Iterato
 
 
 def check_unit(conversion: Conversion, unit: str, type_name: str) -> Iterator[Problem]:
-    """A type that is named by its unit says the unit of its numbers."""
+    """Checks the unit against a type that is named after a unit."""
     try:
         said = unit_named(unit)
     except InvalidInput as error:
@@ -99,12 +96,10 @@ def check_unit(conversion: Conversion, unit: str, type_name: str) -> Iterator[Pr
 def bad(
     conversion: Conversion, reason: str, hint: str = "", code: str = "conversion.signature"
 ) -> Problem:
-    """A fault of a conversion."""
     return Problem(code=code, message=f"conversion {conversion.name}: {reason}", hint=hint)
 
 
 def suggestion(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """The nearest name as a hint."""
     nearest = nearest_names(name, list(known), 1)
     return f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(list(known)[:8])}"
 
@@ -112,7 +107,7 @@ def suggestion(name: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
 def _places(
     references: tuple[str, ...], ports: tuple[Port, ...], types: Types
 ) -> Mapping[str, Attribute] | None:
-    """Where each value stands, by its name; None: there are more or fewer than places."""
+    """The attributes by port name; None if their number differs."""
     if len(references) == 1 and types.is_complex(references[0]):
         return types.attributes(references[0])
     if len(references) != len(ports):
@@ -147,7 +142,7 @@ def _fit(
 
 
 def _complete(conversion: Conversion, gives: tuple[Port, ...], types: Types) -> Iterator[Problem]:
-    """All that the result must have is given, or stays from the argument."""
+    """Checks that every required attribute of the result is returned or kept from the argument."""
     if len(conversion.results) != 1 or not types.is_complex(conversion.result):
         return
     given = {port.name for port in gives}
@@ -168,7 +163,7 @@ _SOME_TIME = datetime(2026, 11, 15, 13, 57, 59, tzinfo=UTC)
 
 
 def check_kind(conversion: Conversion, types: Types) -> Iterator[Problem]:
-    """All that is wrong with it; the types of its signature exist."""
+    """All faults of a conversion; expects that the types of its signature exist."""
     how = conversion.how
     if isinstance(how, UnitChange):
         yield from check_unit(conversion, how.from_unit, conversion.argument)
@@ -222,7 +217,7 @@ def _enumeration(conversion: Conversion, how: Enumeration, types: Types) -> Iter
 
 
 def _repeated(entries: Sequence[tuple[object, object]]) -> Iterator[list[object]]:
-    """Each key that stands several times, followed by its values."""
+    """Each key that occurs several times, followed by its values."""
     groups: dict[tuple[type, object], list[object]] = {}
     for key, value in entries:
         groups.setdefault((key.__class__, key), [key]).append(value)

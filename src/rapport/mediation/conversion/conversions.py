@@ -1,11 +1,9 @@
-"""Conversions as data: named, with declared arguments and results, reusable in many rules. [ME-4]
+"""Conversions as data: named, with declared arguments and results, and their inverses. [ME-4,
+ME-10]
 
-What is a formula, a look-up or a change of names is said as data, so that it can become a line of
-generated Python or a column expression alike (ME-14). Places, times, currencies and tables have
-files of their own. `Call` and `Stateful` name functions of the site.
-
-The way back of a conversion, where there is one: so that one declaration serves both directions.
-[ME-4, ME-10]
+Formulas, look-ups and renames are data, so that they become generated Python or column expressions
+alike (ME-14). Places, times, currencies and tables have modules of their own. `Call` and `Stateful`
+name site functions. An inverse lets one declaration serve both directions.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from rapport.units.quantities import Affine, converter
 
 
 class Identity(msgspec.Struct, frozen=True, tag="identity"):
-    """The value as it is; for exceptions from a wider rule."""
+    """Leaves the value unchanged; for exceptions from a wider rule."""
 
 
 class Formula(msgspec.Struct, frozen=True, tag="formula"):
@@ -49,12 +47,11 @@ class Formula(msgspec.Struct, frozen=True, tag="formula"):
     divide: float = 1.0
 
     def affine(self) -> Affine:
-        """The arithmetic."""
         return Affine(self.multiply, self.add, self.divide)
 
 
 class UnitChange(msgspec.Struct, frozen=True, tag="units"):
-    """From one unit to another of the same dimension."""
+    """Converts between units of the same dimension."""
 
     from_unit: str
     to_unit: str
@@ -65,8 +62,8 @@ class UnitChange(msgspec.Struct, frozen=True, tag="units"):
 
 
 class Lookup(msgspec.Struct, frozen=True, tag="lookup"):
-    """The value found beside the key; a key not listed gives `otherwise`, or is rejected when
-    there is none. Numbers and truth values are different keys.
+    """Maps listed keys to values; an unlisted key gives `otherwise` or is rejected. Numbers and
+    booleans are different keys.
     """
 
     entries: tuple[tuple[Scalar, Scalar], ...]
@@ -74,11 +71,9 @@ class Lookup(msgspec.Struct, frozen=True, tag="lookup"):
 
 
 class Enumeration(msgspec.Struct, frozen=True, tag="enumeration"):
-    """One list of words for another, usable both ways: from the first of each pair to the second,
-    or with `backwards` from the second to the first.
-
-    Where several words stand for one, the way back gives the first of them: lossy, and a check says
-    so. A word not listed gives `otherwise`, or is rejected when there is none.
+    """Maps one list of words to another, in both directions: from the first of each pair to the
+    second, or with `backwards` the reverse. If several words map to one, the reverse gives the
+    first of them; a check reports this loss. An unlisted word gives `otherwise` or is rejected.
     """
 
     pairs: tuple[tuple[Scalar, Scalar], ...]
@@ -86,7 +81,7 @@ class Enumeration(msgspec.Struct, frozen=True, tag="enumeration"):
     backwards: bool = False
 
     def lookup(self) -> Lookup:
-        """The same as a look-up in one direction; the first of equal keys counts."""
+        """The look-up for one direction; the first of equal keys wins."""
         ways = [(two, one) for one, two in self.pairs] if self.backwards else list(self.pairs)
         first: dict[tuple[bool, Scalar], tuple[Scalar, Scalar]] = {}
         for key, value in ways:
@@ -95,48 +90,47 @@ class Enumeration(msgspec.Struct, frozen=True, tag="enumeration"):
 
 
 class Rename(msgspec.Struct, frozen=True, tag="rename"):
-    """Attributes of an object under other names, old to new; the others as they are. The result has
-    the attributes of its declared type and no others, and no `@type` of what it was before.
+    """Renames attributes of an object, old to new. The result has only the attributes of its
+    declared type, without `@type`.
     """
 
     names: tuple[tuple[str, str], ...]
 
 
 class Join(msgspec.Struct, frozen=True, tag="join"):
-    """Several texts become one."""
+    """Joins several texts into one."""
 
     separator: str = " "
 
 
 class Cut(msgspec.Struct, frozen=True, tag="cut"):
-    """One text becomes several; the last part takes what is left."""
+    """Splits a text; the last part takes the rest."""
 
     separator: str = " "
 
 
 class Gather(msgspec.Struct, frozen=True, tag="gather"):
-    """Several values become one object with these attributes."""
+    """Combines several values into an object with these attributes."""
 
     names: tuple[str, ...]
 
 
 class Scatter(msgspec.Struct, frozen=True, tag="scatter"):
-    """One object becomes the values of these attributes."""
+    """Splits an object into the values of these attributes."""
 
     names: tuple[str, ...]
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """A function of the site; several results come as a tuple or list."""
+    """A site function; several results are a tuple or list."""
 
     function: str
 
 
 class Stateful(msgspec.Struct, frozen=True, tag="stateful"):
-    """A function `(state, value) -> (state, result)` of the site.
-
-    The state is JSON and kept by the caller (`Memory`), one per interpretation and conversion.
-    `update(state, event) -> state` takes in events of the type `feed`: a moving reference point.
+    """A site function `(state, value) -> (state, result)`. The state is JSON in the caller's
+    memory, one per interpretation and conversion. `update(state, event) -> state` processes
+    events of the type `feed`, for instance a moving reference point.
     """
 
     function: str
@@ -147,7 +141,7 @@ class Stateful(msgspec.Struct, frozen=True, tag="stateful"):
 
 
 class Chain(msgspec.Struct, frozen=True, tag="chain"):
-    """One conversion after the other; each takes one value and gives one."""
+    """Applies conversions in sequence, each with one argument and one result."""
 
     steps: tuple[Conversion, ...]
 
@@ -183,7 +177,7 @@ How = (
     | ChangeCurrency
 )
 ValueKind = Place | Notation | LookupKind | ChangeCurrency
-"""Kinds that work on named values, see `ports.py`."""
+"""Kinds that work on named values, see `Port`."""
 VALUE_KINDS = (
     ToCartesian,
     ToPolar,
@@ -213,17 +207,15 @@ class Conversion(msgspec.Struct, frozen=True):
 
     @property
     def argument(self) -> TypeRef:
-        """The one argument of a conversion that rules may name."""
+        """The single argument of a conversion that rules may name."""
         return self.arguments[0]
 
     @property
     def result(self) -> TypeRef:
-        """The one result."""
         return self.results[0]
 
     @property
     def is_single(self) -> bool:
-        """One value in, one out."""
         return len(self.arguments) == 1 and len(self.results) == 1
 
     def signature(self) -> str:
@@ -237,7 +229,7 @@ def converts(name: str, argument: TypeRef, result: TypeRef, how: How) -> Convers
 
 
 def functions_of(conversion: Conversion) -> tuple[str, ...]:
-    """Names of the site's functions it needs."""
+    """The site functions it calls."""
     how = conversion.how
     if isinstance(how, Call):
         return (how.function,)
@@ -252,10 +244,9 @@ _replace = msgspec.structs.replace
 
 
 def inverse_of(conversion: Conversion, name: str) -> Conversion | None:
-    """The conversion back, under a name of its own; None: there is no way back as data.
-
-    An enumeration where several words stand for one goes back to the first of them. Steps of a
-    chain are called `NAME 1`, `NAME 2`.
+    """The inverse conversion under its own name; None if there is none. An enumeration with
+    several words for one goes back to the first of them. The steps of a chain are named `NAME
+    1`, `NAME 2`.
     """
     if isinstance(conversion.how, Chain):
         how: How | None = _chain_back(conversion.how, name)
@@ -269,7 +260,7 @@ def inverse_of(conversion: Conversion, name: str) -> Conversion | None:
 
 
 def inverse_how(how: How) -> How | None:
-    """What undoes it; None: nothing does."""
+    """The inverse kind; None if there is none."""
     match how:
         case Identity():
             return how
@@ -307,7 +298,7 @@ def _chain_back(how: Chain, name: str) -> Chain | None:
 
 
 def _takes_more_than_it_gives(conversion: Conversion) -> bool:
-    """A key or a time that is taken beside the value does not come out again."""
+    """Whether it consumes a key or time that the inverse would need."""
     how = conversion.how
     if isinstance(how, (ToAbsolute, ToRelative)):
         return len(conversion.arguments) > 1 and len(how.takes(0)) > len(how.gives(0))

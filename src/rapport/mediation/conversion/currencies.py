@@ -1,9 +1,7 @@
-"""Kinds of conversion between currencies, and where their rates come from. [ME-4]
+"""Currency conversion, with rates from a table of the site or from events. [ME-4]
 
-A rate says how much of a currency one unit of `base` is worth, as central banks publish it. The one
-in force is the last that began at or before the event's time. What it does is in `exchanging.py`.
-
-What `ChangeCurrency` does: the rate in force, from a table of the site or from events. [ME-4]
+A rate is the amount of a currency for one unit of `base`, as central banks publish it. The rate in
+force is the last that began at or before the event's time.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RateTable(msgspec.Struct, frozen=True, tag_field="kind", tag="table"):
-    """Rates in a table of the site: currency, rate, and the time from which it holds."""
+    """Rates in a site table: currency, rate, and the start of its validity."""
 
     table: str
     base: str
@@ -35,37 +33,37 @@ class RateTable(msgspec.Struct, frozen=True, tag_field="kind", tag="table"):
     rate: str = "rate"
     valid_from: str = "valid_from"
     format: str = "iso8601"
-    """Of `valid_from`: `iso8601` or a pattern of strptime."""
+    """The format of `valid_from`: `iso8601` or a strptime pattern."""
     zone: str = "UTC"
 
 
 class RateEvents(msgspec.Struct, frozen=True, tag_field="kind", tag="events"):
-    """Rates that events of the type `feed` tell; the last 1,000 of each currency are known."""
+    """Rates from events of the type `feed`; the last 1,000 per currency are kept."""
 
     feed: str
     base: str
     currency: str = "currency"
     rate: str = "rate"
     time: str = "time"
-    """A `Time` in the event, from which the rate holds."""
+    """A `Time` attribute with the start of validity."""
 
 
 Rates = RateTable | RateEvents
 
 
 class ChangeCurrency(msgspec.Struct, frozen=True, tag="currency"):
-    """An amount in one currency to the amount in another, at the rate of the event's time."""
+    """Converts an amount at the rate of the event's time."""
 
     to: str
     rates: Rates
     amount: str = "amount"
     currency: str = "currency"
     time: str = ""
-    """The `Time` that counts; empty: the event's own, or the newest rate when nobody tells it."""
+    """The attribute with the time; empty: the event's time, or the newest rate without one."""
     from_currency: str = ""
-    """Given: all amounts are in it, and no currency is taken or given."""
+    """If set, all amounts are in it, and no currency is taken or returned."""
     digits: int | None = None
-    """Rounded to so many digits; empty: not."""
+    """Number of digits to round to; None: no rounding."""
 
     def takes(self, arguments: int) -> tuple[Port, ...]:
         named = () if self.from_currency else (Port(self.currency, "text"),)
@@ -78,7 +76,7 @@ class ChangeCurrency(msgspec.Struct, frozen=True, tag="currency"):
 
 
 RateHistory = Sequence[Sequence[Any]]
-"""Of one currency (from ms, rate), oldest first."""
+"""Pairs (start ms, rate) of one currency, oldest first."""
 RateHistories = Mapping[str, RateHistory]
 
 
@@ -88,7 +86,6 @@ def currency_calculation(
     surroundings: ConversionEnvironment,
     memory: ConversionMemory,
 ) -> Calculation:
-    """The kind as a calculation."""
     name = conversion.name
     courses = _courses(conversion, how, surroundings, memory)
 
@@ -108,7 +105,7 @@ def currency_calculation(
 
 
 def rate_at(course: RateHistory, time_ms: int | None) -> float | None:
-    """The rate in force: the last that began at or before the time, the newest without one."""
+    """The rate in force at the time, the newest without a time; None if there is none."""
     place = len(course) if time_ms is None else bisect_right(course, time_ms, key=_began)
     return float(course[place - 1][1]) if place else None
 
@@ -146,8 +143,8 @@ def _courses(
     surroundings: ConversionEnvironment,
     memory: ConversionMemory,
 ) -> Callable[[], RateHistories]:
-    """What gives the rates known now; a table is read at the first event, and again after it
-    changed.
+    """Returns a function for the known rates; a table is read at the first event and after
+    changes.
     """
     if not isinstance(how.rates, RateTable):
         return lambda: memory.state_of(conversion)
@@ -167,7 +164,7 @@ def _courses(
 
 
 def read_rates(rates: RateTable, surroundings: ConversionEnvironment) -> RateHistories:
-    """All rates of a table; raises Rejected `lookup.bad_number` for a row that cannot be read."""
+    """Reads all rates of a table; raises Rejected `lookup.bad_number` for an invalid row."""
     if surroundings.tables is None:
         return {}
     found: dict[str, list[tuple[int, float]]] = {}

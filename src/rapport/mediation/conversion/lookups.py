@@ -1,15 +1,4 @@
-"""Looking things up in the site's tables while mediating: tag to person, reader to place. [ME-4]
-
-Kinds of conversion that look a value up: in a table of the site, or in what is so at present.
-[ME-4]
-
-What they do is in `looking_up.py`.
-
-What conversions may ask beside the value itself: tables of the site, what is so at present, and
-the time of the event under way. [ME-4]
-
-What the kinds in `finding.py` do: rows of tables, and present values. [ME-4]
-"""
+"""Look-ups of conversions: site tables, present values, and the time of the event. [ME-4]"""
 
 from __future__ import annotations
 
@@ -34,18 +23,18 @@ from rapport.units.quantities import Affine
 
 
 class Lookups(Protocol):
-    """What mediation asks of the tables."""
+    """The tables of the site."""
 
     @property
     def revision(self) -> int:
-        """Another number whenever rows have changed: what was read before holds no longer."""
+        """Changes whenever rows change, so that cached rows are invalid."""
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
-        """The text in `column` of the row with that key; None when there is no row or no text."""
+        """The text in `column` of the row with that key; None without row or text."""
 
 
 class NoTables:
-    """A site without tables: nothing is found."""
+    """A site without tables."""
 
     revision = 0
 
@@ -57,7 +46,7 @@ class NoTables:
 
 
 def text_finder(lookups: Lookups, table: str, column: str) -> Callable[[str], str | None]:
-    """A function from key to text."""
+    """Returns a function from key to text."""
 
     def find(key: str) -> str | None:
         return lookups.lookup(table, key, column) or None
@@ -68,10 +57,8 @@ def text_finder(lookups: Lookups, table: str, column: str) -> Callable[[str], st
 def numbers_finder(
     lookups: Lookups, table: str, columns: tuple[tuple[str, Affine], ...]
 ) -> Callable[[str], tuple[float, ...]]:
-    """A function from key to the numbers of some columns, each converted; raises Rejected.
-
-    Rows found are remembered until the tables change (never more than the table has), so a sensor's
-    place is read once.
+    """Returns a function from key to the converted numbers of some columns; raises Rejected.
+    Rows are cached until the tables change, so a sensor's position is read once.
     """
     known: dict[str, tuple[float, ...]] = {}
     revision = lookups.revision
@@ -114,16 +101,15 @@ Scalar = str | int | float | bool | None
 
 
 class TableLookup(msgspec.Struct, frozen=True, tag="table"):
-    """Columns of the row whose key the value is; text becomes what the signature says.
-
-    No such row, or an empty field: `otherwise`, or rejected when there is none.
+    """Looks up columns of the row with the given key; texts are converted as the signature
+    says. Without a row or text it returns `otherwise` or rejects.
     """
 
     table: str
     columns: tuple[str, ...]
     key: str = "key"
     attributes: tuple[str, ...] = ()
-    """What the columns are called in an object; empty: as they are."""
+    """Attribute names of the columns in an object; empty: the column names."""
     otherwise: tuple[Scalar, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def takes(self, arguments: int) -> tuple[Port, ...]:
@@ -134,10 +120,9 @@ class TableLookup(msgspec.Struct, frozen=True, tag="table"):
 
 
 class ContextLookup(msgspec.Struct, frozen=True, tag="context"):
-    """The present value of an attribute of a concept, for the instance whose key the value is.
-
-    `parts` are what its parts are called: one for numbers, texts and truth values, `x, y` for a
-    point. Nothing heard of it yet: `otherwise`, or rejected when there is none.
+    """Looks up the present value of a concept's attribute for the instance with the given key.
+    `parts` names its parts: one for numbers, texts and booleans, `x, y` for a point. An unknown
+    value gives `otherwise` or is rejected.
     """
 
     concept: str
@@ -157,24 +142,23 @@ LookupKind = TableLookup | ContextLookup
 
 
 class SiteTables(Lookups, Protocol):
-    """The tables of the site; `rapport.tables.Tables` is one."""
+    """The tables of the site with all rows, such as `rapport.tables.Tables`."""
 
     def rows(self, table: str, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        """The fields of some columns in every row; raises UnknownName."""
+        """Some columns of every row; raises UnknownName."""
 
 
 class PresentContext(Protocol):
-    """What is so at present."""
+    """Present values of concepts."""
 
     def value(self, concept: str, key: str, attribute: str) -> Sequence[Any] | None:
-        """The parts of the present value of an attribute of one instance; None: not known."""
+        """The parts of the present value of an attribute of one instance; None if unknown."""
 
 
 class ConversionEnvironment:
-    """What the transformers of a source ask; one object, kept for as long as they are.
-
-    `event_time_ms` is set by the caller before each event and counts where a conversion needs a
-    time that the value does not tell.
+    """What conversions of a source may look up; one object for the lifetime of its
+    transformers. The caller sets `event_time_ms` before each event, for conversions that need a
+    time.
     """
 
     def __init__(
@@ -190,7 +174,7 @@ _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0
 def lookup_calculation(
     how: LookupKind, name: str, kinds: Sequence[str], surroundings: ConversionEnvironment
 ) -> Calculation:
-    """The kind as a calculation; `kinds` are those of the results, part by part."""
+    """`kinds`: the kinds of the results, part by part."""
     if isinstance(how, TableLookup):
         return _in_table(how, name, kinds, surroundings)
     return _in_context(how, name, kinds, surroundings)
@@ -229,7 +213,7 @@ def _field(table: str, key: str, column: str, surroundings: ConversionEnvironmen
 
 
 def _typed(field: str, kind: str, place: str) -> Any:
-    """The text of a table as the kind of value that the signature promises."""
+    """Converts the text of a table to the kind that the signature declares."""
     if kind not in ("number", "integer", "boolean"):
         return field
     if kind == "boolean":

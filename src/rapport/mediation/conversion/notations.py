@@ -1,9 +1,4 @@
-"""Kinds of conversion between a value and how it is written: times, numbers, angles. [ME-4]
-
-Each is plain data; what it does is in `reading_texts.py`.
-
-What the kinds in `notations.py` do: times, numbers and angles, read and written. [ME-4]
-"""
+"""Conversions between a value and its notation: times, numbers, angles. [ME-4]"""
 
 from __future__ import annotations
 
@@ -30,19 +25,18 @@ ISO, EPOCH_SECONDS, EPOCH_MILLISECONDS = "iso8601", "epoch_s", "epoch_ms"
 
 
 class ParseTime(msgspec.Struct, frozen=True, tag="parse-time"):
-    """Text or a number to milliseconds since 1970 UTC (`Time`).
-
-    Several texts, such as date and time of day, are joined by `separator` first. A local time needs
-    `zone`; one that does not exist is rejected, one that comes twice too unless `fold` says which.
+    """Parses text or a number to milliseconds since 1970 UTC (`Time`). Several texts, such as
+    date and time of day, are joined by `separator`. A local time needs `zone`; a nonexistent
+    one is rejected, an ambiguous one too unless `fold` decides.
     """
 
     format: str = ISO
-    """`iso8601`, `epoch_s`, `epoch_ms` or a pattern of strptime."""
+    """`iso8601`, `epoch_s`, `epoch_ms` or a strptime pattern."""
     zone: str = ""
     fold: Fold = ""
     separator: str = " "
     attributes: tuple[str, ...] = ()
-    """The parts, when they are taken out of one object."""
+    """The attributes of the parts in an object."""
 
     def takes(self, arguments: int) -> tuple[Port, ...]:
         names = self.attributes or tuple(f"part {number + 1}" for number in range(arguments))
@@ -53,9 +47,8 @@ class ParseTime(msgspec.Struct, frozen=True, tag="parse-time"):
 
 
 class WriteTime(msgspec.Struct, frozen=True, tag="write-time"):
-    """`Time` to text or a number; several results are the text cut at `separator`.
-
-    Local text without an offset does not tell the two hours apart when the clocks go back: lossy.
+    """Writes `Time` as text or number; several results are the text split at `separator`. Local
+    text without an offset is ambiguous when the clocks go back.
     """
 
     format: str = ISO
@@ -63,20 +56,20 @@ class WriteTime(msgspec.Struct, frozen=True, tag="write-time"):
     """Empty: UTC."""
     separator: str = " "
     attributes: tuple[str, ...] = ()
-    """What the parts are called, when they become one object."""
+    """The attributes of the parts in an object."""
 
     def takes(self, arguments: int) -> tuple[Port, ...]:
         return (Port("time", "integer"),)
 
     def gives(self, results: int) -> tuple[Port, ...]:
-        """Seconds are whole where the signature says integer."""
+        """Seconds are integers if the signature says so."""
         names = self.attributes or tuple(f"part {number + 1}" for number in range(results))
         kind: PortKind = "integer" if _kind_of(self.format) == "number" else "text"
         return tuple(Port(name, kind) for name in names)
 
 
 class ParseNumber(msgspec.Struct, frozen=True, tag="parse-number"):
-    """Text to a number, with a decimal point or comma; no thousands separators."""
+    """Parses text with a decimal point or comma, without thousands separators."""
 
     decimal: DecimalMark = "point"
 
@@ -88,7 +81,7 @@ class ParseNumber(msgspec.Struct, frozen=True, tag="parse-number"):
 
 
 class WriteNumber(msgspec.Struct, frozen=True, tag="write-number"):
-    """A number to text; with `digits` after the mark, else as many as it needs."""
+    """Writes a number with `digits` decimals, else as many as needed."""
 
     decimal: DecimalMark = "point"
     digits: int | None = None
@@ -101,7 +94,7 @@ class WriteNumber(msgspec.Struct, frozen=True, tag="write-number"):
 
 
 class ParseAngle(msgspec.Struct, frozen=True, tag="parse-angle"):
-    """Text to degrees, north and east positive: decimal, degrees-minutes-seconds or NMEA."""
+    """Parses degrees, north and east positive: decimal, degrees-minutes-seconds or NMEA."""
 
     axis: Axis
     form: AngleForm = "dms"
@@ -115,7 +108,7 @@ class ParseAngle(msgspec.Struct, frozen=True, tag="parse-angle"):
 
 
 class WriteAngle(msgspec.Struct, frozen=True, tag="write-angle"):
-    """Degrees to text with the letter of the hemisphere; `digits` of its last part."""
+    """Writes degrees with the letter of the hemisphere; `digits` of its last part."""
 
     axis: Axis
     form: AngleForm = "dms"
@@ -140,7 +133,7 @@ _UNIT_MS = {EPOCH_SECONDS: 1_000.0, EPOCH_MILLISECONDS: 1.0}
 
 
 def notation_calculation(how: Notation, name: str, kinds: list[str]) -> Calculation:
-    """The kind as a calculation; `kinds` are those of the results."""
+    """`kinds`: the kinds of the results."""
     if isinstance(how, ParseTime):
         return _parse_time(how, name)
     if isinstance(how, WriteTime):
@@ -157,7 +150,7 @@ def notation_calculation(how: Notation, name: str, kinds: list[str]) -> Calculat
 
 
 def whole_number(value: Any, name: str) -> int:
-    """A `Time`; one that came through arithmetic or as JSON `1.0` counts as long as it is whole."""
+    """A `Time` as int; an integral float is accepted."""
     found = number(value, name)
     if found != math.floor(found):
         raise Rejected(
@@ -167,7 +160,7 @@ def whole_number(value: Any, name: str) -> int:
 
 
 def write_number(value: float, how: WriteNumber) -> str:
-    """The shortest text that reads back as the number, or so many digits after the mark."""
+    """The shortest text that parses back to the number, or a fixed number of decimals."""
     if how.digits is None:
         written = str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
     else:

@@ -1,9 +1,7 @@
-"""Kinds of conversion between ways to say where something is. [ME-4]
+"""Conversions between representations of a position. [ME-4]
 
 Conventions as in `units/coordinates.py`: x to the east, y to the north; a bearing or heading of 0
-looks along +y and grows clockwise. Each is plain data; what it does is in `placing.py`.
-
-What the kinds in `places.py` do. [ME-4]
+points along +y and grows clockwise.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ class ToPolar(msgspec.Struct, frozen=True, tag="cartesian-to-polar"):
 
 
 class FixedOrigin(msgspec.Struct, frozen=True, tag_field="kind", tag="fixed"):
-    """A device that never moves: where it is and where it looks."""
+    """The position and heading of a device that never moves."""
 
     x: float
     y: float
@@ -95,24 +93,23 @@ class FixedOrigin(msgspec.Struct, frozen=True, tag_field="kind", tag="fixed"):
 
 
 class TableOrigin(msgspec.Struct, frozen=True, tag_field="kind", tag="table"):
-    """A row of a table of the site, found by the value `key`, says where the device is."""
+    """The position of a device from the row of a site table with the key in `key`."""
 
     table: str
     key: str
     x: str = "x"
     y: str = "y"
     heading: str = ""
-    """Columns; without a heading it looks to the north."""
+    """The column of the heading; empty: north."""
     unit: str = "m"
     heading_unit: str = "deg"
 
 
 class MovingOrigin(msgspec.Struct, frozen=True, tag_field="kind", tag="moving"):
-    """Events of the type `feed`, of root or of the source itself, say where it is at present.
-
-    `x`, `y`, `heading`, `time` and `feed_key` are attributes of such an event, `position.x` one
-    further down. An event without x and y does not count, nor one older than the last. With `key`
-    there are many such origins, and that value says whose it is.
+    """The position of a device from the latest event of the type `feed`, canonical or of the
+    source. `x`, `y`, `heading`, `time` and `feed_key` are attributes of that event, also nested
+    as `position.x`. Events without x and y and outdated events are ignored. With `key` there
+    are many origins, selected by that value.
     """
 
     feed: str
@@ -130,7 +127,7 @@ Origin = FixedOrigin | TableOrigin | MovingOrigin
 
 
 class ToAbsolute(msgspec.Struct, frozen=True, tag="relative-to-absolute"):
-    """x and y as a device sees them (+y is where it looks) to where they are."""
+    """Converts x and y relative to a device (+y is its heading) to absolute ones."""
 
     origin: Origin
     x: str = "x"
@@ -148,7 +145,7 @@ class ToAbsolute(msgspec.Struct, frozen=True, tag="relative-to-absolute"):
 
 
 class ToRelative(msgspec.Struct, frozen=True, tag="absolute-to-relative"):
-    """Where x and y are to how a device sees them."""
+    """Converts absolute x and y to ones relative to a device."""
 
     origin: Origin
     x: str = "x"
@@ -166,9 +163,8 @@ class ToRelative(msgspec.Struct, frozen=True, tag="absolute-to-relative"):
 
 
 class ToPlan(msgspec.Struct, frozen=True, tag="lat-lon-to-plan"):
-    """Latitude and longitude (WGS 84, degrees) to x and y on a plan that begins at the origin.
-
-    Error and range: `units/geodesy.py`. What is further away than the range is rejected.
+    """Converts latitude and longitude (WGS 84, degrees) to x and y on a plan around the origin.
+    Error and range: see `units/geodesy.py`. Positions beyond the range are rejected.
     """
 
     latitude: float
@@ -188,7 +184,7 @@ class ToPlan(msgspec.Struct, frozen=True, tag="lat-lon-to-plan"):
 
 
 class ToLatLon(msgspec.Struct, frozen=True, tag="plan-to-lat-lon"):
-    """x and y on a plan to latitude and longitude."""
+    """Converts x and y on a plan to latitude and longitude."""
 
     latitude: float
     longitude: float
@@ -227,7 +223,6 @@ def place_calculation(
     surroundings: ConversionEnvironment,
     memory: ConversionMemory,
 ) -> Calculation:
-    """The kind as a calculation."""
     name = conversion.name
     if isinstance(how, (ToAbsolute, ToRelative)):
         return _framed(how, name, _origin_of(conversion, how, surroundings, memory))
