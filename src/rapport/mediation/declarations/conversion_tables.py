@@ -1,9 +1,7 @@
-"""Conversions from their tables: one reader per kind, in one table. [ME-4, ME-10]
+"""Reads the conversions of an interpretation from their tables. [ME-4, ME-10]
 
-A new kind of conversion needs nothing here: its key is its tag, the keys below it are its fields
-(`of_struct`). Kinds that people write more briefly have a reader of their own in `_READERS`.
-
-The conversions of one interpretation from their table. [ME-4, ME-10]
+The key of a conversion's kind is its tag, and the keys below it are its fields (`struct_reader`).
+Kinds with a shorter notation have a reader of their own in `_READERS`.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from rapport.units.catalogue import BY_NAME
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OWN_KEYS = ("from", "to")
-"""Keys of a conversion beside that of its kind."""
+"""Keys of a conversion besides that of its kind."""
 
 
 class Bench(Protocol):
@@ -65,7 +63,9 @@ def _tag(kind: type[Any]) -> str:
 
 
 def struct_reader(kind: type[Any]) -> KindReader:
-    """Reads a table whose keys are the fields of a struct; texts for one-field structs alone."""
+    """Reads a table whose keys are the fields of a struct; a struct with one field also without
+    a table.
+    """
 
     def read(fields: Fields, key: str, _bench: Bench) -> How | None:
         value = fields.section.values[key]
@@ -263,7 +263,7 @@ KINDS: Mapping[str, KindReader] = {
     **{_tag(kind): struct_reader(kind) for kind in get_args(How)},
     **_READERS,
 }
-"""The key in a conversion's table, and who reads what stands there."""
+"""Readers by the key of the kind."""
 
 
 def _function(fields: Fields, key: str) -> str:
@@ -275,7 +275,7 @@ def _function(fields: Fields, key: str) -> str:
 
 
 def _pairs(fields: Fields, key: str, example: str) -> tuple[tuple[Scalar, Scalar], ...] | None:
-    """A table, or a list of pairs where keys are no texts."""
+    """Reads a table, or a list of pairs if keys are not texts."""
     value = fields.section.values.get(key)
     if isinstance(value, dict):
         if "entries" in value and isinstance(value["entries"], list):
@@ -299,7 +299,7 @@ def _number(fields: Fields, key: str) -> float | None:
 
 
 def _is_sayable(value: object) -> bool:
-    """JSON can say it."""
+    """Whether JSON can represent it."""
     if isinstance(value, dict):
         return all(_is_sayable(each) for each in value.values())
     return all(map(_is_sayable, value)) if isinstance(value, list) else is_scalar(value)
@@ -310,7 +310,7 @@ def _shown_fields(kind: type[Any]) -> str:
 
 
 class ConversionTableReader:
-    """Reads the conversions of one interpretation; those named by a chain are read when needed."""
+    """Reads the conversions of one interpretation; steps of chains are read on demand."""
 
     def __init__(
         self, table: Fields | None, names: TypeNames, above: Mapping[str, Conversion]
@@ -327,14 +327,14 @@ class ConversionTableReader:
         return tuple(each for each in found if each is not None)
 
     def own(self, name: str) -> Conversion | None:
-        """One of this table; None while it is being read, or when it is faulty."""
+        """A conversion of this table; None while it is being read or if it is faulty."""
         if self._table is not None and name not in self._found:
             self._found[name] = None
             self._found[name] = self._read(self._table, name)
         return self._found.get(name)
 
     def named(self, fields: Fields, key: str, name: str) -> Conversion | None:
-        """A step of a chain: of this table or of a parent's; anything else is a fault."""
+        """A step of a chain, from this table or a parent's; any other name is a fault."""
         known = (*(self._table.section.values if self._table else ()), *self._above)
         if name not in known:
             message = f"there is no conversion {name[:60]!r}"
@@ -360,7 +360,9 @@ class ConversionTableReader:
         return self.read(name, strict_fields(table.section.section(name), table.problems, None))
 
     def read(self, name: str, fields: Fields) -> Conversion | None:
-        """One conversion; `from` and `to` left out are found where rules use it."""
+        """Reads one conversion; missing `from` and `to` are inferred from the rules that
+        use it.
+        """
         kinds = [key for key in fields.section.values if key not in OWN_KEYS]
         faults = len(fields.problems)
         for key in kinds:
@@ -386,7 +388,7 @@ class ConversionTableReader:
         return tuple(self.names.reference(fields, key, each) for each in written)
 
     def _usual_types(self, how: How) -> tuple[TypeRef, ...]:
-        """Argument and result that need not be said."""
+        """Argument and result types that need not be declared."""
         if isinstance(how, Identity):
             return ("json", "json")
         if isinstance(how, UnitChange):

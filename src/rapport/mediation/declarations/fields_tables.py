@@ -1,4 +1,4 @@
-"""The rules of one interpretation from its table in a file. [ME-10]"""
+"""Reads an interpretation in the fields form from its table. [ME-10]"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rapport.units.quantities import converter, unit_named
 from rapport.units.timeformats import zone_named
 
 TableColumns = Mapping[str, Collection[str]]
-"""Tables of the site with their columns; for checking names before anything runs."""
+"""Tables of the site with their columns, to check names in advance."""
 
 _TIME = '{ field = "t", format = "iso8601" }'
 _IDENTITY = '{ field = "tag", lookup = { table = "badges", column = "person" } }'
@@ -179,7 +179,7 @@ def _arguments(fields: Fields) -> tuple[tuple[str, ArgumentValue], ...]:
 
 
 def _check_call(fields: Fields, call: str) -> None:
-    """Names are checked, nothing is imported: that happens in the worker process."""
+    """Checks the name only; the import happens in the worker process."""
     if not call or _FUNCTION.fullmatch(call):
         return
     known = Plugins().names("conversions")
@@ -254,7 +254,7 @@ def _check_pattern(fields: Fields, pattern: str, zone: str) -> None:
 
 
 def _template(text: str) -> tuple[str | FieldPath, ...]:
-    """`unknown:{track}` as `("unknown:", ("track",))`; dots lead into nested objects."""
+    """Parses `unknown:{track}` to `("unknown:", ("track",))`; dots lead into nested objects."""
     pieces: list[str | FieldPath] = []
     for index, piece in enumerate(_PLACEHOLDER.split(text)):
         if index % 2:
@@ -273,7 +273,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}", re.ASCII)
 def read_interpretation(
     name: str, section: Section, tables: TableColumns | None = None
 ) -> tuple[FieldsInterpretation | None, list[Problem]]:
-    """One interpretation from its table; None when it has a fault."""
+    """Reads one interpretation; None if it has a fault."""
     problems: list[Problem] = []
     fields = Fields(section, problems, known=_KEYS, strict=True, codes=FAULT_CODES)
     if not _NAME.fullmatch(name) or name in (CANONICAL, "files"):
@@ -300,7 +300,7 @@ def read_interpretation(
 
 
 def read_format_choice(fields: Fields) -> FormatChoice:
-    """`format = "csv"`, or a table with the name and options; absent: JSON."""
+    """`format = "csv"`, or a table with name and options; absent: JSON."""
     if not fields.has("format"):
         return FormatChoice()
     try:

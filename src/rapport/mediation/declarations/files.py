@@ -1,13 +1,11 @@
-"""Declarations in TOML: values by the standard library, places by a look at headers and keys.
-[ME-10]
+"""Reads files that declare interpretations, in TOML, YAML or XML. [ME-7, ME-10]
 
-Files that declare typed interpretations, in any of the three forms. [ME-7, ME-10]
+    read_declarations("us.toml", raw, "toml")    one file
+    collect_declarations([...])                  tables of several files that may share parents
+    complete_declarations(declarations, root)    adds what units and signatures imply
 
-    read_declarations("us.toml", raw, "toml")       one file
-    collect([...])                                   tables of several files that may share parents
-    complete(declarations, root)                     what units and signatures leave unsaid
-
-Nothing a file says is executed or fetched.
+Nothing in a file is executed or fetched. TOML values come from the standard library, their
+locations from a scan of headers and keys.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 
 
 def read_toml_file(name: str, raw: bytes) -> FileContent:
-    """The file, or the problem at the place where it stops being TOML."""
+    """Reads a TOML file, or returns the syntax problem with its location."""
     try:
         file = TomlFile.parse(raw, name=name)
     except SiteError as error:
@@ -66,7 +64,7 @@ def read_toml_file(name: str, raw: bytes) -> FileContent:
 
 
 def with_positions(file: TomlFile) -> PlacedFile:
-    """The same file, which also tells the entries of `[[lists]]` apart."""
+    """The same file with locations for entries of `[[lists]]`."""
     return PlacedFile(file.name, file.text, file.values, _places(file.text))
 
 
@@ -108,31 +106,29 @@ def _parts(dotted: str) -> ValuePath:
 
 SECTION = "interpretations"
 KINDS: Mapping[str, FileKind] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".xml": "xml"}
-"""The form of a file by the end of its name."""
+"""The form of a file by its suffix."""
 MOST_PROBLEMS = 1_000
 _MOST_PARENTS = 100
-"""Above one interpretation; names of those further up are left for later checks."""
+"""Maximum ancestors to resolve; names further up are left to later checks."""
 _READERS = {"toml": read_toml_file, "yaml": read_yaml_file, "xml": read_xml_file}
 
 
 class Declarations(msgspec.Struct, frozen=True, kw_only=True):
-    """All sound interpretations that were declared, and every fault; a faulty one refuses only
-    itself. They are as the files say: `complete` adds what follows from units.
+    """All valid declared interpretations, and every fault; a faulty one refuses only itself.
+    They are as written: `complete_declarations` adds what units imply.
     """
 
     declared: dict[str, DeclaredInterpretation] = {}
     problems: tuple[Problem, ...] = ()
     faulty: dict[str, tuple[Problem, ...]] = {}
-    """Those that could not be read, with their errors."""
+    """Interpretations that could not be read, with their errors."""
 
     @property
     def interpretations(self) -> dict[str, Interpretation]:
-        """By name."""
         return {name: each.interpretation for name, each in self.declared.items()}
 
     @property
     def formats(self) -> dict[str, FormatChoice]:
-        """How events are written, where it is said."""
         return {name: each.format for name, each in self.declared.items() if each.format}
 
 
@@ -145,14 +141,11 @@ def read_declarations(
     classes: Mapping[str, type] | None = None,
     fields_too: bool = False,
 ) -> Declarations:
-    """The interpretations of the typed form in one file; never raises.
-
-    Args:
-        name: Of the file, for messages.
-        known: Names of types that root and interpretations of other files have. None: unknown
-            type names are left for the checks that come when parents are known.
-        classes: Python classes that `classes` (or `<type>package.Class</type>`) may name.
-        fields_too: The file may declare some of the fields form besides; see `fields_tables`.
+    """Reads the typed interpretations of one file; never raises. `name`: of the file, for
+    messages. `known`: type names of the canonical model and of other files; None: unknown names
+    are left to later checks. `classes`: Python classes that `classes` (or
+    `<type>package.Class</type>`) may name. `fields_too`: allows tables in the fields form
+    besides, see `fields_tables`.
     """
     read = read_file(name, text, kind)
     if read.file is None:
@@ -163,7 +156,7 @@ def read_declarations(
 
 
 def read_file(name: str, text: bytes, kind: FileKind) -> FileContent:
-    """The values of a file with their places, or why there are none."""
+    """The values of a file with their locations, or why it cannot be read."""
     if len(text) > MAX_FILE_BYTES:
         message = f"the file has {len(text)} bytes; {MAX_FILE_BYTES} are allowed"
         hint = "split it into several files"
@@ -172,7 +165,7 @@ def read_file(name: str, text: bytes, kind: FileKind) -> FileContent:
 
 
 def typed_tables(file: TomlFile) -> dict[str, Section]:
-    """The tables of the typed form in a file; those of the fields form are left out."""
+    """The tables in the typed form."""
     placed = file if isinstance(file, PlacedFile) else with_positions(file)
     return {
         name: section
@@ -182,7 +175,7 @@ def typed_tables(file: TomlFile) -> dict[str, Section]:
 
 
 def fields_tables(file: TomlFile) -> dict[str, Section]:
-    """The tables of the fields form in a file."""
+    """The tables in the fields form."""
     placed = file if isinstance(file, PlacedFile) else with_positions(file)
     return {
         name: section
@@ -197,7 +190,7 @@ def collect_declarations(
     known: Collection[str] | None = None,
     classes: Mapping[str, type] | None = None,
 ) -> Declarations:
-    """The interpretations of several files, which may be parents of each other."""
+    """Reads the interpretations of several files, which may be parents of each other."""
     tables: dict[str, Section] = {}
     problems: list[Problem] = []
     for file in files:
@@ -260,7 +253,7 @@ class _DeclarationReader:
         return self._read[name]
 
     def _above(self, name: str) -> list[str]:
-        """Its parents among the tables, nearest first; parents that go in circles are cut."""
+        """Its ancestors among the tables, nearest first; cycles are cut."""
         found: list[str] = []
         above = declared_parent(name, self._tables[name].values)
         while above in self._tables and above not in (name, *found) and len(found) < _MOST_PARENTS:
@@ -270,7 +263,7 @@ class _DeclarationReader:
 
 
 def _bounded(name: str, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """As many as somebody may want to read; errors first, so that none is hidden by warnings."""
+    """Limits the number of problems; errors first."""
     if len(problems) <= MOST_PROBLEMS:
         return problems
     ordered = sorted(problems, key=lambda each: each.severity != "error")
@@ -280,7 +273,7 @@ def _bounded(name: str, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
 
 
 def _strange(file: TomlFile, fields_too: bool) -> list[Problem]:
-    """What a file of declarations holds besides typed interpretations."""
+    """Reports content other than typed interpretations."""
     whole = file.section()
     problems = [
         whole.problem(key, "interpretation.unknown_key", f"{key[:60]!r} has no meaning here")

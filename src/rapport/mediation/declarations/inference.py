@@ -1,14 +1,10 @@
-"""Units alone: `units = { "station.temperature" = "degF" }` becomes a type of one's own, which is
-root's with these units, and mappings both ways. [ME-10, ME-11]
+"""Completes declarations by inference: types from units, rules from units and signatures. [ME-4,
+ME-5, ME-10, ME-11]
 
-Rules that follow from types: units of one dimension, and conversions whose signature fits, one
-way or the other. [ME-4, ME-10, ME-11]
-
-The source (4.3.2): "by analyzing the units given by developers and those that the notification
-service uses, we can generate the appropriate transformation rules". A rule is inferred only where a
-mapping needs one and none decides. Pure.
-
-Declarations made whole once root and all parents are known. [ME-5, ME-10]
+`units = { "station.temperature" = "degF" }` becomes a type of the interpretation, derived from the
+canonical one, with mappings in both directions. The paper (4.3.2): "by analyzing the units given by
+developers and those that the notification service uses, we can generate the appropriate
+transformation rules". A rule is inferred only where a mapping needs one and none applies. Pure.
 """
 
 from __future__ import annotations
@@ -67,8 +63,8 @@ AppliedUnits = tuple[Interpretation, list[tuple[str, Problem]]]
 def apply_units(
     given: Interpretation, types: Types, wishes: Sequence[UnitDeclaration]
 ) -> AppliedUnits:
-    """The interpretation with what the wishes mean among root's `types`; problems come with the
-    attribute they are about.
+    """Adds the types and mappings that the unit declarations imply; problems come with their
+    attribute.
     """
     wisher = _UnitTypes(given.name, types)
     for wish in wishes:
@@ -90,7 +86,7 @@ def apply_units(
 
 
 def derived_name(interpretation: str, type_name: str) -> str:
-    """The type that an interpretation with units alone speaks.
+    """The name of the type that unit declarations imply.
 
     >>> derived_name("us", "station")
     'us station'
@@ -99,7 +95,7 @@ def derived_name(interpretation: str, type_name: str) -> str:
 
 
 class _UnitTypes:
-    """Gathers the wishes for each type of root."""
+    """Collects unit declarations by canonical type."""
 
     def __init__(self, name: str, types: Types) -> None:
         self._name, self._types = name, types
@@ -108,7 +104,7 @@ class _UnitTypes:
         self._inner: dict[str, Type] = {}
 
     def take(self, wish: UnitDeclaration) -> None:
-        """Notes one wish, or why it cannot be."""
+        """Adds one declaration, or reports why it is not possible."""
         concept, _, attribute = wish.attribute.rpartition(".")
         if not self._types.is_complex(concept):
             known = self._types.complex_names
@@ -127,7 +123,7 @@ class _UnitTypes:
                 self.changed.setdefault(concept, {})[attribute] = changed
 
     def made(self) -> list[Type]:
-        """Unit types first, then inner ones, then the types themselves."""
+        """Unit types first, then nested types, then the types themselves."""
         types: list[Type] = [self._inner[name] for name in sorted(self._inner)]
         types.sort(key=lambda each: isinstance(each, ComplexType))
         for concept, units in self.changed.items():
@@ -162,7 +158,9 @@ class _UnitTypes:
         return self._add(unit_type(wish.unit))
 
     def _complex_in_unit(self, wish: UnitDeclaration, inner: str) -> str | None:
-        """A point in feet: every number of that dimension in it is."""
+        """Changes every number of that dimension, such as both coordinates of a point in
+        feet.
+        """
         dimension = BY_NAME[wish.unit].dimension
         given = self._types.attributes(inner).values()
         fitting = [
@@ -199,7 +197,7 @@ _PLAIN_NUMBERS = ("number", "integer")
 
 
 class InferenceResult(msgspec.Struct, frozen=True):
-    """The interpretation with what follows; each problem with the `Type.attribute` it is about."""
+    """The completed interpretation; each problem with its `Type.attribute`."""
 
     interpretation: Interpretation
     problems: tuple[tuple[str, Problem], ...] = ()
@@ -211,10 +209,9 @@ def infer(
     parents: Sequence[Interpretation] = (),
     units: Sequence[UnitDeclaration] = (),
 ) -> InferenceResult:
-    """Adds types and mappings that `units` alone mean, rules for units, signatures that
-    conversions left open, and what `drop = ["*"]` drops. `parents` stand between root and it,
-    root's child first, themselves inferred. Faulty types are left as they are: the checks before
-    use name them.
+    """Adds types and mappings for `units`, rules for units, missing signatures of conversions,
+    and the drops of `drop = ["*"]`. `parents`: between the canonical model and it, outermost
+    first, completed. Faulty types are left to the later checks.
     """
     problems: list[tuple[str, Problem]] = []
     if units:
@@ -235,7 +232,7 @@ def infer(
 
 
 class _Location(msgspec.Struct, frozen=True):
-    """A place: the path in the event, and how it is called in what becomes of it."""
+    """A path in the event and its name in the result."""
 
     mapping: TypeMapping
     path: TypePath
@@ -243,22 +240,22 @@ class _Location(msgspec.Struct, frozen=True):
 
     @property
     def here(self) -> str:
-        """As people read it."""
+        """The path for messages."""
         return shown_path(self.path)
 
     @property
     def own(self) -> str:
-        """The place on the side of the interpretation, not of root."""
+        """The path on the side of the interpretation."""
         return self.here if self.mapping.direction == "in" else self.there
 
     def seen_as(self, face: TypeRef) -> _Location:
-        """The value at this place is exactly of this type."""
+        """The location for a value of exactly this type."""
         *before, last = self.path
         return _replace(self, path=(*before, PathPosition(last.attribute, (*last.faces, face))))
 
 
 class _RuleSearch:
-    """Goes along the paths that mappings promise something for."""
+    """Walks the paths that mappings have an expected type for."""
 
     def __init__(self, scope: Scope, given: Interpretation) -> None:
         self._scope, self._types, self._given = scope, scope.types, given
@@ -279,7 +276,7 @@ class _RuleSearch:
             self._attributes(at, mapping.target, mapping)
 
     def result(self) -> Interpretation:
-        """The interpretation with rules, conversions and signatures added."""
+        """The interpretation with inferred rules, conversions and signatures."""
         own = {each.name for each in self._given.conversions}
         made = [each for each in self._made.values() if each.name not in own]
         rules = [each for each in self._rules if each not in self._given.rules]
@@ -290,7 +287,7 @@ class _RuleSearch:
         )
 
     def _signed(self, conversion: Conversion) -> Conversion:
-        """An open signature is the one that all places of its rules agree on."""
+        """Completes an open signature on which all uses agree."""
         found = self._signatures.get(conversion.name, set())
         if conversion.name not in self._open or not found:
             return conversion
@@ -306,7 +303,7 @@ class _RuleSearch:
         return _replace(conversion, arguments=arguments, results=conversion.results or tuple(given))
 
     def _attributes(self, at: _Location, target: str, mapping: TypeMapping | None) -> None:
-        """`target` is promised here; `mapping` is what says how attributes are called there."""
+        """`target` is expected here; `mapping` renames attributes."""
         shaping = ShapeChecker(mapping, self._scope, "", [])
         promised = self._types.attributes(target)
         seen_as = mapping.source if mapping else at.path[-1].type
@@ -334,7 +331,7 @@ class _RuleSearch:
                 self._exact(here, each, wanted, each == declared)
 
     def _exact(self, at: _Location, found: TypeRef, wanted: TypeRef, is_declared: bool) -> None:
-        """Nothing decides at this path, whose value is exactly a `found`."""
+        """Handles a path without a rule whose value is exactly a `found`."""
         if self._types.is_subtype(found, wanted):
             return
         ways = (self._by_signature, self._by_unit, self._by_inverse)
@@ -353,7 +350,7 @@ class _RuleSearch:
             self._without_unit(at, found, wanted)
 
     def _by_signature(self, at: _Location, found: TypeRef, wanted: TypeRef) -> bool:
-        """The one conversion that takes exactly this and gives exactly that."""
+        """Uses the only conversion with exactly this signature."""
         fitting = [
             each.name
             for each in self._scope.conversions.values()
@@ -380,8 +377,8 @@ class _RuleSearch:
         return True
 
     def _by_inverse(self, at: _Location, found: TypeRef, wanted: TypeRef) -> bool:
-        """The way back of the one conversion that leads from `wanted` to `found`. What it depends
-        on may differ by then where it remembers events, so that has no way back here.
+        """Uses the inverse of the only conversion from `wanted` to `found`. Conversions
+        with memory have no inverse.
         """
         name = f"{found} to {wanted}"
         backwards = [
@@ -396,7 +393,7 @@ class _RuleSearch:
         return True
 
     def _without_unit(self, at: _Location, found: TypeRef, wanted: TypeRef) -> None:
-        """A plain number on one side, a number with a unit on the other."""
+        """Reports a number without a unit on one side and with a unit on the other."""
         here = found in _PLAIN_NUMBERS
         unit = wanted if here else found
         if here == (wanted in _PLAIN_NUMBERS) or unit not in BY_NAME:
@@ -412,7 +409,7 @@ class _RuleSearch:
         self.problems.setdefault(at.own, Problem(code=code, message=message, hint=hint))
 
     def _is_decided(self, at: _Location, wanted: TypeRef) -> bool:
-        """A rule counts here; if its conversion left its types open, they are these."""
+        """Whether a rule applies here; records the signature of an open conversion."""
         rule = self._resolvers[at.mapping.direction].winner(at.path)
         if rule is None or rule.rule.conversion == EXPLORE:
             return False
@@ -422,7 +419,9 @@ class _RuleSearch:
         return len(at.path) == 1 or rule.owner == self._given.name or self._suits(rule, at, wanted)
 
     def _suits(self, rule: BoundRule, at: _Location, wanted: TypeRef) -> bool:
-        """What an inherited rule gives is promised here; a parent may have promised other units."""
+        """Whether the result of an inherited rule is expected here; a parent may have
+        expected other units.
+        """
         conversion = self._scope.conversions[rule.rule.conversion]
         is_identity = isinstance(conversion.how, Identity)
         result = at.path[-1].type if is_identity else conversion.result
@@ -434,12 +433,10 @@ class _RuleSearch:
 
 
 def pattern_text(path: TypePath, types: Types) -> str:
-    """The pattern that says this path and no other; types that follow are left out.
-
-    >>> from rapport.mediation.types import Attribute, ComplexType
-    >>> wind = ComplexType("Wind", (Attribute("speed", "number"),))
-    >>> written((Position("", ("Wind",)), Position("speed", ("number",))), Types([wind]))
-    'Wind.speed'
+    """The pattern that matches exactly this path; implied types are left out. >>> from
+    rapport.mediation.types import Attribute, ComplexType >>> wind = ComplexType("Wind",
+    (Attribute("speed", "number"),)) >>> pattern_text((PathPosition("", ("Wind",)),
+    PathPosition("speed", ("number",))), Types([wind])) 'Wind.speed'
     """
     head, *rest = exact_pattern(path).items
     items = [PatternItem("", head.type)]
@@ -452,7 +449,7 @@ def pattern_text(path: TypePath, types: Types) -> str:
 
 
 def _with_drops(mapping: TypeMapping, scope: Scope) -> TypeMapping:
-    """The mapping with a step for each attribute that has no place in what is promised."""
+    """The mapping with a drop step for each attribute that the target lacks."""
     types = scope.types
     if not types.is_complex(mapping.source) or not types.is_complex(mapping.target):
         return mapping
@@ -465,7 +462,7 @@ def _with_drops(mapping: TypeMapping, scope: Scope) -> TypeMapping:
 
 
 def _with_usable_signatures(given: Interpretation) -> Interpretation:
-    """Conversions whose types are open take anything while rules are being looked at."""
+    """Lets conversions with open types accept anything during the search."""
     conversions = tuple(
         each if _is_signed(each) else _replace(each, arguments=("json",), results=("json",))
         for each in given.conversions
@@ -482,12 +479,9 @@ def complete_declarations(
     root: Interpretation,
     held: Mapping[str, Interpretation] | None = None,
 ) -> Declarations:
-    """The declarations with all that `infer` finds, parents first; a faulty one is left out with
-    its problems, and those below it are told by the checks that follow.
-
-    Args:
-        root: With everything that is declared for it, concepts and `root` of the files alike.
-        held: Interpretations in force already, which may be parents.
+    """Completes all declarations, parents first; a faulty one is left out with its problems,
+    and its descendants are reported by later checks. `root`: the canonical model with all
+    additions. `held`: active interpretations, which may be parents.
     """
     completing = _Completer(declarations, root, held or {})
     for name in declarations.declared:
@@ -513,7 +507,7 @@ class _Completer:
         self._seen: set[str] = set()
 
     def one(self, name: str) -> None:
-        """Completes an interpretation after those above it."""
+        """Completes an interpretation after its ancestors."""
         for above in reversed([name, *self._names_above(name)]):
             if above in self._given and above not in self._seen:
                 self._seen.add(above)
@@ -536,7 +530,7 @@ class _Completer:
             self.done[declared.name] = _replace(declared, interpretation=inferred.interpretation)
 
     def _wishes(self, names: list[str]) -> tuple[UnitDeclaration, ...]:
-        """Those of the parents too: the type that they make is made anew."""
+        """Includes those of ancestors, since their type is derived again."""
         found = {
             wish.attribute: wish
             for name in names
@@ -547,7 +541,7 @@ class _Completer:
         return tuple(each for each in found.values() if each.attribute.rpartition(".")[0] in own)
 
     def _names_above(self, name: str) -> list[str]:
-        """Nearest first, without root; parents that go in circles are cut."""
+        """Nearest first, without the canonical model; cycles are cut."""
         found: list[str] = []
         above = self._parent(name)
         while above and above != CANONICAL and above not in (name, *found):
@@ -567,7 +561,7 @@ class _Completer:
 
 
 def _placed(inferred: InferenceResult, declared: DeclaredInterpretation) -> list[Problem]:
-    """Each problem at the line it is about, or at that of the interpretation."""
+    """Adds the location of the subject, or of the interpretation."""
     found = []
     for about, problem in inferred.problems:
         place = declared.places.get(about, declared.place)

@@ -1,7 +1,7 @@
-"""What TOML, YAML and XML have in common: plain values, and the place of each. [ME-10]
+"""The common form of TOML, YAML and XML declarations: plain values with locations. [ME-10]
 
-Every form becomes a `PlacedFile`, so that one set of readers (`Fields`) reads them all and tells
-every fault at its line. A path leads to a value by keys and, in lists, by numbers as text.
+Every form becomes a `PlacedFile`, so that one set of readers (`Fields`) reads them all and locates
+every fault. A path consists of keys and, in lists, of indexes as text.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Positions = Mapping[ValuePath, tuple[int, int]]
 """Line and column by path, counted from 1."""
 
 MAX_FILE_BYTES = 1024 * 1024
-"""Of one file of declarations."""
+"""Maximum size of a file."""
 MAX_FILE_DEPTH = 40
-"""Levels of tables and lists within each other."""
+"""Maximum nesting of tables and lists."""
 
 _LONGEST_LINE = 400
 
@@ -40,7 +40,7 @@ FAULT_CODES = FaultCodes(
 
 
 class PlacedFile(TomlFile):
-    """Values of any form with the places they stood at."""
+    """Values with their locations."""
 
     def __init__(self, name: str, text: str, values: dict[str, Any], places: Positions) -> None:
         super().__init__(name, text, values)
@@ -48,7 +48,7 @@ class PlacedFile(TomlFile):
         self._lines = text.splitlines()
 
     def place_of(self, path: ValuePath) -> tuple[int, int]:
-        """Of the value, or of the nearest thing it stands in."""
+        """The location of the value or of its nearest container."""
         for length in range(len(path), -1, -1):
             found = self._places.get(path[:length])
             if found is not None:
@@ -58,7 +58,7 @@ class PlacedFile(TomlFile):
     def problem(
         self, path: ValuePath, code: str, message: str, *, hint: str = "", severity: str = "error"
     ) -> Problem:
-        """A problem placed at a value; the cost does not grow with the file."""
+        """A problem at a value, at a cost independent of the file's size."""
         line, column = self.place_of(path)
         return Problem(
             file=self.name,
@@ -73,7 +73,7 @@ class PlacedFile(TomlFile):
 
 
 class FileContent(msgspec.Struct, frozen=True):
-    """One file as values; no file when it could not be read at all."""
+    """The values of a file; None if it could not be read."""
 
     file: TomlFile | None
     problems: tuple[Problem, ...] = ()
@@ -82,14 +82,14 @@ class FileContent(msgspec.Struct, frozen=True):
 def strict_fields(
     section: Section, problems: list[Problem], known: Collection[str] | None
 ) -> Fields:
-    """A table read strictly: a misspelt key would change what data mean."""
+    """Reads a table strictly: a misspelt key could change the meaning of data."""
     return Fields(section, problems, known=known, strict=True, codes=FAULT_CODES)
 
 
 def table_entries(
     fields: Fields, key: str, known: Collection[str], example: str
 ) -> tuple[Fields, ...]:
-    """The tables in the list at `key`, each with a place of its own."""
+    """The tables in the list at `key`, each with its location."""
     value = fields.section.values.get(key, [])
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         fields.wrong(key, "a list of tables", f"{key} = {example}")
@@ -102,7 +102,7 @@ def table_entries(
 
 
 def is_scalar(value: object) -> bool:
-    """A text, number, truth value or nothing that JSON can say."""
+    """A text, number, boolean or null that JSON can represent."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -111,7 +111,7 @@ def is_scalar(value: object) -> bool:
 
 
 def is_too_deep(value: object) -> bool:
-    """Tables and lists stand more than `MOST_DEPTH` levels within each other; without recursion."""
+    """Whether the nesting exceeds `MAX_FILE_DEPTH`; iterative."""
     level = [value]
     for _ in range(MAX_FILE_DEPTH):
         level = [
@@ -126,7 +126,7 @@ def is_too_deep(value: object) -> bool:
 
 
 def excerpt_at(lines: Sequence[str], line: int, column: int) -> str:
-    """The line with a caret; nothing when it is so long that nobody would look at it."""
+    """The line with a caret; empty for overlong lines."""
     if not 1 <= line <= len(lines) or len(lines[line - 1]) > _LONGEST_LINE:
         return ""
     return excerpt_with_caret(lines[line - 1], 1, column)
@@ -135,7 +135,6 @@ def excerpt_at(lines: Sequence[str], line: int, column: int) -> str:
 def unreadable_file(
     name: str, text: str, place: tuple[int, int], code: str, message: str, hint: str
 ) -> FileContent:
-    """A file that is not read any further."""
     line, column = place
     problem = Problem(
         file=name,

@@ -1,30 +1,19 @@
-"""Plain Python classes and dataclasses as types. [ME-1, ME-10]
+"""Interpretations in Python: classes as types, and the five annotations of table 4.1. [ME-1, ME-10]
 
-    class UsWeather:
-        station: str
-        temperature: Annotated[float, Unit("degF")]
-        humidity: Annotated[float, Unit("%")] | None
+@context("us")
+@maps_to("ProductStatusEvent")
+class CustomerProductStatusEvent:
+    pos: Annotated[LatLonPosition, Unit("latlonPos")]
+    price: Annotated[Money, Unit("USD")]
+    weight: Annotated[float, Unit("lb")] | None
 
-`int` is integer, `float` number, `list[X]` a list, `X | None` optional, a `NewType` a primitive of
-its own, another class the type of its name; `dict` and `Any` are json.
+@context("us")
+class CurrencyFunctions:
+    @staticmethod
+    @conv_function(source_unit="EUR", target_unit="USD")
+    def to_dollars(value: Money) -> Money: ...
 
-Interpretations in Python: the five annotations of table 4.1 of the source. [ME-10]
-
-    @context("us")
-    @maps_to("ProductStatusEvent")
-    class CustomerProductStatusEvent:
-        pos: Annotated[LatLonPosition, Unit("latlonPos")]
-        price: Annotated[Money, Unit("USD")]
-
-    @context("us")
-    class CurrencyFunctions:
-        @staticmethod
-        @conv_function(source_unit="EUR", target_unit="USD")
-        def to_dollars(value: Money) -> Money: ...
-
-    us = interpretation_of(module, "us")
-
-`@transform_with` names a function for a whole class. Units need no rule: `complete` finds them.
+us = interpretation_of(module, "us")
 """
 
 from __future__ import annotations
@@ -79,32 +68,32 @@ _LISTS = (list, tuple, Sequence)
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """In which unit an attribute is: `Annotated[float, Unit("degF")]`. On a class, such as
-    `Annotated[Money, Unit("USD")]`, the unit may be any name that conversions use, too.
+    """The unit of an attribute: `Annotated[float, Unit("degF")]`. On a class, such as
+    `Annotated[Money, Unit("USD")]`, any name that conversions use.
     """
 
     name: str
 
 
 class ClassReader:
-    """Reads classes; collects `problems`, and the types that units and NewTypes bring along."""
+    """Reads classes; collects `problems` and the types that units and NewTypes imply."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.from_units: dict[str, Type] = {}
         self.primitives: dict[str, Type] = {}
         self.met: dict[str, type] = {}
-        """Classes that were named as types."""
+        """Classes used as types."""
 
     def all_types(self, classes: Sequence[type]) -> tuple[Type, ...]:
-        """Types of units by name, then primitives, then the classes in order."""
+        """Unit types by name, then primitives, then the classes in order."""
         read = [self.complex_type(each) for each in classes]
         own = {each.name for each in read}
         units = (self.from_units[name] for name in sorted(self.from_units) if name not in own)
         return (*units, *self.primitives.values(), *read)
 
     def complex_type(self, given: type) -> ComplexType:
-        """The class with its own attributes; those of its bases come by inheritance."""
+        """The class with its own attributes; bases become super-types."""
         above = tuple(self._class(base) for base in given.__bases__ if is_record(base))
         hints = self._hints(given, given.__name__)
         attributes = []
@@ -117,7 +106,7 @@ class ClassReader:
         return ComplexType(given.__name__, tuple(attributes), above)
 
     def signature(self, function: Any) -> tuple[list[TypeRef], TypeRef]:
-        """Types of the parameters and of what is returned; `json` where nothing is said."""
+        """The types of parameters and result; `json` without an annotation."""
         place = getattr(function, "__qualname__", repr(function))
         hints = self._hints(function, place)
         found = [
@@ -128,7 +117,7 @@ class ClassReader:
         return found, self.reference(result, place)[0] if result is not None else "json"
 
     def reference(self, hint: Any, place: str) -> tuple[TypeRef, bool]:
-        """The type that an annotation means, and whether it may be missing."""
+        """The type of an annotation, and whether it is optional."""
         origin, arguments = get_origin(hint), get_args(hint)
         if origin is Annotated:
             reference, optional = self.reference(arguments[0], place)
@@ -157,7 +146,6 @@ class ClassReader:
         return reference.replace(inner, found.name)
 
     def fault(self, code: str, message: str, hint: str) -> None:
-        """Notes a problem."""
         self.problems.append(Problem(code=code, message=message, hint=hint))
 
     def _union(self, arguments: tuple[Any, ...], place: str) -> tuple[TypeRef, bool]:
@@ -208,7 +196,7 @@ class ClassReader:
 
 
 def types_of_class(given: type) -> tuple[Type, ...]:
-    """The type of one class and those that its units bring along; raises InterpretationError."""
+    """The type of one class and the types its units imply; raises InterpretationError."""
     reader = ClassReader()
     found = reader.all_types([given])
     if reader.problems:
@@ -217,7 +205,7 @@ def types_of_class(given: type) -> tuple[Type, ...]:
 
 
 def is_record(given: type) -> bool:
-    """A class with attributes, its own or inherited ones."""
+    """Whether the class has attributes, its own or inherited."""
     return given.__module__ != "builtins" and any(
         inspect.get_annotations(each) for each in given.__mro__ if each.__module__ != "typing"
     )
@@ -257,18 +245,18 @@ class _MappingMark(msgspec.Struct, frozen=True):
 
 
 class _Marks(msgspec.Struct):
-    """What the annotations said about one class or function."""
+    """The annotations of one class or function."""
 
     context: str = ""
     mappings: list[_MappingMark] = []
     transforms: list[Callable[..., Any] | str] = []
     units: tuple[str, str] | None = None
-    """Of a conversion function; texts may be empty."""
+    """Source and target unit of a conversion function; may be empty."""
     name: str = ""
 
 
 def context(name: str) -> Callable[[_Any], _Any]:
-    """Labels a class or function as part of the interpretation `name`."""
+    """Marks a class or function as part of the interpretation `name`."""
 
     def mark(given: _Any) -> _Any:
         _own_marks(given).context = name
@@ -285,9 +273,9 @@ def maps_to(
     drop: Sequence[str] = (),
     create: Mapping[str, tuple[TypeRef, Scalar]] | None = None,
 ) -> Callable[[type[_Any]], type[_Any]]:
-    """Events of the class become events of the type `name` of root, and back unless `direction`
-    says one way; `rename` has the class's name first, `drop=["*"]` drops what has no place on the
-    other side. A package before the name is left out.
+    """Maps events of the class to the canonical type `name` and back, or in one `direction`.
+    `rename` maps names of the class; `drop=["*"]` drops attributes that the other side lacks. A
+    package prefix of the name is ignored.
     """
     shape: list[ShapeStep] = [DropAttribute(each) for each in drop]
     shape += [RenameAttribute(old, new) for old, new in (rename or {}).items()]
@@ -302,8 +290,8 @@ def maps_to(
 
 
 def transform_with(function: Callable[..., Any] | str) -> Callable[[type[_Any]], type[_Any]]:
-    """The whole class is converted by this function (or `package.module:function`), whatever units
-    its attributes have. A function that returns the class is for the way out.
+    """Converts the whole class by this function (or `package.module:function`), whatever its
+    units. A function that returns the class is for the outgoing direction.
     """
 
     def mark(given: type[_Any]) -> type[_Any]:
@@ -316,8 +304,8 @@ def transform_with(function: Callable[..., Any] | str) -> Callable[[type[_Any]],
 def conv_function(
     source_unit: str = "", target_unit: str = "", *, name: str = ""
 ) -> Callable[[_Function], _Function]:
-    """Labels a function as a conversion from values in one unit to values in another; it is used
-    wherever exactly these meet. Static methods and functions of a module can be labelled.
+    """Marks a function as a conversion between two units, used wherever exactly these meet.
+    Static methods and module functions can be marked.
     """
 
     def mark(function: _Function) -> _Function:
@@ -331,13 +319,11 @@ def conv_function(
 def interpretation_of(
     declared: ModuleType | Iterable[Any], name: str, parent: str | None = None
 ) -> Interpretation:
-    """The interpretation that annotations say; raises InterpretationError with every fault.
-
-    Args:
-        declared: A module, of which everything labelled with the context counts, and without a
-            label what the module itself defines: classes that those use, and conversions. Or
-            classes and functions, of which those labelled otherwise are left out.
-        parent: Left out, the name says it: `us/weather` is below `us`.
+    """Builds the interpretation from annotations; raises InterpretationError with every fault.
+    `declared`: a module, of which everything marked with the context is used, and of the
+    unmarked definitions the classes that these use and conversions; or classes and functions,
+    without those of other contexts. `parent`: by default from the name, `us/weather` is below
+    `us`.
     """
     collected = _ModuleReader(declared, name)
     found = collected.interpretation(parent_of(name) if parent is None else parent)
@@ -362,7 +348,6 @@ class _ModuleReader:
         self.members = [each for each in dict.fromkeys(given) if each in chosen]
 
     def interpretation(self, parent: str) -> Interpretation:
-        """All of it."""
         classes = [each for each in self.members if isinstance(each, type) and is_record(each)]
         conversions = {each.name: each for each in self._conversions()}
         rules: list[Rule] = []
@@ -433,7 +418,7 @@ class _ModuleReader:
 
 
 def _used_by(labelled: Sequence[Any], plain: Sequence[Any]) -> list[Any]:
-    """Classes without a label that labelled ones have as attributes or bases, at any depth."""
+    """Unmarked classes that marked ones use as attributes or bases, transitively."""
     reader = ClassReader()
     waiting: list[Any] = [each for each in labelled if isinstance(each, type) and is_record(each)]
     known: set[Any] = set(waiting)
@@ -449,7 +434,7 @@ def _used_by(labelled: Sequence[Any], plain: Sequence[Any]) -> list[Any]:
 
 
 def _own_marks(given: Any) -> _Marks:
-    """Marks of a class are its own: those of its bases do not count for it."""
+    """Annotations of bases do not apply to a class."""
     target = _bare(given)
     marks = vars(target).get(_MARKS)
     if marks is None:

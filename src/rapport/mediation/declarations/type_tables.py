@@ -1,4 +1,4 @@
-"""Types from their tables, and what a written type means: declared, built in, or a unit. [ME-1,
+"""Reads types from their tables and resolves type names: declared, built in, or a unit. [ME-1,
 ME-10]
 """
 
@@ -27,14 +27,13 @@ _REFERENCE = re.compile(r"(\[*)([^\[\]]*)(\]*)")
 _BUILT_IN = frozenset(each.name for each in BUILT_IN)
 _KINDS: tuple[str, ...] = get_args(Kind)
 _OWN_KEYS = ("extends", "kind", "attributes")
-"""Keys of a type's table that are no attributes."""
+"""Keys of a type's table that are not attributes."""
 
 
 class TypeNames:
-    """What type names mean in one interpretation; keeps the types that units bring along.
-
-    `declared`: here or in a parent of the same files. `known`: types that root and others have;
-    None when that cannot be said yet, so that a name nobody declared is left for later checks.
+    """Resolves type names in one interpretation and collects the types that units imply.
+    `declared`: here or in a parent of the same files. `known`: types of the canonical model and
+    others; None if unknown yet, so that unresolved names are left to later checks.
     """
 
     def __init__(self, declared: Collection[str], known: Collection[str] | None) -> None:
@@ -42,7 +41,7 @@ class TypeNames:
         self._units: dict[str, Type] = {}
 
     def reference(self, fields: Fields, key: str, written: str) -> TypeRef:
-        """`[fahrenheit]` as `[degF]`; what cannot be a type is a fault at `key`."""
+        """Resolves `[fahrenheit]` to `[degF]`; an invalid reference is a fault at `key`."""
         found = _REFERENCE.fullmatch(written.strip())
         if found is None or len(found[1]) != len(found[3]) or not is_type_name(found[2]):
             hint = "write Name, or [Name] for a list"
@@ -51,7 +50,7 @@ class TypeNames:
         return f"{found[1]}{self._name(fields, key, written.strip(), found[2])}{found[3]}"
 
     def event_type(self, fields: Fields, key: str, name: str) -> str:
-        """A complex type, as mappings name them; never a unit."""
+        """Resolves a complex type of a mapping; never a unit."""
         if self._known is not None and name not in self._declared and name not in self._known:
             message = f"there is no type {name[:60]!r}"
             hint = suggest(name, {*self._declared, *self._known})
@@ -59,7 +58,7 @@ class TypeNames:
         return name
 
     def in_unit(self, fields: Fields, key: str, reference: TypeRef, unit: str) -> TypeRef:
-        """A type in a unit: numbers become the unit's own type, `Money` becomes `Money in USD`."""
+        """A type in a unit: numbers become the unit's type, `Money` becomes `Money in USD`."""
         inner = reference.strip("[]")
         if inner in ("number", "integer", ""):
             if unit not in BY_NAME:
@@ -87,7 +86,7 @@ class TypeNames:
         return variant.name
 
     def types_of_units(self) -> tuple[Type, ...]:
-        """The types that units brought along, in the order of their names."""
+        """The types that units imply, sorted by name."""
         return tuple(self._units[name] for name in sorted(self._units))
 
     def _name(self, fields: Fields, key: str, written: str, name: str) -> str:
@@ -106,7 +105,7 @@ class TypeNames:
 
 
 def unit_variant(name: str, unit: str) -> ComplexType:
-    """`Money` in a unit that is no number: a type of its own with nothing added."""
+    """A complex type in a unit, as a subtype without further attributes."""
     return ComplexType(f"{name} in {unit}", (), (name,))
 
 

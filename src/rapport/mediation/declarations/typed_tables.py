@@ -1,7 +1,4 @@
-"""Mappings and rules from their tables. [ME-10, ME-17]
-
-One typed interpretation from its table. [ME-5, ME-10]
-"""
+"""Reads a typed interpretation from its table: mappings, rules, units, parent. [ME-5, ME-10, ME-17]"""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ from rapport.mediation.patterns import parse_pattern
 from rapport.mediation.types import Type
 
 REST = "*"
-"""Drops what has no place in the promised type; `infer` says which these are."""
+"""Drops every attribute that the target type lacks; `infer` expands it."""
 _DIRECTIONS = ("in", "out", "both")
 _MAPPING_KEYS = ("from", "to", "direction", "each", "drop", "rename", "merge", "split", "create")
 _MAPPING = '[{ from = "UsWeather", to = "station", direction = "in" }]'
@@ -55,20 +52,20 @@ _SPLIT = '[{ take = "name", give = ["first", "last"], convert = "cut-names" }]'
 
 
 def read_mappings(fields: Fields, names: TypeNames) -> tuple[TypeMapping, ...]:
-    """All of `mappings`; one of both directions becomes two."""
+    """All of `mappings`; one in both directions becomes two."""
     found = table_entries(fields, "mappings", _MAPPING_KEYS, _MAPPING)
     return tuple(mapping for each in found for mapping in _read_mapping(each, names))
 
 
 def read_rules(fields: Fields) -> tuple[Rule, ...]:
-    """All of `rules`, their patterns checked as far as they can be without types."""
+    """All of `rules`, with a syntax check of their patterns."""
     found = table_entries(fields, "rules", ("match", "convert", "direction"), _RULE)
     return tuple(_read_rule(each) for each in found)
 
 
 def reversed_mapping(mapping: TypeMapping) -> TypeMapping | None:
-    """The mapping back, None where something would be lost: what is created there is dropped
-    here, names change back, and what has no place on the other side is dropped either way.
+    """The reverse mapping; None if information would be lost. Created attributes are dropped,
+    renames reversed, and attributes that the other side lacks dropped.
     """
     back: list[ShapeStep] = []
     for step in sorted(reversed(mapping.shape), key=lambda each: each != DropAttribute(REST)):
@@ -115,7 +112,7 @@ def _event_type(fields: Fields, key: str, names: TypeNames) -> str:
 
 
 def _shape(fields: Fields, names: TypeNames) -> Iterator[ShapeStep]:
-    """In this order: what goes makes room for what comes."""
+    """Drops come first, so that names are free."""
     for name in fields.texts("drop", (), example='["lines"]'):
         yield DropAttribute(name)
     renamed = fields.table("rename", None, '{ station = "key" }')
@@ -164,25 +161,26 @@ def _read_rule(fields: Fields) -> Rule:
 
 
 TYPED_KEYS = ("types", "classes", "mappings", "rules", "conversions", "units", "parent")
-"""A table with any of these is of the typed form."""
+"""A table with any of these is in the typed form."""
 _KEYS = ("about", "format", *TYPED_KEYS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*", re.ASCII)
 _LONGEST_NAME = 100
 
 TypesOfClass = Callable[[str], tuple[Type, ...]]
-"""The types of a class that a file names; raises InterpretationError, or KeyError for one that is
-not there."""
+"""The types of a class named in a file; raises InterpretationError, or KeyError for an unknown
+class.
+"""
 
 
 class UnitDeclaration(msgspec.Struct, frozen=True):
-    """`station.temperature` is said in `unit`."""
+    """`station.temperature` is in `unit`."""
 
     attribute: str
     unit: str
 
 
 class DeclaredInterpretation(msgspec.Struct, frozen=True, kw_only=True):
-    """An interpretation as a file has it, with what is not part of the model."""
+    """An interpretation as declared in a file, with location and comment."""
 
     interpretation: Interpretation
     about: str = ""
@@ -190,18 +188,17 @@ class DeclaredInterpretation(msgspec.Struct, frozen=True, kw_only=True):
     format: FormatChoice | None = None
     place: SourceLocation
     places: dict[str, SourceLocation] = {}
-    """Of attributes (`Type.attribute`), conversions, rules (`rule T -> c`), mappings (`mapping T =>
-    T'`), and what units are wished for.
+    """Locations of attributes (`Type.attribute`), conversions, rules (`rule T -> c`), mappings
+    (`mapping T => T'`) and unit declarations.
     """
 
     @property
     def name(self) -> str:
-        """That of the interpretation."""
         return self.interpretation.name
 
 
 class InheritedNames(msgspec.Struct, frozen=True, kw_only=True):
-    """What the parents in the same files have, and what is known besides."""
+    """Names from parents in the same files, and other known names."""
 
     types: Collection[str] = ()
     conversions: Mapping[str, Conversion] = {}
@@ -210,7 +207,7 @@ class InheritedNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parent_of(name: str) -> str:
-    """The parent that a hierarchical name says.
+    """The parent implied by a hierarchical name.
 
     >>> parent_of("us/weather"), parent_of("us"), parent_of("root")
     ('us', 'root', '')
@@ -219,18 +216,17 @@ def parent_of(name: str) -> str:
 
 
 def is_typed_table(values: Any) -> bool:
-    """The table declares a typed interpretation."""
     return isinstance(values, dict) and any(key in values for key in TYPED_KEYS)
 
 
 def declared_parent(name: str, values: Mapping[str, Any]) -> str:
-    """The parent by its key, or by the name."""
+    """The parent from its key, or from the name."""
     parent = values.get("parent")
     return parent if isinstance(parent, str) and parent and name != CANONICAL else parent_of(name)
 
 
 def declared_type_names(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the types that a table will declare."""
+    """Names of the types that a table declares."""
     classes = values.get("classes")
     named = classes if isinstance(classes, list) else ()
     from_classes = (_last_part(each) for each in named if isinstance(each, str))
@@ -274,7 +270,7 @@ def read_typed(
 
 
 def _places(section: Section) -> dict[str, SourceLocation]:
-    """Where things stand that later checks may speak of."""
+    """Locations for later checks."""
     found: dict[str, tuple[str, ...]] = {}
     for name, type_ in section.section("types").sections():
         for attribute in type_.values:
@@ -347,7 +343,7 @@ def _units(fields: Fields) -> tuple[UnitDeclaration, ...]:
 
 
 def _format(fields: Fields) -> FormatChoice | None:
-    """`format = "csv"`, or a table with `name` and the options of the format."""
+    """`format = "csv"`, or a table with `name` and options."""
     if not fields.has("format"):
         return None
     try:

@@ -1,17 +1,10 @@
-"""Values and places of the elements of the XML form. [ME-10]
-
-The elements of the XML form, with the names that TOML and YAML use for the same. [ME-10]
-
-The source (section 4.3.2) has `types/type`, `mappings/mapping from to dir`, `rules/rule pattern
-function` and `functions/function name class`. Added here: `contexts/context id parent`, since a
-document has one root and a context a name; types described by `attribute`s, since there is no class
-to look into; changes of shape; `from` and `to` of functions; functions that are data; `units`.
-
-Declarations in the XML of section 4.3.2 of the source, as the values that TOML would give.
+"""Reads declarations in the XML of section 4.3.2 of the paper into the values that TOML would give.
 [ME-10]
 
-Elements and attributes have the source's names (`types`, `mapping from to dir`, `rule pattern
-function`, `function name class`); `xml_words.py` lists them with what was added.
+The paper has `types/type`, `mappings/mapping from to dir`, `rules/rule pattern function` and
+`functions/function name class`. Added here: `contexts/context id parent`, since a document has one
+root element and a context a name; types described by `attribute` elements; shape steps; `from` and
+`to` of functions; declarative functions; `units`.
 """
 
 from __future__ import annotations
@@ -34,7 +27,6 @@ from rapport.mediation.declarations.placed_values import (
 
 
 def document_order(node: XmlNode) -> Iterator[XmlNode]:
-    """In the order in which elements begin."""
     waiting = [node]
     while waiting:
         here = waiting.pop()
@@ -43,15 +35,13 @@ def document_order(node: XmlNode) -> Iterator[XmlNode]:
 
 
 def element_positions(raw: bytes) -> list[tuple[int, int]]:
-    """Where each element begins, as `parse_xml` reads the document."""
+    """The location of each element, in document order."""
     visitor = _PlaceVisitor()
     read_xml(raw, visitor)
     return visitor.places
 
 
 class _PlaceVisitor(XmlVisitor):
-    """Collects where elements begin."""
-
     def __init__(self) -> None:
         self.places: list[tuple[int, int]] = []
 
@@ -63,7 +53,7 @@ class _PlaceVisitor(XmlVisitor):
 
 
 def element_value(node: XmlNode) -> Any:
-    """An element as a value: nothing in it means true, `<item>`s a list, `<entry from to>`s pairs,
+    """An element as a value: empty means true, `<item>` a list, `<entry from to>` pairs,
     anything else a table.
     """
     text = node.text.strip()
@@ -82,7 +72,7 @@ def element_value(node: XmlNode) -> Any:
 
 
 def scalar(text: str) -> Any:
-    """A number, true, false, null or a text in double quotes as JSON has them; else the text."""
+    """A number, true, false, null or quoted text as in JSON; else the text."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -91,7 +81,7 @@ def scalar(text: str) -> Any:
 
 
 def split_names(text: str) -> list[str]:
-    """Names between commas."""
+    """Names separated by commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -104,17 +94,17 @@ def function_name(written: str) -> str:
 
 
 class XmlElement(msgspec.Struct, frozen=True):
-    """What may stand in an element: attributes (by their name in TOML) and elements."""
+    """The allowed attributes (with their TOML names) and child elements."""
 
     attributes: Mapping[str, str] = {}
     needed: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     any_child: bool = False
-    """Its elements are read elsewhere, which also knows their names."""
+    """Its children are checked by another reader."""
 
 
 DIRECTIONS = {"incoming": "in", "outgoing": "out"}
-"""The source's words, seen from the node as everywhere."""
+"""The paper's words, from the node's point of view."""
 
 ELEMENTS: Mapping[str, XmlElement] = {
     "contexts": XmlElement(children=("context",)),
@@ -158,7 +148,7 @@ _PACKAGED = re.compile(r"\w+(\.\w+)+")
 
 
 def read_xml_file(name: str, raw: bytes) -> FileContent:
-    """The file, with every element that has no meaning; or why it cannot be read at all."""
+    """Reads the file with every unknown element, or returns why it cannot be read."""
     try:
         root = parse_xml(raw)
     except XmlError as error:
@@ -170,7 +160,7 @@ def read_xml_file(name: str, raw: bytes) -> FileContent:
 
 
 class _XmlReader:
-    """Turns elements into tables and lists; collects `problems` and the places of values."""
+    """Converts elements to tables and lists; collects `problems` and locations."""
 
     def __init__(self, name: str, raw: bytes, root: XmlNode) -> None:
         self._name = name
@@ -222,7 +212,7 @@ class _XmlReader:
         return values
 
     def _types(self, part: XmlNode, values: dict[str, Any], path: ValuePath) -> None:
-        """`<type name=...>` describes one, `<type>package.Class</type>` names a class."""
+        """`<type name=...>` describes a type, `<type>package.Class</type>` names a class."""
         described: dict[str, Any] = {}
         classes: list[str] = []
         self._check(part, ELEMENTS["types"])
@@ -312,7 +302,7 @@ class _XmlReader:
         return node.attributes.get(value, "")
 
     def _table(self, node: XmlNode, path: ValuePath, skip: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The attributes of an element under the names that the readers know."""
+        """The attributes of an element under their TOML names."""
         known = ELEMENTS[node.name]
         self._check(node, known)
         found: dict[str, Any] = {}

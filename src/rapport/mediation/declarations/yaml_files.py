@@ -1,8 +1,7 @@
-"""Declarations in YAML, the safe part of it: no tags, no aliases, bounded in size and depth.
-[ME-10]
+"""Reads declarations in a safe subset of YAML: no tags, no aliases, bounded size and depth. [ME-10]
 
-Scalars without quotes are read as YAML 1.2 says: only `true`, `false`, `null` and numbers are not
-text. So the country `NO` stays a text, and `1:30` too.
+Unquoted scalars follow YAML 1.2: only `true`, `false`, `null` and numbers are not text. So the
+country `NO` and `1:30` are texts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rapport.mediation.declarations.placed_values import (
 )
 
 MAX_YAML_NODES = 100_000
-"""Keys and values together; a megabyte of `[[],[],...]` would take a gigabyte of memory."""
+"""Maximum keys and values; a megabyte of `[[],[],...]` would take a gigabyte of memory."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,4})?")
@@ -38,7 +37,7 @@ _HARMLESS_TAGS = (None, "!", "tag:yaml.org,2002:str")
 
 
 class _YamlError(Exception):
-    """Ends reading; holds place, code, message and hint."""
+    """Ends reading, with location, code, message and hint."""
 
     def __init__(self, mark: Any, code: str, message: str, hint: str) -> None:
         self.place = (mark.line + 1, mark.column + 1)
@@ -46,20 +45,20 @@ class _YamlError(Exception):
 
 
 class _OpenContainer(msgspec.Struct):
-    """A mapping or a list that is being filled."""
+    """A mapping or list that is being filled."""
 
     value: Any
     path: ValuePath
     key: str | None = None
 
     def next_path(self) -> ValuePath:
-        """Where the next value will stand."""
+        """The path of the next value."""
         inner = str(len(self.value)) if isinstance(self.value, list) else (self.key or "")
         return (*self.path, inner)
 
 
 def read_yaml_file(name: str, raw: bytes) -> FileContent:
-    """The file, or the problem at the place where it stops being what is accepted."""
+    """Reads the file, or returns the problem with its location."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -76,7 +75,7 @@ def read_yaml_file(name: str, raw: bytes) -> FileContent:
 
 
 class _YamlBuilder:
-    """Puts values together from events, without recursion."""
+    """Builds values from parser events, iteratively."""
 
     def __init__(self, text: str) -> None:
         self._loader = yaml.SafeLoader(text)
@@ -87,7 +86,7 @@ class _YamlBuilder:
         self._root: Any = {}
 
     def build(self) -> tuple[dict[str, Any], dict[ValuePath, tuple[int, int]]]:
-        """All values with their places; raises _Stop or YAMLError."""
+        """All values with their locations; raises _YamlError or yaml.YAMLError."""
         try:
             while self._loader.check_event():
                 self._take(self._loader.get_event())
@@ -174,7 +173,7 @@ class _YamlBuilder:
 
 
 def _plain(event: Any) -> Any:
-    """What a scalar without quotes means."""
+    """The value of an unquoted scalar."""
     text: str = event.value
     if text in _WORDS:
         return _WORDS[text]

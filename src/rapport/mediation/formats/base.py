@@ -1,9 +1,7 @@
-"""What a format is: from one event to the documents it says. Limits that hold for all. [ME-13]
+"""Formats: from an event to its documents; limits, and access to the payload as sent. [ME-13]
 
-The payload of an event as it was sent: JSON, text or octets. [ME-13]
-
-The log keeps JSON as it is, other text as a JSON text with the header `datacontenttype`, octets as
-base64 with the header `dataencoding`. This undoes it.
+The log stores JSON as it is, other text as a JSON string with the header `datacontenttype`, and
+octets as base64 with the header `dataencoding`.
 """
 
 from __future__ import annotations
@@ -27,13 +25,13 @@ from rapport.mediation.rejections import Rejected
 from rapport.units.numbers import DecimalMark
 
 MAX_DOCUMENTS = 10_000
-"""Most documents of one event."""
+"""Maximum documents of one event."""
 MAX_DEPTH = 100
-"""Most objects and lists within each other."""
+"""Maximum nesting of objects and lists."""
 MAX_BYTES = 16 * 1024 * 1024
-"""Longest payload that a format looks at."""
+"""Maximum size of a payload."""
 MAX_NAMES = 2_000
-"""Most names in one object that a format makes: columns, attributes."""
+"""Maximum names in one object: columns, attributes."""
 
 _LONGEST_ID = 100
 _NO_UNITS: Mapping[str, str] = MappingProxyType({})
@@ -42,37 +40,34 @@ Options = TypeVar("Options", bound=msgspec.Struct)
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One thing said by an event, as a plain value: an object of texts, numbers, truths, lists."""
+    """One document of an event, as an object of plain values."""
 
     value: dict[str, Any]
     type: str = ""
-    """What the format knows of its type; empty: the type of the envelope."""
+    """The type, if the format knows it; empty: the type of the envelope."""
     id: str = ""
-    """Tells several documents of one event apart; empty: the only one."""
+    """Distinguishes several documents of one event; empty: the only one."""
     time: int | None = None
-    """When, in ms UTC, if the format itself says so; None: fields or the envelope say it."""
+    """The time in ms UTC, if the format has one; None: from fields or the envelope."""
     units: Mapping[str, str] = _NO_UNITS
-    """Units said in the data themselves, by name in `value`; as written there."""
+    """Units in the data by name in `value`, as written."""
 
 
 class Format(Protocol):
-    """A way to write documents into an event. Formats hold no state: what must be remembered from
-    one event to the next is in `memory`.
-    """
+    """A payload format. Formats are stateless; state between events is in `memory`."""
 
     name: str
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """What the event says; no documents when it is not about readings.
-
-        `memory` is JSON that the caller keeps, one for each source; it may change even when the
-        event is refused. What changes is assigned anew, never changed in place; a map of which
-        keys are saved one by one is a `Remembered`. Raises Rejected and nothing else.
+        """The documents of the event; none if it contains no readings. `memory` is JSON
+        kept by the caller per source; it may change even if the event is rejected. Values
+        are replaced, never mutated; a map saved key by key is a `TrackedDict`. Raises only
+        Rejected.
         """
 
 
 def read_options(kind: type[Options], name: str, given: Mapping[str, Any]) -> Options:
-    """The options of a format; raises InvalidInput `format.unknown_option`, `format.bad_option`."""
+    """Reads format options; raises InvalidInput `format.unknown_option`, `format.bad_option`."""
     known = kind.__struct_fields__
     for option in given:
         if option not in known:
@@ -88,19 +83,16 @@ def read_options(kind: type[Options], name: str, given: Mapping[str, Any]) -> Op
 
 
 def bad_option(name: str, message: str, hint: str = "") -> InvalidInput:
-    """The fault of an option's value."""
     return InvalidInput(f"the format {name!r}: {message}", code="format.bad_option", hint=hint)
 
 
 def part_id(name: str) -> str:
-    """A name of somebody else's as the id of a document; ids become part of an event's id, so what
-    is too long or unprintable for that is told by its hash.
-    """
+    """A foreign name as a document id; a hash if it is too long or unprintable for an event id."""
     return name if len(name) <= _LONGEST_ID and name.isprintable() else content_id(name)[:16]
 
 
 def check_count(count: int) -> None:
-    """Raises Rejected when an event says more than one event may."""
+    """Rejects too many documents."""
     if count > MAX_DOCUMENTS:
         raise Rejected(
             "format.too_many",
@@ -110,7 +102,7 @@ def check_count(count: int) -> None:
 
 
 def check_depth(value: Any) -> None:
-    """Raises Rejected for a value nested too deeply for those who walk through it later."""
+    """Rejects values nested too deeply."""
     level, depth = [value], 0
     while level:
         depth += 1
@@ -130,11 +122,11 @@ _OF_TEXTS = ("csv", "xml", "value")
 
 
 TRUTHS = {"true": True, "false": False, "1": True, "0": False, "on": True, "off": False}
-"""How texts say that something is so, in small letters."""
+"""Booleans written as text, in lower case."""
 
 
 def decimal_mark(choice: FormatChoice) -> DecimalMark | None:
-    """How numbers are written in a format that knows only texts; None for the others."""
+    """The decimal mark of a text format; None for other formats."""
     if choice.name not in _OF_TEXTS:
         return None
     return "comma" if choice.options.get("decimal") == "comma" else "point"
@@ -145,7 +137,7 @@ ENCODINGS = re.compile(
     r"cp125\d|windows-125\d|mac-?roman|cp850|cp437)",
     re.IGNORECASE | re.ASCII,
 )
-"""Encodings of text that may be declared; others of Python's codecs are no encodings of text."""
+"""Allowed text encodings; other Python codecs are not text encodings."""
 
 _DECODE = msgspec.json.Decoder().decode
 _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
@@ -162,10 +154,8 @@ def octets_of(event: Event) -> bytes:
 
 
 def text_of(event: Event, encoding: str = "utf-8") -> str:
-    """The payload as text; `encoding` is that of octets, other text has been decoded before.
-
-    A JSON text stands for its characters, since that is how text travels in JSON; any other JSON
-    stands as it is written.
+    """The payload as text; `encoding` is that of octets. A JSON string stands for its
+    characters, any other JSON for its own text.
     """
     _check_size(event)
     if DATA_ENCODING in event.headers:
@@ -176,7 +166,7 @@ def text_of(event: Event, encoding: str = "utf-8") -> str:
 
 
 def json_of(event: Event) -> Any:
-    """The payload as a JSON value, bounded in depth; text and octets are read as JSON too."""
+    """The payload as JSON of bounded depth; texts and octets are parsed as JSON too."""
     _check_size(event)
     raw = event.data
     if DATA_ENCODING in event.headers or DATA_TYPE in event.headers:
@@ -185,8 +175,8 @@ def json_of(event: Event) -> Any:
 
 
 def parsed_object(event: Event) -> dict[str, Any] | None:
-    """The payload if it is a plain JSON object: of the formats that are not JSON this is a
-    document that was read before, such as a row that `rapport import` published.
+    """The payload if it is a JSON object: for other formats a document that was parsed before,
+    such as a row from `rapport import`.
     """
     if event.data[:1] != b"{" or DATA_TYPE in event.headers or DATA_ENCODING in event.headers:
         return None
@@ -195,7 +185,7 @@ def parsed_object(event: Event) -> dict[str, Any] | None:
 
 
 def added_fields(event: Event) -> dict[str, Any]:
-    """The fields that the transport of an event knows; none without the header."""
+    """The fields added by the transport; none without the header."""
     said = event.headers.get(ADDED_FIELDS)
     found = decode_json(said) if said is not None else {}
     if not isinstance(found, dict):
@@ -204,9 +194,7 @@ def added_fields(event: Event) -> dict[str, Any]:
 
 
 def with_added_fields(event: Event, documents: list[Document]) -> list[Document]:
-    """The documents, each with the fields that the transport of the event added; these count more
-    than fields of the same name.
-    """
+    """The documents with the fields added by the transport, which take precedence."""
     added = added_fields(event)
     if not added:
         return documents
@@ -216,7 +204,7 @@ def with_added_fields(event: Event, documents: list[Document]) -> list[Document]
 
 
 def decode_json(raw: bytes | str) -> Any:
-    """JSON, bounded in depth; raises Rejected."""
+    """Decodes JSON of bounded depth; raises Rejected."""
     try:
         value = _DECODE(raw)
     except _BROKEN as error:
@@ -234,7 +222,7 @@ def _brackets(raw: bytes | str) -> int:
 
 
 def decode_text(octets: bytes, encoding: str) -> str:
-    """Octets in a declared encoding; a byte order mark is left out. Raises Rejected."""
+    """Decodes octets without a byte order mark; raises Rejected."""
     try:
         return octets.decode(encoding).removeprefix("\ufeff")
     except (UnicodeError, LookupError) as error:

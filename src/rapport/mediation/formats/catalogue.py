@@ -1,15 +1,10 @@
-"""Formats by their names. [ME-13]
+"""The formats by name: readers for events and files, and the writer for consumers. [ME-13]
 
-An interpretation says `format = "senml"`, or with options `format = { name = "csv", delimiter = ";"
-}`; without it events are JSON.
+An interpretation declares `format = "senml"`, or with options `format = { name = "csv", delimiter =
+";" }`; the default is JSON.
 
-The values of a file, one after another, as raw events hold them. [ME-13]
-
-What is JSON stays as it stands (also NGSI and SenML: the format reads it again when it gets its
-meaning); rows of CSV, elements of XML and maps of MessagePack become JSON objects, their encoding
-solved, since JSON is Unicode.
-
-A consumer's value in the format of its interpretation. [ME-13]
+Values of files become raw events: JSON stays as it is (also NGSI and SenML, which are parsed when
+they are mediated); rows of CSV, elements of XML and maps of MessagePack become JSON objects.
 """
 
 from __future__ import annotations
@@ -81,12 +76,11 @@ _WRITERS: dict[str, Callable[[Any, Mapping[str, Any]], WrittenValue]] = {
 }
 
 FORMATS = tuple(_MAKERS)
-"""The names of all formats."""
 
 
 def get_format(name: str, options: Mapping[str, Any]) -> Format:
-    """The format of that name; raises UnknownName `format.unknown`, or InvalidInput
-    `format.unknown_option` and `format.bad_option`.
+    """Raises UnknownName `format.unknown`, or InvalidInput `format.unknown_option` and
+    `format.bad_option`.
     """
     maker = _MAKERS.get(name)
     if maker is None:
@@ -95,10 +89,8 @@ def get_format(name: str, options: Mapping[str, Any]) -> Format:
 
 
 def parse_format(declared: Any) -> tuple[str, dict[str, Any]]:
-    """Name and options from what stands at `format`: a name, or a table with the name in it.
-
-    >>> read_format({"name": "csv", "delimiter": ";"})
-    ('csv', {'delimiter': ';'})
+    """Name and options from a declared `format`: a name, or a table with the name. >>>
+    parse_format({"name": "csv", "delimiter": ";"}) ('csv', {'delimiter': ';'})
     """
     if isinstance(declared, str):
         return declared, {}
@@ -112,7 +104,7 @@ def parse_format(declared: Any) -> tuple[str, dict[str, Any]]:
 
 
 def write_value(value: Any, name: str, options: Mapping[str, Any]) -> WrittenValue:
-    """A value in a format, as bytes and media type; raises InvalidInput, Unsupported."""
+    """Writes a value as bytes with its media type; raises InvalidInput, Unsupported."""
     writer = _WRITERS.get(name)
     if writer is not None:
         return writer(value, options)
@@ -123,7 +115,7 @@ def write_value(value: Any, name: str, options: Mapping[str, Any]) -> WrittenVal
 
 
 MAX_WHOLE_BYTES = 256 * 1024 * 1024
-"""Longest file that must be held in memory as a whole: one JSON document, XML, MessagePack."""
+"""Maximum size of a file that must be in memory as a whole: one JSON document, XML, MessagePack."""
 _LONGEST_LINE = 16 * 1024 * 1024
 _SENML = "senml"
 
@@ -131,10 +123,8 @@ _SENML = "senml"
 def read_values(
     file: BinaryIO, name: str, options: Mapping[str, Any]
 ) -> Iterator[dict[str, Any] | list[Any]]:
-    """The values of a file in a format; raises InvalidInput with the line of what is none.
-
-    CSV and JSON lines are read as they are needed, whatever their length; a file that is one JSON
-    document, XML or MessagePack as a whole.
+    """Reads the values of a file; raises InvalidInput with the line of an invalid one. CSV and
+    JSON lines are streamed; a single JSON document, XML and MessagePack are read as a whole.
     """
     format = get_format(name, options)
     try:
@@ -162,8 +152,8 @@ def read_values(
 
 
 def json_values(raw: bytes, *, is_pack: bool) -> Iterator[dict[str, Any] | list[Any]]:
-    """The values of JSON lines, or of one JSON document: the elements of its list, unless the list
-    is a pack of SenML; raises Rejected.
+    """The values of JSON lines or of one JSON document: the elements of its list unless it is a
+    SenML pack; raises Rejected.
     """
     yield from _json_values(io.BytesIO(raw), is_pack=is_pack)
 
@@ -186,9 +176,7 @@ def _json_values(file: BinaryIO, *, is_pack: bool) -> Iterator[dict[str, Any] | 
 
 
 def _filled_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not empty, with their numbers; what is longer than a line may be comes in
-    pieces.
-    """
+    """Lines that are not empty, with their numbers; overlong lines in pieces."""
     number = 0
     while line := file.readline(_LONGEST_LINE):
         number += 1
@@ -238,11 +226,9 @@ _NOT_IN_A_NAME = re.compile(r"[^\w.-]+", re.ASCII)
 def write_event_data(
     value: Any, choice: FormatChoice, type_name: str
 ) -> tuple[bytes, dict[str, str]]:
-    """Data of the envelope and the headers that say what they are; raises Rejected for a value that
-    the format cannot hold.
-
-    CSV (a heading and a row), XML and MessagePack are written; the others are JSON already, or have
-    no form for a single value, and are given as JSON.
+    """Writes a consumer's value as event data with headers; raises Rejected if the format
+    cannot represent it. CSV (a heading and a row), XML and MessagePack are written; all other
+    formats give JSON.
     """
     if is_written_as_json(choice):
         return _ENCODE(value), {}
@@ -256,12 +242,11 @@ def write_event_data(
 
 
 def is_written_as_json(choice: FormatChoice) -> bool:
-    """Values are given as JSON."""
     return choice.name not in (*_AS_TEXT, "msgpack")
 
 
 def _options(choice: FormatChoice, type_name: str) -> dict[str, Any]:
-    """Of what was said about reading, what counts for writing too."""
+    """The reading options that also apply to writing."""
     if choice.name == "xml":
         return {"root": _NOT_IN_A_NAME.sub("-", type_name)}
     if choice.name == "csv":

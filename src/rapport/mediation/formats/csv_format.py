@@ -1,10 +1,4 @@
-"""Which sign parts the columns of a text. [ME-13]
-
-What can be said of a CSV payload, checked before any row comes. [ME-13]
-
-CSV: each row is a document of texts; numbers are read by the interpretation, with the decimal
-mark that it declares. [ME-13]
-"""
+"""CSV: each row is a document of texts; the interpretation parses numbers. [ME-13]"""
 
 from __future__ import annotations
 
@@ -33,12 +27,12 @@ from rapport.mediation.rejections import Rejected
 from rapport.units.numbers import DecimalMark
 
 DELIMITERS = (";", "\t", "|", ",")
-"""In the order in which they win where nothing else tells: commas stand in numbers too."""
+"""In order of preference; commas also occur in numbers."""
 _LINES = 100
 
 
 def sniff_delimiter(lines: Sequence[str]) -> str:
-    """The delimiter that stands in most of the first lines, and parts most of them alike.
+    """The delimiter that occurs in most of the first lines and splits them most evenly.
 
     >>> sniff_delimiter(["UF:;RS", "Data;T (C), max", "2026-01-01;21,5"])
     ';'
@@ -48,7 +42,7 @@ def sniff_delimiter(lines: Sequence[str]) -> str:
 
 
 def split_row(line: str, delimiter: str) -> list[str]:
-    """The cells of one line; a line that is no CSV is one cell."""
+    """The cells of one line; invalid CSV is a single cell."""
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
@@ -70,48 +64,46 @@ _MARKS = {"point": ".", "comma": ",", "space": " ", "apostrophe": "'"}
 
 
 class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it has defaults: comma, heading in the first line, UTF-8."""
+    """Defaults: comma, heading in the first line, UTF-8."""
 
     delimiter: str = ","
-    """One sign, `tab`, or `sniffed`: the one of `;`, tab, `|` and `,` that parts the first lines
-    most evenly.
+    """One character, `tab`, or `sniffed`: the one of `;`, tab, pipe and `,` that splits the
+    first lines most evenly.
     """
     decimal: DecimalMark = "point"
-    """The mark in numbers, for the interpretation that reads them; here cells stay text."""
+    """The decimal mark for the interpretation; cells stay text."""
     thousands: Literal["none", "point", "comma", "space", "apostrophe"] = "none"
-    """The sign that parts thousands; it is taken out of cells that are such numbers: `1.234,5`."""
+    """The thousands separator, removed from numbers such as `1.234,5`."""
     numbers: tuple[str, ...] = ()
-    """The columns in which thousands are parted; empty: all."""
+    """The columns with thousands separators; empty: all."""
     encoding: str = "utf-8"
-    """Of payloads that come as octets."""
+    """Of payloads that arrive as octets."""
     columns: tuple[str, ...] = ()
-    """Names of the columns when no line names them."""
+    """Column names if there is no heading."""
     nulls: tuple[str, ...] = ("",)
-    """Cells that say nothing, after spaces around them are taken off: `""`, `-`, `NaN`."""
+    """Cells that mean null, after trimming: `""`, `-`, `NaN`."""
     skip: int = 0
-    """Lines at the beginning that are left out."""
+    """Lines to skip at the beginning."""
     metadata: int = 0
-    """Lines after those of the form `NAME:;VALUE`: attributes of every row."""
+    """Then lines of the form `NAME:;VALUE`: attributes of every row."""
     join: dict[str, str] = {}
-    """Further attributes, of names that no column has, made of several cells:
-    `{"time": "{acq_date} {acq_time:04}"}`; `:04` fills up with zeros to four signs. With a null
-    among them it is null.
+    """Further attributes composed of cells: `{"time": "{acq_date} {acq_time:04}"}`; `:04` pads
+    with zeros. Null if one of the cells is.
     """
 
 
 class CsvJoin(msgspec.Struct, frozen=True):
-    """One attribute made of several cells: texts and (column, width) in turn."""
+    """An attribute composed of texts and (column, width) pieces."""
 
     name: str
     pieces: tuple[str | tuple[str, int], ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it is made of."""
         return tuple(piece[0] for piece in self.pieces if not isinstance(piece, str))
 
     def text_from(self, row: Mapping[str, Any]) -> str | None:
-        """The joined text; None when one of the cells is absent or null."""
+        """The joined text; None if a cell is absent or null."""
         texts = []
         for piece in self.pieces:
             if isinstance(piece, str):
@@ -126,7 +118,7 @@ class CsvJoin(msgspec.Struct, frozen=True):
 
 
 def csv_options(given: Mapping[str, Any]) -> CsvOptions:
-    """The options, checked together; raises InvalidInput."""
+    """The checked options; raises InvalidInput."""
     options = read_options(CsvOptions, _NAME, given)
     if options.delimiter not in ("tab", SNIFFED) and not _is_delimiter(options.delimiter):
         hint = 'such as ";", "tab" or "sniffed"'
@@ -147,12 +139,12 @@ def csv_options(given: Mapping[str, Any]) -> CsvOptions:
 
 
 def joins_of(options: CsvOptions) -> tuple[CsvJoin, ...]:
-    """The declared joins; raises InvalidInput for one that names no column."""
+    """The declared joins; raises InvalidInput for one without columns."""
     return tuple(_join(name, template) for name, template in options.join.items())
 
 
 def grouped_number(options: CsvOptions) -> re.Pattern[str] | None:
-    """Matches numbers with parted thousands; None when there are none."""
+    """Matches numbers with thousands separators; None if there is no separator."""
     mark = _MARKS.get(options.thousands)
     if mark is None:
         return None
@@ -195,7 +187,7 @@ _PARTINGS = re.compile("[.,' \u00a0\u202f]")
 
 
 class CsvFormat:
-    """One payload may have many rows; a heading may be its first line or declared."""
+    """A payload may have many rows; the heading is its first line or declared."""
 
     name = "csv"
 
@@ -219,9 +211,7 @@ class CsvFormat:
         return [Document(row, id=str(number)) for number, row in enumerate(rows, start=1)]
 
     def rows(self, lines: Iterable[str]) -> Iterator[Row]:
-        """The rows of a text given line by line with the line ends, however long it is; raises
-        Rejected at the first row that is none.
-        """
+        """Streams the rows of a text; raises Rejected at the first invalid row."""
         rest = iter(lines)
         before = list(islice(rest, self.options.skip + self.options.metadata))
         delimiter, rest = self._delimiter(before, rest)
@@ -245,8 +235,8 @@ class CsvFormat:
         return sniff_delimiter(first or before), chain(first, rest)
 
     def _next(self, reader: Iterator[list[str]], before: int) -> list[str]:
-        """The next row that is not empty; an empty list at the end. `before`: so many lines stand
-        before those of the reader.
+        """The next non-empty row; an empty list at the end. `before`: number of lines
+        before the reader's.
         """
         try:
             return next((cells for cells in reader if cells), [])
@@ -281,9 +271,7 @@ class CsvFormat:
         return None if text in self._nulls else text
 
     def _unfinished(self, row: Row) -> Row:
-        """A row that was read before, by options that may have been mended since: cells that say
-        nothing by now are null, and what is joined is joined anew from cells that are there.
-        """
+        """Reapplies changed options to a row that was parsed before: null cells and joins."""
         made = {join.name for join in self._joins if all(name in row for name in join.columns)}
         return {
             name: None if isinstance(cell, str) and cell.strip() in self._nulls else cell
@@ -292,7 +280,7 @@ class CsvFormat:
         }
 
     def _finished(self, row: Row) -> Row:
-        """Thousands taken out, joined attributes put in; done twice it changes nothing more."""
+        """Removes thousands separators and adds joined attributes; idempotent."""
         if self._grouped is not None:
             for name in self.options.numbers or tuple(row):
                 cell = row.get(name)

@@ -1,17 +1,10 @@
-"""The value templates of Home Assistant that only pick a value; others are refused. [ME-13]
+"""Home Assistant MQTT discovery: announcements carry units and names, states carry values. [ME-13]
 
-Templates are programs of Jinja. Nearly all that devices announce take one value out of the message
-and perhaps round it; those are read here, nothing is ever executed.
-
-What a device announces by Home Assistant's MQTT discovery: its entities. Pure. [ME-13]
-
-What devices have announced, in a JSON object that the caller keeps and saves. [ME-13]
-
-Home Assistant MQTT discovery: units and names come in announcements, values in states. [ME-13]
-
-Announcements (`homeassistant/sensor/node7/temperature/config`) are remembered and say no reading.
-A state is read by all announcements that name its topic; those of one device are one document,
-`{"device": "node7", "topic": "node7/state", "temperature": 93.2}` with the unit beside it.
+Announcements (`homeassistant/sensor/node7/temperature/config`) are stored and give no reading. A
+state is read by all announcements that name its topic; those of one device form one document,
+`{"device": "node7", "topic": "node7/state", "temperature": 93.2}`, with the unit. Value templates
+are Jinja programs; nothing is executed: only templates that pick one value and perhaps round it are
+supported.
 """
 
 from __future__ import annotations
@@ -48,16 +41,16 @@ _LONGEST = 1_000
 
 
 class MissingValue(Rejected):
-    """The message does not have what a template names."""
+    """The message lacks the value that a template names."""
 
 
 class Template(msgspec.Struct, frozen=True):
-    """Where the value stands in the message, and what is done with it."""
+    """The path of a value in the message, and filters on it."""
 
     is_json: bool = False
     steps: tuple[str | int, ...] = ()
     filters: tuple[tuple[str, int], ...] = ()
-    """Names with the number in their brackets, 0 where there is none."""
+    """Filter names with their argument, 0 without one."""
 
     def value_in(self, text: str, decoded: Any) -> Any:
         """The value; `text` is the message, `decoded` the same as JSON. Raises Rejected."""
@@ -70,7 +63,8 @@ class Template(msgspec.Struct, frozen=True):
 
 
 def read_template(text: str) -> Template:
-    """The template; raises Rejected `format.template` for one that does more than pick a value.
+    """Parses a template; raises Rejected `format.template` for one that does more than pick a
+    value.
 
     >>> read_template("{{ value_json.ENERGY['Total'] | round(1) }}").steps
     ('ENERGY', 'Total')
@@ -159,7 +153,7 @@ ABBREVIATIONS = {
     "unit_of_meas": "unit_of_measurement",
     "val_tpl": "value_template",
 }
-"""The short names of what is read here; the others name what we do not look at."""
+"""Abbreviations of the keys in use."""
 _DEVICE_ABBREVIATIONS = {"cns": "connections", "ids": "identifiers"}
 _BASE = "~"
 BINARY = ("binary_sensor", "switch", "light", "siren", "fan")
@@ -167,14 +161,14 @@ BINARY = ("binary_sensor", "switch", "light", "siren", "fan")
 
 
 class Entity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that a device measures, as it is remembered."""
+    """A measured quantity of a device, as stored."""
 
     object: str
-    """The name in the topic of the announcement, or in the bundle of a device."""
+    """The name in the topic of the announcement, or in the device's bundle."""
     component: str
     device: str
     topic: str
-    """Where its states come."""
+    """The topic of its states."""
     template: str = ""
     unit: str = ""
     device_class: str = ""
@@ -184,7 +178,7 @@ class Entity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """What one message announces; `quiet` are topics that bring other things than states."""
+    """The content of one announcement; `quiet` are topics without states."""
 
     entities: tuple[Entity, ...] = ()
     quiet: tuple[str, ...] = ()
@@ -192,8 +186,8 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 def read_config(levels: list[str], payload: Any) -> Announcement:
-    """The announcement made on the topic `<component>/[<node>/]<object>/config`; `levels` are those
-    before the last. Raises Rejected when nothing can be made of it.
+    """Parses the announcement on the topic `<component>/[<node>/]<object>/config`; `levels`
+    precede the last. Raises Rejected.
     """
     if len(levels) not in (2, 3):
         raise _bad_config("the topic is not <component>/[<node>/]<object>/config")
@@ -217,7 +211,7 @@ def read_config(levels: list[str], payload: Any) -> Announcement:
 
 
 def _spelled_out(payload: dict[str, Any]) -> dict[str, Any]:
-    """Long names, and `~` put in at either end of topics."""
+    """Expands abbreviations, and `~` at either end of topics."""
     config = {ABBREVIATIONS.get(key, key): value for key, value in payload.items()}
     base = config.pop(_BASE, None)
     if not isinstance(base, str):
@@ -244,7 +238,7 @@ def _with_base(key: str, value: Any, base: str) -> Any:
 
 
 def _components(config: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The entities of a device's bundle; what stands beside them holds for each."""
+    """The entities of a device's bundle, with its common keys."""
     components = config.get("components")
     if not isinstance(components, dict):
         raise _bad_config("the announcement of a device has no components")
@@ -337,9 +331,7 @@ _COUNT = "count"
 
 
 class Announcements:
-    """Entities by the topic of their announcement, found by the topic of their states: a state
-    costs as much as there are entities on its topic, an announcement as much as it announces.
-    """
+    """Entities by the topic of their announcement, indexed by the topic of their states."""
 
     def __init__(self, memory: dict[str, Any]) -> None:
         self._memory = memory
@@ -349,8 +341,8 @@ class Announcements:
         self._classes: dict[str, dict[str, int]] = _map(memory, _CLASSES)
 
     def announce(self, topic: str, levels: list[str], text: str) -> None:
-        """What was announced there before is forgotten; raises Rejected for what is refused, after
-        the rest of the announcement is remembered.
+        """Replaces the former announcement; raises Rejected for faulty entities after
+        storing the others.
         """
         self._forget(topic)
         announced = read_config(levels, decode_json(text) if text.strip() else "")
@@ -364,7 +356,7 @@ class Announcements:
             raise announced.faults[0]
 
     def entities_of(self, state_topic: str) -> list[Entity]:
-        """Those whose states come by a topic, in the order of their announcements."""
+        """Entities with this state topic, in the order of their announcements."""
         return [
             msgspec.convert(each, Entity)
             for topic in self._states.get(state_topic, ())
@@ -373,11 +365,11 @@ class Announcements:
         ]
 
     def is_quiet(self, topic: str) -> bool:
-        """Whether the topic was announced for something else than states."""
+        """Whether the topic was announced for something other than states."""
         return topic in self._quiet
 
     def same_class(self, entity: Entity) -> int:
-        """How many values of a device have the class."""
+        """The number of entities of a device with the same class."""
         return self._classes.get(entity.device, {}).get(entity.device_class, 0)
 
     def _remember(self, topic: str, announced: Announcement) -> None:
@@ -412,7 +404,7 @@ class Announcements:
 
 
 def _map(memory: dict[str, Any], name: str) -> Any:
-    """A map whose keys are saved one by one; values are assigned, never changed in place."""
+    """A map saved key by key; values are replaced, never mutated."""
     found = memory.get(name)
     if not isinstance(found, TrackedDict):
         found = memory[name] = TrackedDict(found)
@@ -431,24 +423,22 @@ def _drop(index: dict[str, list[str]], key: str, topic: str) -> None:
 
 DEVICE, TOPIC_NAME = "device", "topic"
 _NOTHING = ("", "unknown", "unavailable", "None", "none", "null")
-"""States by which Home Assistant says that there is no value."""
+"""States that mean no value."""
 _MAX_BYTES = 1024 * 1024
-"""Longest message of a device."""
+"""Maximum length of a message."""
 
 
 class HomeAssistantOptions(msgspec.Struct, frozen=True):
-    """How announcements are found and values named."""
-
     prefix: str = "homeassistant"
-    """The first levels of the topics of announcements."""
+    """The first levels of announcement topics."""
     attribute: Literal["device_class", "object"] = "device_class"
-    """The name of a value: its device class (`temperature`; its object where it has none), or
+    """The name of a value: its device class (`temperature`; its object if it has none), or
     always its object (`bedroom_temperature`).
     """
 
 
 class HomeAssistantFormat:
-    """Messages of topics that devices announced."""
+    """Messages on announced topics."""
 
     name = "homeassistant"
 
@@ -458,7 +448,9 @@ class HomeAssistantFormat:
             raise bad_option(self.name, "the prefix is no topic", 'such as "homeassistant"')
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format; the topic is that of the MQTT bridge, or else the event's subject."""
+        """See Format; the topic comes from the MQTT bridge, or else from the event's
+        subject.
+        """
         topic = event.headers.get(TOPIC) or event.subject
         if not topic:
             raise Rejected(
@@ -537,13 +529,13 @@ class HomeAssistantFormat:
 
 
 class _Message:
-    """A state as text, and as JSON for those who ask."""
+    """A state as text, and as JSON on demand."""
 
     def __init__(self, text: str) -> None:
         self.text, self._decoded = text, msgspec.UNSET
 
     def picked(self, template: Template) -> Any:
-        """What a template takes out."""
+        """The value that a template picks."""
         if template.is_json and self._decoded is msgspec.UNSET:
             self._decoded = decode_json(self.text)
         return template.value_in(self.text, self._decoded)

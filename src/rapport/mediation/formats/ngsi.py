@@ -1,12 +1,10 @@
-"""One attribute of an NGSI entity, however it is written: its value, unit and time. [ME-13]
-
-NGSI entities: NGSIv2 normalised and key-values, NGSI-LD normalised, concise and key-values,
+"""NGSI entities: NGSIv2 normalised and key-values, NGSI-LD normalised, concise and key-values;
 alone, in a list, or in a notification. [ME-13]
 
 `{"id": "s1", "type": "WeatherObserved", "temperature": {"type": "Property", "value": 33.3,
-"unitCode": "CEL", "observedAt": "2026-03-02T09:00:00Z"}}` is `{"id": "s1", "type":
-"WeatherObserved", "temperature": 33.3}` with the unit and the time beside it. Attributes that were
-observed at different times are documents of their own, each with what has no time.
+"unitCode": "CEL", "observedAt": "2026-03-02T09:00:00Z"}}` becomes `{"id": "s1", "type":
+"WeatherObserved", "temperature": 33.3}` with unit and time. Attributes observed at different times
+become separate documents, each with the attributes without a time.
 """
 
 from __future__ import annotations
@@ -39,17 +37,17 @@ _VALUE_KEYS = {
     "ListProperty": "valueList",
     "ListRelationship": "objectList",
 }
-"""Kinds of attributes in NGSI-LD, and where the value stands in them."""
+"""Kinds of attributes in NGSI-LD, and the key of their value."""
 _VALUES = (*dict.fromkeys(_VALUE_KEYS.values()),)
 _GEOMETRIES = ("Point", "LineString", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon")
 _TIMES = ("observedAt", "TimeInstant", "timestamp")
-"""Metadata that say when; the first is NGSI-LD's own, the others are usual in NGSIv2."""
+"""Time metadata; the first is NGSI-LD's own, the others are common in NGSIv2."""
 _UNITS = ("unitCode", "unit")
 _OWN = ("type", "metadata", "datasetId", "createdAt", "modifiedAt", "deletedAt", "previousValue")
 
 
 class NgsiAttribute(msgspec.Struct, frozen=True):
-    """`observed` and `unit` are empty when nobody says."""
+    """`observed` and `unit` may be empty."""
 
     name: str
     value: Any
@@ -58,10 +56,8 @@ class NgsiAttribute(msgspec.Struct, frozen=True):
 
 
 def attributes_of(name: str, written: Any, *, plain: bool = False) -> Iterator[NgsiAttribute]:
-    """What an attribute says: itself, and the properties of itself as `name.property`.
-
-    Of several instances of one attribute (NGSI-LD `datasetId`) the one without an id has the plain
-    name, others are `name@datasetId`.
+    """An attribute and its own properties as `name.property`. Of several instances (NGSI-LD
+    `datasetId`) the one without an id has the plain name, others are `name@datasetId`.
     """
     if not plain and isinstance(written, list) and written and all(map(_is_normalised, written)):
         for instance in written:
@@ -74,7 +70,7 @@ def attributes_of(name: str, written: Any, *, plain: bool = False) -> Iterator[N
 
 
 def _is_normalised(written: Any) -> bool:
-    """Whether it is an attribute with its value inside, and not the value itself."""
+    """Whether it is an attribute with its value inside rather than the value itself."""
     if not isinstance(written, dict):
         return False
     kind = written.get("type")
@@ -112,7 +108,7 @@ def _text(sayings: dict[str, Any], names: tuple[str, ...]) -> str:
 
 
 def _inner(value: Any) -> Any:
-    """The value of metadata, which may be an attribute in turn."""
+    """The value of metadata, which may be an attribute itself."""
     if isinstance(value, dict) and _is_normalised(value):
         return value[next(key for key in _value_keys(value) if key in value)]
     return value
@@ -123,17 +119,11 @@ _LONGEST_ID = 2_048
 
 
 class NgsiOptions(msgspec.Struct, frozen=True):
-    """How attributes are written."""
-
     form: Literal["sniffed", "key-values"] = "sniffed"
-    """`key-values`: whatever an attribute is, it is the value itself, also an object with a
-    `value` in it.
-    """
+    """`key-values`: every attribute is the value itself, even an object with a `value`."""
 
 
 class NgsiFormat:
-    """Entities of context brokers."""
-
     name = "ngsi"
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -185,7 +175,7 @@ def _is_notification(value: dict[str, Any]) -> bool:
 
 
 def _about(entity: dict[str, Any]) -> dict[str, str]:
-    """Id and type, of several types the first; feeds that are no broker's may leave either out."""
+    """Id and (first) type; either may be missing outside of brokers."""
     kind = entity.get("type", entity.get("@type", ""))
     if isinstance(kind, list):
         kind = kind[0] if kind else ""
@@ -212,7 +202,7 @@ def _document(
 
 
 def _numbered(found: list[Document]) -> list[Document]:
-    """An entity told twice, or at several times, is told apart by its number."""
+    """Repeated entities are distinguished by a number."""
     seen: dict[str, int] = {}
     numbered = []
     for document in found:

@@ -1,9 +1,9 @@
 """SenML (RFC 8428) in JSON: measurements with units and times, base fields resolved. [ME-13]
 
-Records of one base name and time are one document:
-`[{"bn": "urn:dev:ow:10e2:", "bt": 1276020076, "n": "temperature", "u": "Cel", "v": 23.5}]` is
-`{"device": "urn:dev:ow:10e2", "temperature": 23.5}` with the unit and the time beside it. A record
-whose base name or name is empty gives `value`. CBOR, XML and EXI forms are not read.
+Records of one base name and time are one document: `[{"bn": "urn:dev:ow:10e2:", "bt": 1276020076,
+"n": "temperature", "u": "Cel", "v": 23.5}]` becomes `{"device": "urn:dev:ow:10e2", "temperature":
+23.5}` with unit and time. A record with an empty base name or name gives `value`. CBOR, XML and EXI
+forms are not supported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rapport.units.timeformats import from_epoch
 DEVICE, VALUE, SUM = "device", "value", "_sum"
 _VERSION = 10
 _RELATIVE_BELOW = 2.0**28
-"""Seconds below this count from now, not from 1970 (RFC 8428, 4.5.3)."""
+"""Smaller values are relative to now, not to 1970 (RFC 8428, 4.5.3)."""
 _SEPARATORS = ":/"
 _LONGEST_NAME = 256
 _VALUES = ("v", "vs", "vb", "vd")
@@ -44,16 +44,14 @@ FIELDS = frozenset(_KINDS)
 
 
 class SenmlOptions(msgspec.Struct, frozen=True):
-    """How names are parted."""
-
     split: str = ""
-    """A sign: the last one in a whole name parts device from attribute, for packs without base
-    names. Empty: the base name is the device.
+    """A character that separates device and attribute in a full name (its last occurrence), for
+    packs without base names. Empty: the base name is the device.
     """
 
 
 class SenmlFormat:
-    """Packs of records; each event is a pack of its own, base fields do not outlive it."""
+    """Each event is a pack of its own with its own base fields."""
 
     name = "senml"
 
@@ -63,7 +61,7 @@ class SenmlFormat:
             raise bad_option(self.name, "split is one sign", 'such as split = "/"')
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format; times relative to now count from the time of the envelope."""
+        """See Format; relative times count from the time of the envelope."""
         pack = json_of(event)
         if isinstance(pack, dict):
             pack = [pack]  # a record alone, as in lists that are streamed record by record
@@ -130,7 +128,7 @@ class SenmlFormat:
 
 
 class _BaseFields:
-    """The base fields that hold for the records to come."""
+    """The base fields for the following records."""
 
     name, unit = "", ""
     time: float = 0
@@ -138,7 +136,6 @@ class _BaseFields:
     sum: float = 0
 
     def take(self, record: dict[str, Any]) -> None:
-        """The base fields that a record sets."""
         self.name = record.get("bn", self.name)
         self.unit = record.get("bu", self.unit)  # codespell:ignore
         self.time = record.get("bt", self.time)
@@ -146,14 +143,13 @@ class _BaseFields:
 
 
 class _DocumentBuilder:
-    """Documents in the making: one for each device and time, one more where a value comes twice."""
+    """Builds one document per device and time, and another one for a repeated value."""
 
     def __init__(self) -> None:
         self._all: list[tuple[int | None, dict[str, Any], dict[str, str]]] = []
         self._open: dict[tuple[str, int | None], int] = {}
 
     def add(self, device: str, time: int | None, attribute: str, value: Any, unit: str) -> None:
-        """One measurement more."""
         index = self._open.get((device, time))
         if index is None or attribute in self._all[index][1]:
             index = self._open[device, time] = len(self._all)
@@ -164,7 +160,7 @@ class _DocumentBuilder:
             units[attribute] = unit
 
     def documents(self) -> list[Document]:
-        """What was gathered, in the order of the records."""
+        """In the order of the records."""
         several = len(self._all) > 1
         return [
             Document(values, id=str(number) if several else "", time=time, units=units)
@@ -200,7 +196,7 @@ def _plus(value: float, base: float, number: int) -> float:
 
 
 def _time(seconds: float, number: int, now_ms: int) -> int | None:
-    """None is now, the time of the envelope."""
+    """None: now, the time of the envelope."""
     if seconds == 0:
         return None
     try:

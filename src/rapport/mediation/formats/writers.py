@@ -1,4 +1,4 @@
-"""A plain value written in a format, where that makes sense. [ME-13]"""
+"""Writers: a plain value in a format. [ME-13]"""
 
 from __future__ import annotations
 
@@ -24,28 +24,24 @@ _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 def write_json(value: Any, options: Mapping[str, Any]) -> WrittenValue:
-    """JSON of any value."""
     read_options(NoOptions, "json", options)
     return _encoded(msgspec.json.encode, value), "application/json"
 
 
 def write_msgpack(value: Any, options: Mapping[str, Any]) -> WrittenValue:
-    """MessagePack of any value."""
     read_options(NoOptions, "msgpack", options)
     return _encoded(msgspec.msgpack.encode, value), "application/msgpack"
 
 
 class XmlWriteOptions(msgspec.Struct, frozen=True):
-    """`root` names the document's element."""
+    """`root`: the name of the document element."""
 
     root: str = "event"
 
 
 def write_xml(value: Any, options: Mapping[str, Any]) -> WrittenValue:
-    """An XML document that reads back as the same value, all scalars as text.
-
-    Nothing else is lost than spaces around texts and the difference of null and `""`; a list within
-    a list has no form and is refused.
+    """Writes XML that reads back as the same value with all scalars as text. Only surrounding
+    spaces and the difference between null and `""` are lost; a list inside a list is refused.
     """
     chosen = read_options(XmlWriteOptions, "xml", options)
     pieces = ['<?xml version="1.0" encoding="UTF-8"?>']
@@ -54,7 +50,7 @@ def write_xml(value: Any, options: Mapping[str, Any]) -> WrittenValue:
 
 
 class CsvWriteOptions(msgspec.Struct, frozen=True):
-    """`columns` empty: those of the value in its order. `heading`: they are written first."""
+    """`columns` empty: those of the value. `heading`: write the column names first."""
 
     delimiter: str = ","
     decimal: Literal["point", "comma"] = "point"
@@ -64,7 +60,7 @@ class CsvWriteOptions(msgspec.Struct, frozen=True):
 
 
 def write_csv(value: Any, options: Mapping[str, Any]) -> WrittenValue:
-    """One row of an object of scalars; null is an empty cell."""
+    """Writes an object of scalars as one row; null is an empty cell."""
     chosen = read_options(CsvWriteOptions, "csv", options)
     row = _object(value, "csv")
     columns = chosen.columns or tuple(row)
@@ -86,14 +82,16 @@ def write_csv(value: Any, options: Mapping[str, Any]) -> WrittenValue:
 
 
 class SenmlWriteOptions(msgspec.Struct, frozen=True):
-    """`units` by attribute; `time` names the attribute that holds ms UTC."""
+    """`units` by attribute; `time`: the attribute with ms UTC."""
 
     units: dict[str, str] = {}
     time: str = ""
 
 
 def write_senml(value: Any, options: Mapping[str, Any]) -> WrittenValue:
-    """A pack of one device: `{"device": "dev:1", "temperature": 21.5}`; nulls are left out."""
+    """Writes a pack of one device: `{"device": "dev:1", "temperature": 21.5}`; nulls are left
+    out.
+    """
     chosen = read_options(SenmlWriteOptions, "senml", options)
     row = dict(_object(value, "senml"))
     device, time = row.pop(DEVICE, None), row.pop(chosen.time, None) if chosen.time else None
@@ -171,7 +169,7 @@ def _cell(value: Any, decimal: str) -> str:
 
 
 def _scalar(value: Any) -> str | None:
-    """The text of a scalar; None of anything else."""
+    """The text of a scalar; None for other values."""
     if value is None:
         return ""
     if isinstance(value, str):

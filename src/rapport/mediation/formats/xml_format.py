@@ -30,25 +30,25 @@ from rapport.mediation.rejections import Rejected
 from rapport.units.numbers import DecimalMark
 
 TEXT = "#text"
-"""Name of an element's own text where it has attributes or elements too."""
+"""Name of an element's own text if it has attributes or children too."""
 _NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 
 
 class XmlOptions(msgspec.Struct, frozen=True):
-    """How elements become documents."""
-
     path: str = ""
-    """Local names from the document's element to the repeated one, `*` for any: `feed/entry`.
-    Empty: the document's element is the only document.
+    """Local names from the document element to the repeated one, `*` for any: `feed/entry`.
+    Empty: the document element is the only document.
     """
     above: bool = False
-    """Attributes of the elements above a document belong to it too, its own before theirs."""
+    """Whether attributes of the enclosing elements belong to a document; its own take
+    precedence.
+    """
     decimal: DecimalMark = "point"
-    """The mark in numbers, for the interpretation that reads them; here they stay text."""
+    """The decimal mark for the interpretation; values stay text."""
 
 
 class XmlFormat:
-    """Namespaces are left out, since both sides agree on the document and not on its prefixes."""
+    """Namespaces are ignored, since prefixes are arbitrary."""
 
     name = "xml"
 
@@ -68,7 +68,7 @@ class XmlFormat:
         return self.documents(octets_of(event) if is_octets else text_of(event))
 
     def documents(self, data: bytes | str) -> list[Document]:
-        """What an XML document says; raises Rejected."""
+        """The documents of an XML text; raises Rejected."""
         try:
             root = parse_xml(data)
         except XmlError as error:
@@ -103,7 +103,7 @@ class XmlFormat:
             yield {**above, **plain} if self._options.above else plain
 
     def _with_attributes(self, above: dict[str, str], node: XmlNode) -> dict[str, str]:
-        """What the children of a node inherit; one table for all of them."""
+        """The attributes that children inherit, in one shared table."""
         return {**above, **_attributes(node)} if self._options.above else above
 
     def _check_repeated(self, values: int) -> None:
@@ -124,7 +124,7 @@ def _attributes(node: XmlNode) -> dict[str, str]:
 
 
 def _value(node: XmlNode) -> Any:
-    """An element with nothing but text is that text, without spaces around it; else an object."""
+    """The trimmed text of an element without attributes and children; else an object."""
     if node.attributes.get(_NIL) in ("true", "1"):
         return None
     children, text = node.children, node.text.strip()

@@ -1,4 +1,4 @@
-"""What the values of one column look like. Pure. [ME-11, ME-13]"""
+"""Profiles of the columns of a sample. Pure. [ME-11, ME-13]"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ColumnPathName = tuple[str, ...]
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:([.,'\u00a0 ])\d{3})(?:\1\d{3})*(?:([.,])\d+)?", re.ASCII)
 _EITHER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.ASCII)
-"""A thousand and more, or one and a little: nobody can tell from the text."""
+"""Ambiguous: thousands separator or decimal mark."""
 _NULLS = ("-", "--", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "none", "//", "///")
 _SENTINELS = ("-9999", "-999", "-99999", "9999", "99999", "-9999.0", "-9999,0")
 _MARK_NAMES = {".": "point", ",": "comma", " ": "space", "\u00a0": "space", "'": "apostrophe"}
@@ -31,42 +31,41 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     path: ColumnPathName
     kind: ColumnKind
     rows: int
-    """How many rows there are in all."""
+    """The total number of rows."""
     filled: int
     distinct: int
-    """How many different values, counted to a thousand."""
+    """The number of different values, up to a thousand."""
     examples: tuple[str, ...] = ()
     values: tuple[Any, ...] = ()
-    """What it says, nulls left out."""
+    """The values without nulls."""
     low: float = 0.0
     high: float = 0.0
     is_text: bool = False
-    """Numbers that come as text."""
+    """Numbers that are texts."""
     whole: bool = False
     """Numbers without a fraction."""
     unit: str = ""
-    """The one unit that the data themselves say."""
+    """The unit in the data if there is only one."""
     units: tuple[str, ...] = ()
-    """All units that they say."""
+    """All units in the data."""
 
     @property
     def is_mixed(self) -> bool:
-        """Some of its numbers come as text, and some do not."""
+        """Whether only some of its numbers are texts."""
         return self.is_text and not all(isinstance(value, str) for value in self.values)
 
     @property
     def name(self) -> str:
-        """The path as people read it."""
         return ".".join(self.path)
 
 
 class NumberMarks(msgspec.Struct, frozen=True):
-    """How numbers are written in texts of one source."""
+    """The notation of numbers in the texts of one source."""
 
     decimal: DecimalMark = "point"
     thousands: str = "none"
     doubt: str = ""
-    """Why it may be the other way round; empty: no doubt."""
+    """Why it is ambiguous; empty if it is not."""
 
 
 def flattened(
@@ -84,9 +83,7 @@ def flattened(
 def columns_of(
     rows: Sequence[Mapping[str, Any]], marks: NumberMarks, said: Mapping[str, Iterable[str]]
 ) -> tuple[Column, ...]:
-    """A profile of every column, in the order in which they appear; `said` are units in the data
-    by name.
-    """
+    """A profile of every column, in order of appearance; `said`: units in the data by name."""
     found: dict[ColumnPathName, list[Any]] = {}
     for row in rows:
         for path, value in flattened(row):
@@ -98,7 +95,7 @@ def columns_of(
 
 
 def null_texts(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Texts that stand for nothing among numbers: `-`, `NaN`, or `-9999` far below all others."""
+    """Texts that mean null among numbers: `-`, `NaN`, or `-9999` far below all others."""
     texts: dict[str, Counter[str]] = {}
     for row in rows:
         for name, value in row.items():
@@ -121,7 +118,7 @@ def null_texts(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def number_marks(rows: Iterable[Mapping[str, Any]]) -> NumberMarks:
-    """The decimal mark, and the sign that parts thousands, of numbers that come as text."""
+    """The decimal mark and thousands separator of numbers written as text."""
     points = commas = either = 0
     grouping: Counter[tuple[str, str]] = Counter()
     for row in rows:

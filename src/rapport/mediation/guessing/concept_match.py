@@ -1,11 +1,8 @@
-"""What the words of a column's name mean, in five languages. Pure. [ME-13]
+"""Matches columns of numbers to attributes of a concept, by the words of their names and the
+dimension of their units. Pure. [ME-11, ME-13]
 
-Only words for what sites mostly measure; others stand for themselves.
-
-Names for what a site does not have yet: a concept, and its attributes. Pure. [ME-13]
-
-Which attribute of a concept each column of numbers becomes: by the words of its name, and only
-in the same dimension. Pure. [ME-11, ME-13]
+The vocabulary covers common quantities in five languages; other words stand for themselves. If the
+site has no matching concept, a new one is proposed.
 """
 
 from __future__ import annotations
@@ -46,11 +43,11 @@ _MEANINGS = {
     "min": "min minimum minima minimo minimale tiefst",
     "mean": "mean average avg media medio moyenne mittel mittlere",
 }
-"""English word -> the words that mean it; one word may mean two things together."""
+"""Words by English meaning; a word may have two meanings."""
 QUANTITIES = ("temperature", "humidity", "wind", "pressure", "rain", "radiation")
-"""What is measured."""
+"""Measured quantities."""
 DISTINCT = tuple(word for word in _MEANINGS if word not in (*QUANTITIES, "speed", "mean"))
-"""What makes it another quantity: the highest temperature of an hour is not the temperature."""
+"""Words that denote another quantity: the maximum temperature of an hour is not the temperature."""
 
 _PARTS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
 _KNOWN: dict[str, tuple[str, ...]] = {}
@@ -60,7 +57,7 @@ for _meaning, _words in _MEANINGS.items():
 
 
 def words_of(name: str) -> tuple[str, ...]:
-    """The words of a name as they stand, without accents and capitals.
+    """The words of a name in lower case without accents.
 
     >>> words_of("relativeHumidity"), words_of("VENTO, DIREÇÃO (gr)")
     (('relative', 'humidity'), ('vento', 'direcao', 'gr'))
@@ -70,7 +67,7 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def meanings_of(name: str) -> frozenset[str]:
-    """What the words mean; one that is not known means itself.
+    """The meanings of the words; an unknown word means itself.
 
     >>> sorted(meanings_of("VENTO, VELOCIDADE HORARIA"))
     ['horaria', 'speed', 'wind']
@@ -79,7 +76,7 @@ def meanings_of(name: str) -> frozenset[str]:
 
 
 def short_name(name: str) -> str:
-    """The known quantity that a name says, in a few words; empty when it says none.
+    """The known quantity in a name, in a few words; empty if there is none.
 
     >>> short_name("TEMPERATURA MÁXIMA NA HORA ANT. (°C)"), short_name("frp")
     ('temperature-max', '')
@@ -100,7 +97,7 @@ _LONGEST = 40
 
 
 def slug(text: str) -> str:
-    """A name out of any text: small letters, digits and dashes.
+    """A name from any text: lower-case letters, digits and dashes.
 
     >>> slug("TEMPERATURA DO AR - BULBO SECO, HORÁRIA (°C)")
     'temperatura-do-ar-bulbo-seco-horaria'
@@ -117,15 +114,15 @@ _THINGS = {
     "meter": ("meter", "medidor", "contador", "zaehler", "compteur"),
     "room": ("room", "sala", "raum", "salle"),
 }
-"""What a key that is called so names."""
+"""Concepts by words in the name of a key."""
 _IDENTITY = "id"
-"""Of every concept its identity; an attribute that is declared has another name."""
+"""The identity of every concept; attributes have other names."""
 
 
 def concept_name(
     guess: Guess, source: str, taken: Collection[str], is_name: Callable[[str], bool]
 ) -> str:
-    """The thing that the key names, else what the source is called; never one that is taken."""
+    """The concept that the key's name suggests, else the source's name; never a taken one."""
     said = set(words_of(guess.key.field[-1])) if guess.key else set()
     things = [thing for thing, words in _THINGS.items() if said.intersection(words)]
     # An entity of NGSI says its type itself; a concept of that name would be taken for it.
@@ -139,7 +136,7 @@ def concept_name(
 def attribute_names(
     values: Sequence[ValueGuess], taken: Collection[str], is_name: Callable[[str], bool]
 ) -> dict[ColumnPathName, str]:
-    """A name for each column, no two alike and none that is taken."""
+    """A unique name for each column that is not taken."""
     found: dict[ColumnPathName, str] = {}
     for value in values:
         path, unit = value.column.path, value.unit.unit
@@ -155,7 +152,7 @@ def _is_type(path: ColumnPathName) -> bool:
 
 
 def _worded(name: str, otherwise: str) -> str:
-    """Begins with a letter, and no part of it is empty."""
+    """Begins with a letter and has no empty part."""
     return name if name[:1].isalpha() else f"{otherwise}-{name}".strip("-")
 
 
@@ -173,24 +170,26 @@ IsName = Callable[[str], bool]
 """Whether a text can name a concept or an attribute."""
 _MIXED = "some numbers come as text and some do not: only the fields form reads both"
 _SAME, _SAID, _LIKELY, _ANOTHER = range(4)
-"""How well a name fits, the best first; what is another quantity is only spoken of."""
+"""Quality of a name match, best first; another quantity is only mentioned."""
 
 
 class AttributeMatch(msgspec.Struct, frozen=True):
-    """What becomes of a column. Not `taken`: it is proposed as a comment; `because` says why."""
+    """The attribute for a column. Without `taken` it is proposed as a comment; `because` gives
+    the reason.
+    """
 
     attribute: str
     unit: str
-    """In root; empty when nobody said."""
+    """The canonical unit; empty if undeclared."""
     taken: bool
     sure: bool
     because: str
     fits: bool = True
-    """The attribute is the concept's own, and nobody else's."""
+    """The attribute exists in the concept and is not matched by another column."""
 
 
 class ConceptMatch(msgspec.Struct, frozen=True):
-    """The concept that rows speak of. Not `known`: the site has none that fits, one is proposed."""
+    """The concept of the rows. Without `known` it is a proposed new one."""
 
     concept: str
     known: bool
@@ -198,18 +197,18 @@ class ConceptMatch(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> list[str]:
-        """Attributes that the rows give as it is proposed."""
+        """Attributes that the rows deliver as proposed."""
         return [match.attribute for match in self.matches.values() if match.taken]
 
     @property
     def open(self) -> list[str]:
-        """Attributes that they would give once something is settled."""
+        """Attributes that they could deliver once doubts are resolved."""
         matches = self.matches.values()
         return [match.attribute for match in matches if match.fits and not match.taken]
 
 
 class _NameMatch(msgspec.Struct, frozen=True):
-    """One column and one attribute whose names have to do with each other."""
+    """A column and an attribute with related names."""
 
     rank: int
     in_common: int
@@ -220,8 +219,8 @@ class _NameMatch(msgspec.Struct, frozen=True):
 def match_concept(
     guess: Guess, concepts: Concepts, *, name: str, is_name: IsName = bool
 ) -> ConceptMatch:
-    """The concept with most fitting attributes, the first of equals; else a new one for all
-    columns, named after the source `name` or what the key names.
+    """The concept with most matching attributes, the first of equals; else a new one for all
+    columns, named after the source `name` or the key.
     """
     found = [_in_concept(guess, concept, concepts[concept]) for concept in concepts]
     best = max(found, key=_how_many, default=None)
@@ -244,7 +243,7 @@ def _how_many(becoming: ConceptMatch) -> tuple[int, int]:
 def _in_concept(
     guess: Guess, concept: str, attributes: Mapping[str, ConceptAttribute]
 ) -> ConceptMatch:
-    """The best pairs first; no column and no attribute twice."""
+    """Best pairs first; each column and attribute once."""
     fits = [
         fit
         for value in guess.values
@@ -277,7 +276,7 @@ def _with_the_others(
     attributes: Mapping[str, ConceptAttribute],
     is_name: IsName,
 ) -> ConceptMatch:
-    """Columns that nothing fits get a name that the concept could have for them."""
+    """Unmatched columns get a possible name for the concept."""
     others = [value for value in guess.values if value.column.path not in becoming.matches]
     names = attribute_names(others, (KEY, TIME, *attributes), is_name)
     matches = dict(becoming.matches)
@@ -319,7 +318,7 @@ def _fit(
 
 
 def _match(value: ValueGuess, place: str, attribute: str, root_unit: str) -> AttributeMatch:
-    """What units allow, whatever the names say."""
+    """What the units allow, whatever the names."""
     unit = value.unit.unit
     if not unit:
         return AttributeMatch(attribute, root_unit, False, False, value.unit.because)
@@ -337,7 +336,7 @@ def _match(value: ValueGuess, place: str, attribute: str, root_unit: str) -> Att
 
 
 def _names(column: str, attribute: str) -> tuple[int, str] | None:
-    """How well a column's name fits, and why; None when they have nothing to do with each other."""
+    """The quality of a name match and its reason; None if unrelated."""
     if words_of(column) == words_of(attribute):
         return _SAME, "the names are the same"
     here, there = meanings_of(column), meanings_of(attribute)
@@ -357,6 +356,5 @@ def _names(column: str, attribute: str) -> tuple[int, str] | None:
 def shown_matches(
     becoming: ConceptMatch, values: Collection[ValueGuess]
 ) -> Iterator[tuple[ValueGuess, AttributeMatch]]:
-    """Every column of numbers with what becomes of it."""
     for value in values:
         yield value, becoming.matches[value.column.path]

@@ -1,10 +1,4 @@
-"""Which column says whom a row is about. Pure. [ME-13]
-
-Which unit a column is in: said by the data, said by its name, or only likely. Pure. [ME-11]
-
-From a sample to a guess: which column is the time, the key, a value, and in which unit. Pure.
-[ME-11, ME-13]
-"""
+"""Guesses the meaning of a sample: its time, key, values and units. Pure. [ME-11, ME-13]"""
 
 from __future__ import annotations
 
@@ -35,7 +29,7 @@ _LONGEST = 100
 
 
 class KeyGuess(msgspec.Struct, frozen=True):
-    """The field that names somebody or something."""
+    """The field that identifies the subject of a row."""
 
     field: ColumnPathName
     because: str
@@ -43,7 +37,7 @@ class KeyGuess(msgspec.Struct, frozen=True):
 
 
 def guess_key(columns: Sequence[Column], taken: Collection[ColumnPathName]) -> KeyGuess | None:
-    """The best guess; None when no column looks like a name of something."""
+    """The best guess; None if no column looks like an identifier."""
     ranked = [
         (_rank(column), -index, column)
         for index, column in enumerate(columns)
@@ -86,27 +80,27 @@ def _rank(column: Column) -> int:
 _BRACKETS = re.compile(r"[(\[]\s*([^()\[\]]{1,20}?)\s*[)\]]")
 _LAST_WORD = re.compile(r"(?:[_\s.-]|(?<=[a-z])(?=[A-Z]))([A-Za-z%°]{1,10})$")
 _LIKELY = re.compile(r"unit = [\"'](.+)[\"']$")
-"""The unit in a sentence about what a column looks like."""
+"""Extracts the unit from a hint."""
 _TWO_MEANINGS = frozenset(
     ("min", "in", "d", "h", "a", "A", "l", "L", "s", "m", "g", "V", "W", "J", "C", "day", "hour")
 )
-"""Last words of names that are often no unit: `temperature_min`, `checked_in`, `part_a`."""
+"""Last words of names that are often not a unit: `temperature_min`, `checked_in`, `part_a`."""
 _SURE_LETTERS = frozenset(("m", "s", "h", "g", "V", "W", "J"))
-"""Those that are a unit after an underscore in a name of a quantity: `x_m`, `power_W`."""
+"""Of these, units after an underscore: `x_m`, `power_W`."""
 
 
 class UnitGuess(msgspec.Struct, frozen=True):
-    """`unit` is empty when nobody said it; then `because` says what it looks like."""
+    """`unit` is empty if unknown; `because` then has a hint."""
 
     unit: str
     because: str
     sure: bool
     likely: str = ""
-    """The unit that it looks like, to be confirmed."""
+    """The likely unit, to be confirmed."""
 
 
 def guess_unit(column: Column) -> UnitGuess:
-    """What the data or the name say; otherwise no unit, and the likely one as a hint."""
+    """The unit in the data or the name; else none, with a likely one as a hint."""
     if len(column.units) > 1:
         return UnitGuess("", f"the data say several units: {', '.join(column.units)}", False)
     if column.unit in BY_NAME:
@@ -151,7 +145,7 @@ class ValueGuess(msgspec.Struct, frozen=True):
 
 
 class Guess(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is proposed, with the reasons."""
+    """The proposal with its reasons."""
 
     format: str
     options: dict[str, Any]
@@ -162,15 +156,15 @@ class Guess(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     time: TimeGuess | None
     timed: bool
-    """The format itself says when."""
+    """The format itself has a time."""
     key: KeyGuess | None
     values: tuple[ValueGuess, ...]
     uses: dict[str, str]
-    """What each column is taken for, by its name."""
+    """The use of each column by name."""
 
 
 def guess(sample: Sample) -> Guess:
-    """What the sample seems to mean; the same for the same sample."""
+    """Deterministic."""
     columns = columns_of(sample.rows, sample.marks, sample.units)
     time = None if sample.timed else guess_time(columns, joins=sample.format == "csv")
     options = sample.options
@@ -200,7 +194,7 @@ def guess(sample: Sample) -> Guess:
 
 
 def _joined(options: dict[str, Any], columns: tuple[Column, ...]) -> set[ColumnPathName]:
-    """Columns that a declared join has made."""
+    """Columns produced by a declared join."""
     if "join" not in options:
         return set()
     made = {join.name for join in joins_of(csv_options(options))}
@@ -208,7 +202,7 @@ def _joined(options: dict[str, Any], columns: tuple[Column, ...]) -> set[ColumnP
 
 
 def _is_value(column: Column) -> bool:
-    """Numbers that are more than a constant of the file's head or a place on earth."""
+    """Numbers other than geographic positions."""
     return (
         column.kind == "number"
         and not _PLACE.match(column.path[-1])

@@ -1,23 +1,15 @@
-"""Lines of a proposed file: TOML on one line each, with a comment that says why. Pure. [ME-10]
+"""Writes a guess as an interpretation file to edit, with a reason for every line. Pure. [ME-10,
+ME-11, ME-13]
 
-A guess in the fields form: one interpretation for each column of numbers, since each reading of
-that form is of one attribute. Pure. [ME-10, ME-11, ME-13]
+A line whose comment begins with `UNSURE:` needs a check; lines that begin with `# ` have no effect
+until somebody settles them. Rows with several columns of numbers get the typed form, others one
+interpretation in the fields form per column. The typed form has
 
-A guess in the typed form: one interpretation for all columns of a row. Pure. [ME-10, ME-11,
-ME-13]
+    types.Row       the columns in use, each with its unit
+    conversions     the notation of the time, and of numbers written as text
+    mappings        the attribute of the concept for each column
 
-    types.Row       the columns that are taken, each with its unit
-    conversions     how the time is written, and numbers that come as text where they need not
-    mappings        which attribute of the concept each column becomes
-
-Tables for site.toml that a proposal needs, as comments: the concept where the site has none, and
-the source. Pure. [ME-10, ME-13]
-
-A guess as an interpretation file to edit: every line says why, and what nobody said is left out.
-Pure. [ME-10, ME-11, ME-13]
-
-A line whose comment begins with `UNSURE:` wants a look; lines that begin with `# ` are left out
-until somebody settles them.
+Tables for site.toml (a new concept, the source) are appended as comments.
 """
 
 from __future__ import annotations
@@ -43,7 +35,7 @@ from rapport.mediation.types import TAG
 from rapport.units.quantities import unit_named
 
 UNSURE = "UNSURE:"
-"""What wants a look."""
+"""Marks a line that needs a check."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
@@ -62,7 +54,6 @@ def toml_of(value: Any) -> str:
 
 
 def toml_key(key: str) -> str:
-    """A key, in quotes where it must be."""
     return key if _BARE.fullmatch(key) else toml_of(key)
 
 
@@ -72,28 +63,27 @@ def header(*path: str) -> str:
 
 
 def line(key: str, value: Any, because: str, doubts: tuple[str, ...] = ()) -> str:
-    """A line that counts, with the reason; one with doubts wants a look."""
+    """An effective line with its reason; doubts mark it as unsure."""
     text = f"{UNSURE} {'; '.join(doubts)} ({because})" if doubts else f"sure: {because}"
     return f"{toml_key(key)} = {toml_of(value)}  # {_clean(text)}"
 
 
 def open_line(key: str, value: Any, because: str) -> str:
-    """A line that does not count until somebody has settled it, and takes its beginning away."""
+    """A commented line, effective once somebody settles it and removes its prefix."""
     return f"# {UNSURE} {toml_key(key)} = {toml_of(value)}  # {_clean(because)}"
 
 
 def idle_line(key: str, value: Any, because: str) -> str:
-    """A line that does not count since nothing takes what it says."""
+    """A commented line that nothing uses."""
     return f"# {toml_key(key)} = {toml_of(value)}  # {_clean(because)}"
 
 
 def comment(text: str) -> str:
-    """A line for people."""
     return f"# {_clean(text)}"
 
 
 def _clean(text: str) -> str:
-    """No sign that would end the comment."""
+    """Removes characters that would end the comment."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
@@ -101,7 +91,7 @@ _SEE_ABOVE = ("see the top of the file",)
 
 
 def fields_form(guess: Guess, name: str) -> Iterator[str]:
-    """The lines of all interpretations; `name` is that of the source."""
+    """The lines of all interpretations; `name`: of the source."""
     names = interpretation_names(guess, name)
     for value in guess.values:
         yield header("interpretations", names[value.column.path])
@@ -114,7 +104,7 @@ def fields_form(guess: Guess, name: str) -> Iterator[str]:
 
 
 def interpretation_names(guess: Guess, name: str) -> dict[ColumnPathName, str]:
-    """One name for each value, no two alike."""
+    """A unique name for each value."""
     found: dict[ColumnPathName, str] = {}
     for number, value in enumerate(guess.values, start=1):
         path = value.column.path
@@ -124,19 +114,18 @@ def interpretation_names(guess: Guess, name: str) -> dict[ColumnPathName, str]:
 
 
 def base_name(name: str) -> str:
-    """What an interpretation may be called that is named after a source."""
+    """A valid interpretation name for a source."""
     base = slug(name) or "source"
     return f"{base}-feed" if base in ("root", "files") else base
 
 
 def format_line(guess: Guess) -> str:
-    """How the data are written."""
     format: Any = {"name": guess.format, **guess.options} if guess.options else guess.format
     return line("format", format, guess.because, _SEE_ABOVE if guess.doubts else ())
 
 
 def value_summary(column: Column) -> str:
-    """What its numbers are, and how many are missing."""
+    """The range of its numbers, and how many are missing."""
     missing = column.rows - column.filled
     without = f", {missing} of {column.rows} rows without" if missing else ""
     return f"{column.low:g} to {column.high:g}{without}"
@@ -177,14 +166,14 @@ def _field(path: ColumnPathName) -> Any:
 
 
 _NO_ATTRIBUTES = ("extends", "kind", "attributes")
-"""Keys of a type that say something else; a row that has such columns names them one level down."""
+"""Keys of a type with another meaning; such columns are declared in a nested table."""
 _EPOCHS = (EPOCH_SECONDS, EPOCH_MILLISECONDS)
 _MOST_EXACT = 1e15
-"""Whole numbers that are names are written out up to here."""
+"""Largest integer that is written as a name without loss."""
 
 
 class RenameLine(NamedTuple):
-    """A line of the mapping: a column, what it becomes, and how it is written in the file."""
+    """A rename in the mapping with its line in the file."""
 
     old: str
     new: str
@@ -192,8 +181,8 @@ class RenameLine(NamedTuple):
 
 
 def can_be_typed(guess: Guess) -> bool:
-    """There are several columns of numbers, and all that is taken stands at the top of a row: a
-    mapping takes nothing out of an object that may be missing.
+    """Whether there are several columns of numbers and all used ones are at the top level,
+    since a mapping cannot read from an optional object.
     """
     paths = [value.column.path for value in guess.values]
     paths += [each.field for each in (guess.time, guess.key) if each is not None]
@@ -204,7 +193,7 @@ def can_be_typed(guess: Guess) -> bool:
 
 
 def typed_form(guess: Guess, becoming: ConceptMatch, name: str, file: str) -> Iterator[str]:
-    """The lines of the interpretation; `name` is that of the source."""
+    """The lines of the interpretation; `name`: of the source."""
     own = ("interpretations", base_name(name))
     row = "Row" if becoming.concept != "Row" else "FileRow"
     yield header(*own)
@@ -279,18 +268,18 @@ def _when(guess: Guess) -> dict[str, Any]:
 
 
 def _parsed(guess: Guess) -> str:
-    """What the conversion of the time takes."""
+    """The argument type of the time conversion."""
     return "number" if guess.time is not None and guess.time.format in _EPOCHS else "text"
 
 
 def _time_kind(guess: Guess) -> str:
-    """The type of the column. Where a format knows only texts, declared numbers are read."""
+    """The type of the time column; text formats parse declared numbers."""
     column = _column(guess, guess.time.field) if guess.time is not None else None
     return "text" if column is not None and _is_text(guess, column) else _parsed(guess)
 
 
 def _reading(guess: Guess, value: ValueGuess, match: AttributeMatch) -> dict[str, Any]:
-    """Text to a number in the unit of root."""
+    """A conversion from text to a number in the canonical unit."""
     own = unit_named(value.unit.unit).symbol
     read = {"from": "text", "to": own, "parse-number": {"decimal": guess.marks.decimal}}
     if own == match.unit:
@@ -358,7 +347,7 @@ def _values(guess: Guess, becoming: ConceptMatch) -> Iterator[RenameLine]:
 
 
 def _texts(guess: Guess, becoming: ConceptMatch) -> list[ValueGuess]:
-    """Columns whose numbers come as text though the format knows numbers."""
+    """Columns with numbers as text in a format that has numbers."""
     return [
         value
         for value, match in shown_matches(becoming, guess.values)
@@ -371,7 +360,7 @@ def _column(guess: Guess, path: tuple[str, ...]) -> Column | None:
 
 
 def _is_number(guess: Guess, column: Column | None) -> bool:
-    """Its values are numbers of JSON."""
+    """Whether its values are JSON numbers."""
     return (
         column is not None
         and column.kind == "number"
@@ -389,7 +378,7 @@ HEADING = 'For site.toml, without the "# " before each line:'
 
 
 class SourceProposal(NamedTuple):
-    """A source: its name, what it gives, what it would give, and its interpretation."""
+    """A proposed source: name, attributes, unsettled attributes, interpretation."""
 
     name: str
     given: list[str]
@@ -411,7 +400,7 @@ def site_tables(
 
 
 def source_name(name: str) -> str:
-    """The name of a source as it was said, or one like it."""
+    """The given name, or a valid one like it."""
     return name if _SOURCE.fullmatch(name) else slug(name) or "source"
 
 
@@ -442,9 +431,7 @@ def _source(concept: str, speaker: SourceProposal) -> list[str]:
 
 
 def propose(guess: Guess, becoming: ConceptMatch, *, name: str, file: str) -> str:
-    """The text of the file: the typed form for rows with several columns of numbers, else the
-    fields form. `name` is that of the source, `file` that of the data, for people.
-    """
+    """The text of the file; `name`: of the source, `file`: of the data."""
     lines = [*_opening(guess, becoming, file), ""]
     if not guess.values:
         lines.append(comment(f"{UNSURE} no column has numbers that could be readings"))
@@ -459,7 +446,7 @@ def propose(guess: Guess, becoming: ConceptMatch, *, name: str, file: str) -> st
 
 
 def _speakers(guess: Guess, becoming: ConceptMatch, name: str) -> list[SourceProposal]:
-    """A source for each interpretation of the fields form whose column has an attribute."""
+    """A source for each fields-form interpretation whose column matches an attribute."""
     names = interpretation_names(guess, name)
     base, is_one = source_name(name), len(names) == 1
     return [
@@ -499,7 +486,7 @@ def _left_out(guess: Guess) -> Iterator[str]:
 
 
 def _types_said(guess: Guess) -> set[str]:
-    """Entities of NGSI say their type."""
+    """The types of NGSI entities."""
     if guess.format != "ngsi":
         return set()
     return {

@@ -1,9 +1,4 @@
-"""How a table is written: encoding, delimiter, lines before the heading, heading. Pure. [ME-13]
-
-Which format a file is in. Pure. [ME-13]
-
-A sample of what a file says: its format, how it is written, its first rows. Pure. [ME-13]
-"""
+"""A sample of a file: its format, its notation, its first rows. Pure. [ME-13]"""
 
 from __future__ import annotations
 
@@ -35,23 +30,22 @@ _NUMBER = re.compile(r"[+-]?\d[\d.,:/ -]*", re.ASCII)
 _SAMPLE_LINES = 200
 _ONLY_WINDOWS = re.compile(rb"[\x80-\x9f]")
 _UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-"""Octets that stand for nothing in cp1252."""
+"""Octets without a character in cp1252."""
 
 
 class CsvShape(msgspec.Struct, frozen=True):
-    """The text and the options with which the CSV format reads it."""
+    """The text and the options to read it as CSV."""
 
     text: str
     options: dict[str, Any]
     doubts: tuple[str, ...] = ()
 
     def with_options(self, **options: Any) -> CsvShape:
-        """The same with further options."""
         return CsvShape(self.text, {**self.options, **options}, self.doubts)
 
 
 def shape_of(raw: bytes, given: Mapping[str, Any]) -> CsvShape:
-    """What is not among the given options is found out; raises InvalidInput for wrong ones."""
+    """Detects the options that are not given; raises InvalidInput for invalid ones."""
     csv_options(given)
     encoding, doubts = encoding_of(raw)
     encoding = given.get("encoding", encoding)
@@ -81,7 +75,7 @@ def shape_of(raw: bytes, given: Mapping[str, Any]) -> CsvShape:
 
 
 def encoding_of(raw: bytes) -> tuple[str, tuple[str, ...]]:
-    """The encoding, and a doubt where it is not UTF-8: then no one can tell from octets alone."""
+    """The encoding, with a doubt if it is not UTF-8."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16", ()
     try:
@@ -96,7 +90,7 @@ def encoding_of(raw: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 def _head(rows: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Lines before the heading: those with far fewer cells than the table below them."""
+    """Lines before the heading: those with far fewer cells than the table."""
     widths = [sum(bool(cell.strip()) for cell in row) for row in rows]
     widest = max(widths, default=0)
     table = next((index for index, width in enumerate(widths) if width > max(widest // 2, 1)), 0)
@@ -107,9 +101,7 @@ def _head(rows: Sequence[Sequence[str]]) -> dict[str, int]:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """No heading when the first line has numbers or comes short of names; then columns are
-    numbered.
-    """
+    """Numbers the columns if the first line has numbers or lacks names."""
     filled = [row for row in rows if any(cell.strip() for cell in row)]
     if not filled:
         return {}, ()
@@ -127,7 +119,7 @@ _LOOKED_AT = 20
 
 
 def detect_format(raw: bytes) -> tuple[str, str]:
-    """The name of a format, and why."""
+    """The name of a format, and the reason."""
     start = raw.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if start == b"<":
         return "xml", "it begins with <"
@@ -172,29 +164,29 @@ def _is_ngsi(value: Any) -> bool:
 
 
 MAX_ROWS = 10_000
-"""As many rows as a guess looks at."""
+"""Maximum number of rows in a sample."""
 TEXT_FORMATS = ("csv", "xml")
 """Formats in which numbers are texts."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows and what was found out while reading them."""
+    """Rows with detected properties."""
 
     format: str
     options: dict[str, Any]
     because: str
     rows: tuple[dict[str, Any], ...]
     units: dict[str, set[str]]
-    """Units that the data say, by name."""
+    """Units in the data by name."""
     marks: NumberMarks = NumberMarks()
     timed: bool = False
-    """The format itself says when."""
+    """The format itself has a time."""
     doubts: tuple[str, ...] = ()
 
 
 def sample_of(raw: bytes, *, name: str = "", options: Mapping[str, Any] | None = None) -> Sample:
-    """A sample of the beginning of a file; `name` and `options` are what is known of its format
-    already. Raises InvalidInput when nothing can be read.
+    """Reads the beginning of a file; `name` and `options`: known properties of its format.
+    Raises InvalidInput.
     """
     chosen, because = (name, "said when it was called") if name else detect_format(raw)
     given = dict(options or {})
@@ -250,7 +242,7 @@ def _known_marks(given: Mapping[str, Any], found: NumberMarks) -> NumberMarks:
 
 
 def _rows_of(shape: CsvShape) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-    """The first rows; a row that is none ends them, with a doubt."""
+    """The first rows; an invalid row ends them with a doubt."""
     rows: list[dict[str, Any]] = []
     try:
         for row in CsvFormat(shape.options).rows(io.StringIO(shape.text, newline="")):
@@ -284,7 +276,7 @@ def _of_documents(raw: bytes, name: str, options: dict[str, Any], because: str) 
 def _documents(
     raw: bytes, name: str, options: dict[str, Any]
 ) -> tuple[list[Document], tuple[str, ...]]:
-    """What the format makes of each value of the file, as it would of raw events."""
+    """The documents of each value of the file, as for raw events."""
     format = get_format(name, options)
     found: list[Document] = []
     refused: list[Rejected] = []

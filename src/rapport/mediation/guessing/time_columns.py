@@ -1,4 +1,4 @@
-"""Which column says when, and how it is written. Pure. [ME-13]"""
+"""Guesses the time column and its notation. Pure. [ME-13]"""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _DIGITS = re.compile(r"\d+", re.ASCII)
 _FIRST_S, _LAST_S = 946_684_800, 4_102_444_800  # 2000 to 2100
 _LOOKED_AT = 300
 _JOINED = ("time", "date_time", "joined_time")
-"""Names for the attribute made of a day and a time of day, the first that no column has."""
+"""Names for a joined date and time; the first unused one."""
 
 
 class TimeGuess(msgspec.Struct, frozen=True, kw_only=True):
-    """A field and a format as `[interpretations.NAME] time` has them."""
+    """Field and format as in `[interpretations.NAME] time`."""
 
     field: ColumnPathName
     format: str
@@ -37,14 +37,14 @@ class TimeGuess(msgspec.Struct, frozen=True, kw_only=True):
     because: str
     doubts: tuple[str, ...] = ()
     join: str = ""
-    """A template that makes the field out of two columns; empty: it is a column."""
+    """A template that joins two columns; empty: a single column."""
     columns: tuple[ColumnPathName, ...] = ()
-    """The columns it is made of."""
+    """The columns in use."""
 
 
 def guess_time(columns: Sequence[Column], *, joins: bool) -> TimeGuess | None:
-    """The best guess; None when no column looks like a time. `joins`: a day and a time of day in
-    two columns may be put together.
+    """The best guess; None if no column looks like a time. `joins`: date and time of day may be
+    joined.
     """
     ordered = sorted(columns, key=lambda column: not _WORDS.search(column.path[-1]))
     for column in ordered:
@@ -65,7 +65,7 @@ def guess_time(columns: Sequence[Column], *, joins: bool) -> TimeGuess | None:
 
 
 def matching_patterns(patterns: Sequence[str], values: Sequence[Any]) -> list[str]:
-    """The patterns in which all values are written; none for what is no text."""
+    """The patterns that all values match; none for other values than texts."""
     looked_at = values[:_LOOKED_AT]
     if not looked_at or not all(isinstance(value, str) for value in looked_at):
         return []
@@ -75,7 +75,7 @@ def matching_patterns(patterns: Sequence[str], values: Sequence[Any]) -> list[st
 
 
 def _whole(column: Column) -> TimeGuess | None:
-    """A column that says day and time of day."""
+    """A column with date and time of day."""
     return _epoch(column) or _iso(column) or _pattern(column)
 
 
@@ -141,7 +141,7 @@ def _pattern(column: Column) -> TimeGuess | None:
 
 
 def _clock(columns: Sequence[Column], day: Column) -> tuple[Column, str, bool] | None:
-    """A column with times of day, its pattern, and whether it must be filled up with zeros."""
+    """A column with times of day, its pattern, and whether it needs padding with zeros."""
     for column in columns:
         if column is day or not _WORDS.search(column.path[-1]) or len(column.path) > 1:
             continue
@@ -183,7 +183,7 @@ def _of_day(day: Column, patterns: list[str]) -> TimeGuess:
 
 
 def _zone(*columns: Column, pattern: str = "") -> tuple[str, tuple[str, ...]]:
-    """UTC where the names or values say so; else a doubt."""
+    """UTC if names or values say so; else a doubt."""
     for column in columns:
         said = [text for text in (column.path[-1], pattern, *column.examples) if _UTC.search(text)]
         if said:
@@ -192,7 +192,7 @@ def _zone(*columns: Column, pattern: str = "") -> tuple[str, tuple[str, ...]]:
 
 
 def _either_way(patterns: Sequence[str]) -> tuple[str, ...]:
-    """A doubt when days and months could be exchanged."""
+    """A doubt if day and month could be swapped."""
     first = patterns[0]
     if any(_exchanged(first) == other for other in patterns[1:]):
         return (f"day and month could be the other way round: {_exchanged(first)}",)
@@ -204,7 +204,7 @@ def _exchanged(pattern: str) -> str:
 
 
 def _is_written(text: str, pattern: str) -> bool:
-    """`strptime` takes fewer digits than a pattern without separators means; those do not count."""
+    """Requires all digits: `strptime` accepts fewer for patterns without separators."""
     stripped = text.strip()
     bare = re.search(r"%[YmdHMS](?=%)", pattern)
     if bare and not all(len(run) % 2 == 0 for run in _DIGITS.findall(stripped)):

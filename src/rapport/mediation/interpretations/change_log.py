@@ -1,16 +1,11 @@
-"""Changes of interpretations as events of one channel, and what follows from all of them. [ME-6,
-ME-12]
+"""The change log: changes and versions of interpretations as events of one channel. [ME-6, ME-12]
 
-The channel `interpretations` is the one truth about changes. What is in force follows from the
-files of the site and the events of the channel alone: a node that dies between any two steps has
-the old or the new after its next start. Changes are ordered by their number and id, not by arrival,
-so nodes that share the channel come to the same whatever way events took.
+The channel `interpretations` is authoritative. The state follows from the site's files and the
+channel alone: after a crash at any point a node has the old or the new state. Changes are ordered
+by number and id, not by arrival, so nodes that share the channel reach the same state.
 
-Versions of interpretations on record: what gave an old event its meaning. [ME-12]
-
-Each version is an event of the channel `interpretations` whose id is its stamp, so it is on record
-once. It holds what the interpretation itself says and the stamps of what it stands on. A stamp is
-checked against the content before it is believed.
+Each version is an event whose id is its stamp, so it is recorded once. It holds the interpretation
+and the stamps of its ancestors. A stamp is verified against the content.
 """
 
 from __future__ import annotations
@@ -37,7 +32,7 @@ CHANGE_EVENT = "rapport.interpretations.changed"
 FILES_EVENT = "rapport.interpretations.taken"
 VERSION_EVENT = "rapport.interpretations.version"
 MAX_CHANGE_NUMBER = 2**53
-"""The largest number of a change; whoever counts further stays there, ordered by id."""
+"""Numbers stay at this maximum; changes with the same number are ordered by id."""
 
 _Number = Annotated[int, msgspec.Meta(ge=1, le=MAX_CHANGE_NUMBER)]
 ChangeKey = tuple[int, str]
@@ -45,28 +40,28 @@ ChangeKey = tuple[int, str]
 
 
 class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes that were made together: all or none. `after` is the id of the one before."""
+    """Changes applied together: all or none. `after` is the id of the preceding change."""
 
     number: _Number
     after: str = ""
     changes: tuple[AnyChange, ...]
     formats: dict[str, FormatChoice] = {}
-    """How events are written, of interpretations that are declared."""
+    """Formats of declared interpretations."""
     by: str = ""
     node: str = ""
 
 
 class FilesRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A node took in its files, and what they said (digests by name) was not what it was before."""
+    """A node loaded files whose digests by name differ from the previous ones."""
 
     number: _Number
     said: dict[str, str]
     undoes: int = 0
-    """The number of one that was given up, as if it had never been: no change lost to its files."""
+    """The number of a record that was rolled back as if it had never existed."""
 
 
 class LoggedChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change with its place in the order and in the log."""
+    """A change with its key and its position in the log."""
 
     id: str
     time: int
@@ -75,7 +70,7 @@ class LoggedChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> ChangeKey:
-        """Its place in the order of all changes."""
+        """The key in the order of all changes."""
         return self.changed.number, self.id
 
 
@@ -85,21 +80,21 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class ChangeLog:
-    """All that the channel says to one node; fed with its events in the order of arrival."""
+    """The changes known to one node; fed with the channel's events in the order of arrival."""
 
     def __init__(self, node: str) -> None:
         self.node = node
         self.position = 0
         self.unreadable = 0
-        """Events of the channel that are none of ours, or broken."""
+        """Number of foreign or invalid events in the channel."""
         self.versions: dict[str, int] = {}
-        """Positions of the versions that are on record, by stamp."""
+        """Positions of the recorded versions by stamp."""
         self._changes: dict[str, LoggedChange] = {}
         self._taken: dict[str, FilesRecord] = {}
         self._highest = 0
 
     def add(self, stored: StoredEvent) -> LoggedChange | None:
-        """Takes in an event of the channel; gives the change, if it is a new one."""
+        """Processes an event of the channel; returns the change if it is new."""
         self.position = stored.position
         event = stored.event
         try:
@@ -116,30 +111,29 @@ class ChangeLog:
         return None
 
     def changes(self) -> list[LoggedChange]:
-        """All, in their order."""
+        """All changes in order."""
         return sorted(self._changes.values(), key=lambda each: each.key)
 
     def last_change(self) -> LoggedChange | None:
-        """The last one in the order."""
         return max(self._changes.values(), key=lambda each: each.key, default=None)
 
     def next_number(self) -> int:
-        """Greater than all that were seen."""
+        """A number greater than all known ones."""
         return min(self._highest + 1, MAX_CHANGE_NUMBER)
 
     def last_digests(self) -> Mapping[str, str]:
-        """What the files of this node said when they were last taken in."""
+        """The file digests that this node loaded last."""
         taken = self._own_taken()
         return taken[-1].said if taken else {}
 
     def last_files_number(self) -> int:
-        """The number under which the files of this node were last taken in; 0: never."""
+        """The number of the last files record of this node; 0: none."""
         taken = self._own_taken()
         return taken[-1].number if taken else 0
 
     def file_numbers(self, said: Mapping[str, str]) -> dict[str, int]:
-        """By name the number since which its file says what it says now; names that no file ever
-        had are left out. Changes with a lower number came before the file.
+        """By name, the number since which its file has the present content; changes with a
+        lower number are older than the file.
         """
         before: Mapping[str, str] = {}
         found: dict[str, int] = {}
@@ -167,7 +161,7 @@ class ChangeLog:
             self._taken[event.id] = taken
 
     def _own_taken(self) -> list[FilesRecord]:
-        """In their order, without those that were given up."""
+        """In order, without rolled-back records."""
         undone = {each.undoes for each in self._taken.values()}
         held = [
             each for each in self._taken.values() if not each.undoes and each.number not in undone
@@ -176,15 +170,14 @@ class ChangeLog:
 
 
 def change_id(changed: ChangeRecord) -> str:
-    """Depends on what is changed and on what it follows, not on who asked, when and where: the same
-    change made twice has one id.
+    """Depends on the change and its predecessor, not on author, time or node: the same change
+    made twice has one id.
     """
     said = msgspec.json.encode((changed.changes, changed.formats), order="deterministic")
     return content_id(str(changed.number), changed.after, said.decode())
 
 
 def change_event(changed: ChangeRecord, time_ms: int) -> Event:
-    """The event that makes a change known."""
     return make_event(
         source=CHANNEL,
         id=change_id(changed),
@@ -196,7 +189,6 @@ def change_event(changed: ChangeRecord, time_ms: int) -> Event:
 
 
 def files_event(taken: FilesRecord, node: str, time_ms: int) -> Event:
-    """The event that says that the files of a node now say something else."""
     said = msgspec.json.encode(taken.said, order="deterministic").decode()
     return make_event(
         source=_source_of(node),
@@ -208,21 +200,19 @@ def files_event(taken: FilesRecord, node: str, time_ms: int) -> Event:
 
 
 def change_target(change: AnyChange) -> str:
-    """The interpretation that a change is about."""
+    """The interpretation that a change affects."""
     if isinstance(change, Declare):
         return change.interpretation.name
     return change.name if isinstance(change, (Augment, Remove, DeclareFields)) else CANONICAL
 
 
 def change_targets(changed: ChangeRecord) -> Iterator[str]:
-    """Those that changes made together are about, each once."""
+    """The interpretations that a record affects, each once."""
     yield from dict.fromkeys(change_target(change) for change in changed.changes)
 
 
 def change_kind(change: AnyChange) -> str:
-    """What sort of change it is, as it stands in JSON: declare, fields, augment, replace or
-    remove.
-    """
+    """The tag of a change in JSON: declare, fields, augment, replace or remove."""
     return str(change.__struct_config__.tag)
 
 
@@ -231,7 +221,7 @@ def _source_of(node: str) -> str:
 
 
 _MOST_ABOVE = 1_000
-"""Versions that one may stand on; more are no version of ours."""
+"""Maximum number of ancestors of a valid version."""
 
 
 class InterpretationVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -240,24 +230,22 @@ class InterpretationVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defa
     name: str
     form: Literal["typed", "fields"]
     said: msgspec.Raw
-    """The interpretation as JSON, kept as it was written: a number must not look otherwise when its
-    stamp is checked.
-    """
+    """The interpretation as written JSON, since re-encoding could change its stamp."""
     parent: str = ""
-    """Stamp of the version that it stands on; empty for root and for the fields form."""
+    """Stamp of the parent version; empty for the canonical model and the fields form."""
     format: FormatChoice = FormatChoice()
     later: tuple[str, ...] = ()
-    """Stamps of root in newer versions, through which its events go on."""
+    """Stamps of newer versions of the canonical model, through which its events pass."""
     replacement: Replacement | None = None
-    """Of root: how this version came of the one before."""
+    """How this version of the canonical model was derived from the one before."""
 
 
 class RecordedVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """A version with all that it stands on, root first."""
+    """A version with its ancestors, the canonical model first."""
 
     stamp: str
     time: int
-    """When it was put on record."""
+    """When it was recorded."""
     version: InterpretationVersion
     above: tuple[InterpretationVersion, ...] = ()
 
@@ -268,7 +256,7 @@ _READ_VERSION = msgspec.json.Decoder(InterpretationVersion)
 def version_events(
     in_force: ActiveInterpretations, known: Mapping[str, object], time_ms: int
 ) -> Iterator[Event]:
-    """An event for each version in force that is not `known`, parents first."""
+    """An event for each active version that is not `known`, parents first."""
     roots = _root_stamps(in_force)
     told = set(known)
     for stamp, version in _versions(in_force, roots):
@@ -285,8 +273,8 @@ def version_events(
 
 
 async def read_version(channels: Channels, stamp: str) -> RecordedVersion:
-    """A version by its stamp, with what it stands on; raises UnknownName, or Corrupt when what is
-    on record does not give the stamp.
+    """Reads a version with its ancestors by stamp; raises UnknownName, or Corrupt if the
+    content does not match the stamp.
     """
     version, time = await _one(channels, stamp)
     if version.form == "fields":

@@ -1,16 +1,9 @@
-"""Interpretations of the fields form declared at run time, and all kinds of changes. [ME-6, ME-7]
+"""Requests to change interpretations: parsing, limits, and reasons to refuse them. [ME-6, ME-7,
+ME-10]
 
-What is said is the table of a file, so it is read and checked by the same reader: a change can be
-pasted into a file, and a file sent as a change.
-
-What a change may ask for at all: sizes, names, functions. [ME-6, ME-7]
-
-Checked before anything else, so that nothing that comes through a door can keep a node busy for
-long or run what its files do not name.
-
-Why a change of interpretations is not made. [ME-6, ME-7]
-
-What somebody wants changed, from JSON or from a file of declarations. [ME-6, ME-7, ME-10]
+Limits are checked first, so that no request keeps a node busy for long or runs a function that its
+files do not name. A declaration in the fields form is the table of a file and is read by the same
+reader, so tables can be moved between files and requests.
 """
 
 from __future__ import annotations
@@ -61,20 +54,20 @@ from rapport.mediation.types import ComplexType, Type
 
 
 class DeclareFields(msgspec.Struct, frozen=True, tag="fields"):
-    """An interpretation of the fields form, new or said anew; `said` is its table."""
+    """Declares or redeclares an interpretation in the fields form; `said` is its table."""
 
     name: str
     said: dict[str, Any]
 
 
 AnyChange = Change | DeclareFields
-"""What the log keeps, of either form."""
+"""A change in either form, as stored in the log."""
 
 
 def read_fields_declaration(
     change: DeclareFields, tables: TableColumns | None = None
 ) -> tuple[FieldsInterpretation | None, list[Problem]]:
-    """The interpretation that is declared, or every fault of its table."""
+    """The declared interpretation, or every fault of its table."""
     if is_typed_table(change.said):
         message = f"{change.name[:60]!r} has keys of the typed form"
         hint = 'declare it as such: {"type": "declare", "interpretation": ...}'
@@ -88,7 +81,7 @@ def read_fields_declaration(
 
 
 def other_form_problem(name: str, found: str) -> Problem:
-    """A name has one form as long as it is in force."""
+    """A name cannot change its form while it is in force."""
     return Problem(
         code="interpretation.other_form",
         message=f"{name[:60]!r} is an interpretation of the {found} form",
@@ -99,7 +92,7 @@ def other_form_problem(name: str, found: str) -> Problem:
 def same_meaning(
     one: Mapping[str, FieldsInterpretation], other: Mapping[str, FieldsInterpretation]
 ) -> bool:
-    """Whether both say the same, wherever it stands."""
+    """Whether both are equal apart from their locations."""
     if one.keys() != other.keys():
         return False
     return all(one[name].meaning() == other[name].meaning() for name in one)
@@ -115,9 +108,9 @@ def _named(name: str, problem: Problem) -> Problem:
 
 
 MOST_CHANGES = 200
-"""Made together."""
+"""Maximum changes per request."""
 MOST_BYTES = 512 * 1024
-"""Of all changes made together, as JSON."""
+"""Maximum size of a request's changes as JSON."""
 MOST_TYPES = 2_000
 MOST_ATTRIBUTES = 20_000
 MOST_RULES = 2_000
@@ -125,11 +118,11 @@ MOST_CONVERSIONS = 2_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*", re.ASCII)
 _LONGEST_NAME = 100
 _TAKEN = ("changes", "check", "spoken", "again", "reload", "files")
-"""Names of doors beside those of the interpretations, and of the key that names files."""
+"""Names used by HTTP paths next to interpretations, and the key `files`."""
 
 
 def check_formats(formats: Mapping[str, FormatChoice], declared: Collection[str]) -> list[Problem]:
-    """Formats that there are not, or of interpretations that are not declared with them."""
+    """Reports unknown formats and formats of interpretations that the request does not declare."""
     problems = []
     for name, choice in formats.items():
         if name not in declared:
@@ -145,7 +138,7 @@ def check_formats(formats: Mapping[str, FormatChoice], declared: Collection[str]
 
 
 def check_changes(changes: Sequence[AnyChange], functions: Collection[str]) -> list[Problem]:
-    """Everything that forbids even trying; `functions` are those that changes may name."""
+    """Reports what forbids even trying a request; `functions` are the allowed site functions."""
     if not changes:
         message, hint = "nothing is to be changed", "give at least one change"
         return [Problem(code="change.empty", message=message, hint=hint)]
@@ -205,7 +198,9 @@ def _functions(conversions: Sequence[Conversion], allowed: Collection[str]) -> I
 
 
 def unknown_function_problem(who: str, name: str) -> Problem:
-    """Who may change a meaning must not thereby run any function there is."""
+    """The right to change an interpretation must not grant the right to run arbitrary
+    functions.
+    """
     return Problem(
         code="change.unknown_function",
         message=f"{who}: no file of the site uses {name[:60]!r}",
@@ -221,7 +216,7 @@ _CONFLICTS = ("interpretation.in_use",)
 
 
 class ChangeRefused(InterpretationError):
-    """A change that fails its checks; everything is as it was. `problems` lists every fault."""
+    """A change that failed its checks and had no effect. `problems` lists every fault."""
 
     code = "change.refused"
     status = 422
@@ -236,7 +231,7 @@ class ChangeRefused(InterpretationError):
 
 
 def in_use_problems(removed: Iterable[str], bindings: Iterable[SourceBinding]) -> Iterator[Problem]:
-    """What speaks against removing interpretations: a source that speaks one."""
+    """Reports interpretations that cannot be removed because a source uses them."""
     names = set(removed)
     for binding in bindings:
         if binding.interpretation in names:
@@ -251,7 +246,7 @@ def in_use_problems(removed: Iterable[str], bindings: Iterable[SourceBinding]) -
 def new_misfits(
     bindings: Iterable[SourceBinding], before: ActiveInterpretations, after: ActiveInterpretations
 ) -> Iterator[Problem]:
-    """What a change keeps from sources that were understood; it is made all the same."""
+    """Warnings for sources that the change breaks; the change is applied nevertheless."""
     for binding in bindings:
         known = _misfits(binding, before)
         for problem in _misfits(binding, after):
@@ -260,7 +255,7 @@ def new_misfits(
 
 
 def _misfits(binding: SourceBinding, in_force: ActiveInterpretations) -> list[Problem]:
-    """Of either form; wherever it stands, so that a misfit known before is known again."""
+    """Without locations, so that known misfits compare equal."""
     found = source_problems(binding, in_force)
     said = in_force.fields.get(binding.interpretation)
     if said is not None and not found:
@@ -272,12 +267,12 @@ FileAction = Literal["declare", "augment", "replace"]
 
 
 class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes to be made together: all or none."""
+    """Changes to apply together: all or none."""
 
     changes: tuple[AnyChange, ...]
     formats: dict[str, FormatChoice] = {}
     expects: dict[str, str] = {}
-    """Stamps by name that must be in force still, "" for one that must not be there."""
+    """Expected stamps by name; "" for an interpretation that must not exist."""
 
 
 _READ_WANTED = msgspec.json.Decoder(ChangeRequest)
@@ -286,9 +281,8 @@ _READ_CHANGES = msgspec.json.Decoder(tuple[AnyChange, ...])
 
 
 def request_from_json(body: bytes) -> ChangeRequest:
-    """One change, a list of changes, or a `Wanted`; raises InvalidInput for anything else.
-
-    A member that has no meaning is refused: left out silently, it would change what data mean.
+    """Parses a change, a list of changes, or a `ChangeRequest`; raises InvalidInput. Unknown
+    members are refused: ignoring one could change the meaning of data.
     """
     if len(body) > 2 * MOST_BYTES:
         raise ChangeRefused([_too_long(len(body))])
@@ -324,11 +318,10 @@ def request_from_file(
     how: FileAction = "declare",
     old: str = "",
 ) -> ChangeRequest:
-    """What a file of declarations asks for; raises ChangeRefused with every problem at its place.
-
-    `declare` declares each anew (what it has for root is added to root), in either form; `augment`
-    adds to each, `replace` puts the one complex type it has for root in the place of root's type
-    `old`, by its conversions named `forth` and `back`.
+    """Converts a file of declarations; raises ChangeRefused with every problem and its
+    location. `declare` declares each interpretation in either form (for the canonical model it
+    adds types); `augment` extends each; `replace` replaces the canonical type `old` by the
+    single complex type in the file, with its conversions `forth` and `back`.
     """
     typed = in_force.typed
     read = read_declarations(name, text, kind, fields_too=how == "declare")
@@ -351,7 +344,7 @@ def request_from_file(
 
 
 def _fields(name: str, text: bytes, kind: FileKind) -> tuple[DeclareFields, ...]:
-    """Those of the fields form; raises ChangeRefused with every fault at its place."""
+    """The declarations in the fields form; raises ChangeRefused."""
     file = read_file(name, text, kind).file
     found, problems = [], []
     for each, section in fields_tables(file).items() if file is not None else ():
@@ -388,7 +381,7 @@ def _both_ways(conversions: Mapping[str, Conversion]) -> tuple[Conversion, Conve
 
 
 def _parents_first(declared: Mapping[str, Interpretation]) -> Iterator[Interpretation]:
-    """Root first; those whose parents go in circles last, for the checks to tell."""
+    """The canonical model first; cyclic parents last, for the checks to report."""
     waiting = dict(declared)
     if CANONICAL in waiting:
         yield waiting.pop(CANONICAL)
@@ -399,7 +392,7 @@ def _parents_first(declared: Mapping[str, Interpretation]) -> Iterator[Interpret
 
 
 def _unknown_members(raw: Any, known: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Paths of members that were not understood, each with a hint."""
+    """Paths of unknown members, each with a hint."""
     if isinstance(raw, dict) and isinstance(known, dict):
         for key, value in raw.items():
             if key not in known:

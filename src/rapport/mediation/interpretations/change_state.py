@@ -1,20 +1,12 @@
-"""What is in force after the files of a site and all changes, in their order. [ME-6, ME-7, ME-12]
+"""The state of interpretations after the site's files and all logged changes. [ME-6, ME-7, ME-12]
 
-Pure, and slow enough to be done beside the event loop. A file that was changed later wins over
-changes of the same interpretation: what it says now is what people read. Root only grows: of what
-was added to it at run time, that stays which the files do not contradict.
+Pure and slow, so it runs in the background. A file modified after a change of the same
+interpretation wins over that change. The canonical model only grows: types added at run time stay
+unless the files contradict them.
 
-A change somebody wants, considered before anything is done. [ME-6, ME-7]
-
-Pure, and done beside the event loop.
-
-What files and the first so many changes came to, kept so that a start need not check them again.
-[ME-6, ME-12]
-
-Believed only for exactly these changes, these files and this version of the program; in any other
-case everything is put together anew. The log stays the one truth.
-
-What is in force by files and log, for who looks without being the node. [ME-6, ME-12]
+A checkpoint stores the state after a number of changes, so that a start need not check them again.
+It is used only for exactly these changes, these files and this version of the program; the log
+stays authoritative.
 """
 
 from __future__ import annotations
@@ -77,14 +69,14 @@ ChangeStatus = Literal["in force", "lost", "refused"]
 
 
 class ChangeOutcome(msgspec.Struct, frozen=True):
-    """What became of a change; `lost` to a file that was changed later."""
+    """The outcome of a change; `lost`: a file was modified after it."""
 
     state: ChangeStatus
     problems: tuple[Problem, ...] = ()
 
 
 class InterpretationState:
-    """One state of everything; a change gives the next. Ask from one thread at a time."""
+    """An immutable state; a change produces the next. For one thread at a time."""
 
     def __init__(
         self,
@@ -92,17 +84,16 @@ class InterpretationState:
         in_force: ActiveInterpretations,
         waiting: Mapping[str, TypedForm],
     ) -> None:
-        """`waiting`: of the files, refused so far; a change may bring what they lack."""
+        """`waiting`: refused interpretations of the files, which a change may complete."""
         self.files, self.in_force, self._waiting = files, in_force, waiting
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Names of those in files that wait for what they lack."""
         return tuple(self._waiting)
 
     @staticmethod
     def from_files(files: SiteInterpretations) -> tuple[InterpretationState, ProblemsByName]:
-        """Before any change, and the problems of the files."""
+        """The state before any change, and the problems of the files."""
         in_force, problems = files.activate()
         waiting = {
             name: form
@@ -112,8 +103,8 @@ class InterpretationState:
         return InterpretationState(files, in_force, waiting), problems
 
     def apply(self, changed: ChangeRecord) -> tuple[InterpretationState, tuple[Problem, ...]]:
-        """The state after changes made together; this one when an error is among the problems, or
-        when everything is so already.
+        """Returns the state after a record's changes; this state if there is an error or no
+        difference.
         """
         problems = check_changes(changed.changes, self.files.functions)
         problems += check_formats(changed.formats, [*change_targets(changed)])
@@ -136,7 +127,7 @@ class InterpretationState:
     def _change_fields(
         self, change: AnyChange, typed: InterpretationRegistry, fields: dict[str, FieldsForm]
     ) -> list[Problem]:
-        """Puts a declaration of the fields form into `fields`, or takes it out."""
+        """Adds a declaration in the fields form to `fields`, or removes it."""
         if not isinstance(change, DeclareFields):
             del fields[change_target(change)]
             return []
@@ -164,7 +155,7 @@ class InterpretationState:
     def after(
         self, kept: LoggedChange, file_numbers: Mapping[str, int]
     ) -> tuple[InterpretationState, ChangeOutcome]:
-        """The state after a change of the log, and what became of that."""
+        """The state after a logged change, and its outcome."""
         lost = [
             name
             for name in change_targets(kept.changed)
@@ -211,7 +202,7 @@ class InterpretationState:
         )
 
     def _with_waiting(self) -> InterpretationState:
-        """With those of the files that can be in force now."""
+        """Activates waiting interpretations of the files as far as possible."""
         found: InterpretationState = self
         while (more := found._first_of_waiting()) is not None:
             found = more
@@ -231,19 +222,18 @@ class InterpretationState:
 
 
 class CombinedState(msgspec.Struct, frozen=True):
-    """What files and changes come to."""
+    """The state after files and changes."""
 
     standing: InterpretationState
     outcomes: dict[str, ChangeOutcome]
-    """What became of each change, by its id."""
+    """The outcome of each change by id."""
     problems: ProblemsByName
-    """Of the files."""
+    """The problems of the files."""
 
 
 def combine(files: SiteInterpretations, kept: ChangeLog, said: Mapping[str, str]) -> CombinedState:
-    """Files, then all changes that they have not overtaken.
-
-    Costs the checks of every interpretation and of every change.
+    """Applies all changes that no file supersedes to the files. Costs the checks of every
+    interpretation and of every change.
     """
     standing, problems = InterpretationState.from_files(files)
     file_numbers = kept.file_numbers(said)
@@ -267,13 +257,13 @@ def _removes(change: AnyChange, fields: Collection[str]) -> bool:
 
 
 def _form_problems(change: AnyChange, fields: Collection[str]) -> list[Problem]:
-    """What forbids a change of the typed form because of the name."""
+    """Reports a typed change of an interpretation in the fields form."""
     name = change_target(change)
     return [other_form_problem(name, "fields")] if name in fields else []
 
 
 def _needed(typed: InterpretationRegistry, changes: Iterable[AnyChange]) -> Iterator[AnyChange]:
-    """Without what root has already: files may have caught up with what was added to it."""
+    """Skips types that the canonical model already has, since files may have caught up."""
     known = set(typed.canonical.types)
     for change in changes:
         if isinstance(change, Augment) and change.name == CANONICAL:
@@ -304,19 +294,19 @@ def _lost(kept: LoggedChange, names: Iterable[str]) -> Problem:
 
 
 class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change did. Nothing is changed when everything was so already."""
+    """The effect of a change; `changed` is false if there was no difference."""
 
     changed: bool
     id: str = ""
     number: int = 0
     versions: dict[str, str] = {}
-    """Stamps of the interpretations that mean something else now, by name; "" for removed ones."""
+    """New stamps of affected interpretations by name; "" for removed ones."""
     problems: tuple[Problem, ...] = ()
     """Warnings and hints."""
 
 
 class AcceptedChange(msgspec.Struct, frozen=True):
-    """A change that may be made, and what follows from it."""
+    """A valid change with its resulting state."""
 
     changed: ChangeRecord
     standing: InterpretationState
@@ -330,9 +320,8 @@ def evaluate_change(
     bindings: Iterable[SourceBinding],
     by: str,
 ) -> ChangeResult | AcceptedChange:
-    """What would be in force; `Done` when everything is so already, or was just asked.
-
-    Raises ChangeRefused with every problem, or StaleVersion when something is not as expected.
+    """Evaluates a request; returns a ChangeResult if there is no difference or it was just
+    made. Raises ChangeRefused with every problem, or StaleVersion if an expectation fails.
     """
     standing, last = now.standing, kept.last_change()
     _check_expected(standing.in_force.stamps, wanted.expects)
@@ -361,7 +350,7 @@ def evaluate_change(
 
 
 def changed_stamps(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """The stamps that are others now, by name; "" for what is gone."""
+    """Changed stamps by name; "" for removed names."""
     names = before.keys() | after.keys()
     return {
         name: after.get(name, "") for name in sorted(names) if before.get(name) != after.get(name)
@@ -377,27 +366,27 @@ def _check_expected(stamps: Mapping[str, str], expects: Mapping[str, str]) -> No
 
 
 def _as_written(changed: ChangeRecord) -> ChangeRecord:
-    """As it will be read from the log: a number written as 5 is then 5.0."""
+    """As it will be decoded from the log: 5 becomes 5.0."""
     return msgspec.json.decode(msgspec.json.encode(changed), type=ChangeRecord)
 
 
 def _is_repeated(changed: ChangeRecord, last: LoggedChange, now: CombinedState) -> bool:
-    """One that a file overtook meanwhile is made again; one in force is not made twice."""
+    """A change superseded by a file is made again; an active one is not."""
     same = (changed.changes, changed.formats) == (last.changed.changes, last.changed.formats)
     return same and now.outcomes[last.id].state == "in force"
 
 
 CHECKPOINT_TABLE, CHECKPOINT_KEY = "mediation.checkpoint", "interpretations"
 CHECKPOINT_EVERY = 50
-"""So many changes are checked again at most; fewer are not worth a checkpoint."""
+"""Changes between two checkpoints."""
 _log = get_logger(__name__)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The state after the first `count` changes in their order."""
+    """The state after the first `count` changes."""
 
     grounds: str
-    """Digest of what it depends on besides the changes."""
+    """Digest of everything it depends on besides the changes."""
     count: int
     changes: str
     """Digest of their ids in order."""
@@ -409,7 +398,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, tuple[Problem, ...]]
     waiting: tuple[str, ...]
     outcomes: dict[str, ChangeOutcome]
-    """Of changes that are not simply in force, by id."""
+    """Outcomes of changes that are not simply in force, by id."""
 
 
 _READ_CHECKPOINT = msgspec.json.Decoder(Checkpoint)
@@ -422,9 +411,7 @@ def restore_state(
     said: Mapping[str, str],
     records: RecordStore | None,
 ) -> CombinedState:
-    """What `put_together` gives. With a checkpoint that fits it costs the checks of every
-    interpretation and of the changes since, else those of all changes.
-    """
+    """Like `combine`. A valid checkpoint saves the checks of its changes."""
     found = _load(records) if records is not None else None
     changes = kept.changes()
     file_numbers = kept.file_numbers(said)
@@ -439,7 +426,7 @@ def restore_state(
 
 
 def write_checkpoint(records: RecordStore, together: CombinedState, kept: ChangeLog) -> int:
-    """Writes what there is, if it is read back as it is; gives the number of changes in it."""
+    """Writes the state if it decodes to the same; returns its number of changes."""
     standing, changes = together.standing, kept.changes()
     in_force = standing.in_force
     made = Checkpoint(
@@ -465,7 +452,7 @@ def write_checkpoint(records: RecordStore, together: CombinedState, kept: Change
 
 
 def _load(records: RecordStore) -> Checkpoint | None:
-    """None when there is none that this version can read: it is made again."""
+    """None if there is none that this version can read; it will be written again."""
     raw = records.get(CHECKPOINT_TABLE, CHECKPOINT_KEY)
     try:
         return _READ_CHECKPOINT.decode(raw) if raw is not None else None
@@ -516,7 +503,7 @@ _PAGE = 1_000
 
 
 class LoggedState(msgspec.Struct, frozen=True):
-    """What files and log come to, and the names whose file the node has not taken in as it is."""
+    """The state from files and log, and the names whose file the node has not loaded yet."""
 
     together: CombinedState
     not_taken: tuple[str, ...]
@@ -525,8 +512,8 @@ class LoggedState(msgspec.Struct, frozen=True):
 async def read_logged_state(
     channels: Channels, files: SiteInterpretations, node: str
 ) -> LoggedState:
-    """What the node of that id has in force, once it takes in the files as they are now. Nothing
-    is appended, so it may be asked beside the running node.
+    """The state of a node after loading the given files. Appends nothing, so it is safe next to
+    the running node.
     """
     kept = ChangeLog(node)
     if CHANNEL in channels.names():
@@ -539,7 +526,7 @@ async def read_logged_state(
 
 
 async def read_new_changes(channel: Channel, kept: ChangeLog) -> list[LoggedChange]:
-    """Feeds what came since; gives the changes among it that are new."""
+    """Feeds new events of the channel; returns the new changes among them."""
     found: list[LoggedChange] = []
     while batch := await channel.read_after(kept.position, limit=_PAGE):
         found += [change for stored in batch if (change := kept.add(stored)) is not None]
@@ -547,8 +534,8 @@ async def read_new_changes(channel: Channel, kept: ChangeLog) -> list[LoggedChan
 
 
 def file_digests(files: SiteInterpretations, kept: ChangeLog) -> dict[str, str]:
-    """What the files say, as digests. One that cannot be read says what it said: its fault takes
-    nobody's changes away.
+    """Digests of the files. An unreadable file keeps its former digest, so that it supersedes
+    no changes.
     """
     before = kept.last_digests()
     carried = {name: before[name] for name in files.unread if name in before}

@@ -1,12 +1,7 @@
-"""An interpretation as data: what the events of one kind of source mean. [ME-4, ME-5]
+"""Interpretations as data, in the typed form and in the fields form. [ME-4, ME-5, ME-17]
 
-Values only; `declare.py` makes them from a file, `resolve.py` fits them to a source, `compiler.py`
-makes code of them.
-
-An interpretation as data: types, mappings, rules and conversions, and a parent. [ME-5, ME-17]
-
-Directions are the node's: `in` is received (from the interpretation to root), `out` is sent (from
-root to the interpretation).
+Directions are the node's: `in` is received (from the interpretation to the canonical model), `out`
+is sent (from the canonical model to the interpretation).
 """
 
 from __future__ import annotations
@@ -27,14 +22,14 @@ FieldPath = tuple[str, ...]
 ArgumentValue = str | float | bool
 
 CANONICAL = "root"
-"""The name of the interpretation everything is turned into; who names none speaks it."""
+"""The reserved name of the canonical model, into which everything is converted; it has no parent.
+"""
 
 
 class TimeRule(msgspec.Struct, frozen=True):
-    """Where event time stands and how it is written.
-
-    `format`: `iso8601`, `epoch_s`, `epoch_ms`, a `strptime` pattern, or `root` (integer ms or ISO
-    8601). `optional`: without the field, the time of the envelope holds.
+    """The field and format of the event time. `format`: `iso8601`, `epoch_s`, `epoch_ms`, a
+    `strptime` pattern, or `root` (integer ms or ISO 8601). `optional`: without the field, the
+    envelope's time applies.
     """
 
     field: FieldPath
@@ -44,18 +39,16 @@ class TimeRule(msgspec.Struct, frozen=True):
 
 
 class IdentityLookup(msgspec.Struct, frozen=True):
-    """The text found in `column` of the row whose key was read."""
+    """The text in `column` of the row with the given key."""
 
     table: str
     column: str
 
 
 class IdentityRule(msgspec.Struct, frozen=True):
-    """Whom the event is about.
-
-    `nobody`: values that mean that the device does not know. `otherwise`: the identity then, or
-    when the look-up finds nothing: text alternating with fields, `("unknown:", ("track",))`; empty:
-    such events are rejected.
+    """The identity that the event is about. `nobody`: values that mean an unknown identity.
+    `otherwise`: the identity in that case or if the look-up fails: texts alternating with
+    fields, `("unknown:", ("track",))`; empty: such events are rejected.
     """
 
     field: FieldPath
@@ -65,10 +58,8 @@ class IdentityRule(msgspec.Struct, frozen=True):
 
 
 class ValueRule(msgspec.Struct, frozen=True):
-    """One named number (or text, or truth) read from the event.
-
-    `unit` empty = not declared; `to` empty = the unit of root; `decimal` says that the number may
-    be text.
+    """One named number, text or boolean read from the event. `unit` empty: undeclared; `to`
+    empty: the canonical unit; `decimal`: the number may be text.
     """
 
     name: str
@@ -79,10 +70,9 @@ class ValueRule(msgspec.Struct, frozen=True):
 
 
 class OriginRule(msgspec.Struct, frozen=True):
-    """Values are relative to a place that a table gives; `key` is the field that names the row.
-
-    Tables are the site's own and so in root units unless `unit` says otherwise. `heading` empty =
-    axes of the building; else the column with the direction the device looks, in `heading_unit`.
+    """Makes values relative to a position from a table; `key` is the field with the row's key.
+    Tables are in canonical units unless `unit` says otherwise. `heading` empty: axes of the
+    building; else the column with the device's heading in `heading_unit`.
     """
 
     table: str
@@ -95,7 +85,7 @@ class OriginRule(msgspec.Struct, frozen=True):
 
 
 class ConversionRule(msgspec.Struct, frozen=True):
-    """A plug-in function from the values named in `take` to the values named in `give`."""
+    """A plug-in function from the values in `take` to the values in `give`."""
 
     call: str
     take: tuple[str, ...]
@@ -105,14 +95,14 @@ class ConversionRule(msgspec.Struct, frozen=True):
 
 
 class FormatChoice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How events are written: a format by name, with what it must be told."""
+    """The payload format by name, with its options."""
 
     name: str = "json"
     options: dict[str, Any] = {}
 
 
 class SourceLocation(msgspec.Struct, frozen=True):
-    """Where a declaration stands."""
+    """The location of a declaration in a file."""
 
     file: str = ""
     line: int = 0
@@ -120,13 +110,15 @@ class SourceLocation(msgspec.Struct, frozen=True):
 
 
 class FieldsInterpretation(msgspec.Struct, frozen=True, kw_only=True):
-    """What events mean: time, identity, values with units, and the steps from them to root."""
+    """The fields form: time, identity, values with units, and their conversion to canonical
+    readings.
+    """
 
     name: str
     identity: IdentityRule
     values: tuple[ValueRule, ...]
     time: TimeRule | None = None
-    """None: the time of the envelope."""
+    """None: the envelope's time."""
     origin: OriginRule | None = None
     conversions: tuple[ConversionRule, ...] = ()
     type: str = ""
@@ -136,7 +128,7 @@ class FieldsInterpretation(msgspec.Struct, frozen=True, kw_only=True):
     place: SourceLocation = SourceLocation()
 
     def meaning(self) -> FieldsInterpretation:
-        """The same without its place and comment."""
+        """The same without location and comment."""
         # A default is left out by identity: one that was written out, or came from another process,
         # means the same.
         usual = FormatChoice()
@@ -144,16 +136,16 @@ class FieldsInterpretation(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, place=SourceLocation(), about="", format=chosen)
 
     def version(self) -> str:
-        """Twelve digits that depend on the meaning only, not on its place or comment."""
+        """Twelve digits that depend on the meaning only."""
         return content_id(msgspec.json.encode(self.meaning()).decode())[:12]
 
     def stamp(self) -> str:
-        """`name@version`, as it stands in the header of every event it gave a meaning to."""
+        """`name@version`, as in the header of every event it mediated."""
         return f"{self.name}@{self.version()}"
 
 
 def dotted_path(path: FieldPath) -> str:
-    """A path as people read it: `temperature.value`."""
+    """The path for messages: `temperature.value`."""
     return ".".join(path)
 
 
@@ -163,11 +155,11 @@ Direction = Literal["in", "out"]
 DIRECTIONS: tuple[Direction, ...] = ("in", "out")
 
 EXPLORE = "*explore*"
-"""Stands for a conversion in an injected rule: nothing is done here, rules below count."""
+"""In place of a conversion in an injected rule: nothing applies here, rules below do."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """`pattern -> conversion`; both directions unless said. `injected` by an augmentation."""
+    """`pattern -> conversion`, in both directions by default. `injected` by an augmentation."""
 
     pattern: str
     conversion: str
@@ -175,7 +167,6 @@ class Rule(msgspec.Struct, frozen=True):
     injected: bool = False
 
     def holds_for(self, direction: Direction) -> bool:
-        """It counts in this direction."""
         return self.direction in ("both", direction)
 
     def __str__(self) -> str:
@@ -183,20 +174,16 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class RenameAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="rename"):
-    """The attribute under another name."""
-
     old: str
     new: str
 
 
 class DropAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="drop"):
-    """The attribute is left out."""
-
     name: str
 
 
 class CreateAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="create"):
-    """A new attribute with a constant value."""
+    """Adds an attribute with a constant value."""
 
     name: str
     type: TypeRef
@@ -204,7 +191,7 @@ class CreateAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="crea
 
 
 class MergeAttributes(msgspec.Struct, frozen=True, tag_field="change", tag="merge"):
-    """Several attributes become one, by a conversion with as many arguments."""
+    """Merges several attributes by a conversion with as many arguments."""
 
     sources: tuple[str, ...]
     target: str
@@ -212,7 +199,7 @@ class MergeAttributes(msgspec.Struct, frozen=True, tag_field="change", tag="merg
 
 
 class SplitAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="split"):
-    """One attribute becomes several, by a conversion with as many results."""
+    """Splits an attribute by a conversion with as many results."""
 
     source: str
     targets: tuple[str, ...]
@@ -223,11 +210,9 @@ ShapeStep = RenameAttribute | DropAttribute | CreateAttribute | MergeAttributes 
 
 
 class TypeMapping(msgspec.Struct, frozen=True):
-    """Events of type `source` become events of type `target`.
-
-    Conversions by rules come first; then, with `each`, one event per element of that list (the
-    attribute then holds the element); then the steps of `shape`, in order. Mapping to a super-type
-    leaves out what that does not have.
+    """Maps events of type `source` to events of type `target`. Rules apply first; then, with
+    `each`, one event per element of that list (the attribute then holds the element); then the
+    `shape` steps in order. A mapping to a super-type drops the other attributes.
     """
 
     source: str
@@ -241,11 +226,13 @@ class TypeMapping(msgspec.Struct, frozen=True):
 
 
 class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one side says and how it relates to root; says only what differs from its parent."""
+    """The typed form: types, mappings, rules and conversions that differ from those of its
+    parent.
+    """
 
     name: str
     parent: str = CANONICAL
-    """Empty for root itself."""
+    """Empty for the canonical model."""
     types: tuple[Type, ...] = ()
     mappings: tuple[TypeMapping, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -253,5 +240,4 @@ class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def empty_canonical_model() -> Interpretation:
-    """A root that knows nothing yet; it grows by augmentation."""
     return Interpretation(name=CANONICAL, parent="")

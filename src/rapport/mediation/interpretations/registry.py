@@ -1,16 +1,13 @@
-"""Replacing a type T of root by T' while others still speak T (section 4.2.3). [ME-6]
+"""The registry: all typed interpretations of a node as one value, with lineage, checks and plans.
+[ME-4, ME-5, ME-6, ME-7]
 
-T' has all attributes of T; `forth` makes a T' of a T, `back` the reverse. Who was written for T is
-left alone: on its way to root every T in an event becomes a T' as the last stage, on the way back
-every T' becomes a T as the first. Root's own conversions are chained, and its patterns renamed.
+A registry is immutable: `type_changes` creates a new one, and holders of the old one keep working
+with it. So a change takes effect by swapping one reference.
 
-All interpretations of a node as one value: lineage, checks, plans. [ME-5, ME-6]
-
-A value is never changed: `changes.py` makes a new one, and who holds the old one keeps working with
-it. So a change swaps in by exchanging one reference.
-
-What conversions name outside of their interpretation: tables, columns, concepts, and types that
-feed them. [ME-4, ME-7]
+Section 4.2.3, replacing a canonical type T by T': T' has all attributes of T; `forth` converts T to
+T', `back` the reverse. Interpretations written for T are unchanged: on the way in, every T in an
+event becomes T' in a last stage; on the way out, every T' becomes T in a first stage. Conversions
+of the canonical model are chained and its patterns renamed.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ _replace = msgspec.structs.replace
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """Root's type `old` gave way to `new`."""
+    """The replacement of the canonical type `old` by `new`."""
 
     old: str
     new: str
@@ -73,7 +70,7 @@ class Replacement(msgspec.Struct, frozen=True):
 
 
 def check_replacement(replacement: Replacement, new: ComplexType, types: Types) -> list[Problem]:
-    """Why it cannot be done, among the types of root before it."""
+    """Why it is not possible, given the canonical types before it."""
     return [_problem(replacement, text) for text in _faults(replacement, new, types)]
 
 
@@ -109,7 +106,9 @@ def _faults(replacement: Replacement, new: ComplexType, types: Types) -> Iterato
 def replaced_root(
     root: Interpretation, replacement: Replacement, new: ComplexType
 ) -> Interpretation:
-    """Root after the replacement; the old type stays known, but nothing contains it."""
+    """The canonical model after the replacement; the old type stays known, but nothing contains
+    it.
+    """
     renamed = rewrite(root, Scope((root,)), replacement, back=False)
     kept = next(each for each in root.types if each.name == replacement.old)
     types = (*(each for each in renamed.types if each.name != kept.name), kept, new)
@@ -119,10 +118,9 @@ def replaced_root(
 def rewrite(
     given: Interpretation, scope: Scope, replacement: Replacement, *, back: bool
 ) -> Interpretation:
-    """The same definitions said with the other of the two types; `scope` is where they were valid.
-
-    Types, mappings and patterns get the other name; conversions are chained so that they do what
-    they did.
+    """The definitions in terms of the other type; `scope` is where they were valid. Types,
+    mappings and patterns are renamed; conversions are chained so that they have the same
+    effect.
     """
     old, new = (replacement.new, replacement.old) if back else (replacement.old, replacement.new)
     ways = _exactly(replacement.forth), _exactly(replacement.back)
@@ -138,7 +136,7 @@ def rewrite(
 
 
 def unchainable(given: Interpretation, name: str) -> list[str]:
-    """Conversions of several values, or of lists, that mention the type: no chain does for them."""
+    """Conversions of several values or of lists with the type, which cannot be chained."""
     return [
         each.name
         for each in given.conversions
@@ -148,9 +146,8 @@ def unchainable(given: Interpretation, name: str) -> list[str]:
 
 
 def replacing_step(replacement: Replacement, name: str, types: Types, *, back: bool) -> list[Step]:
-    """The stage that exchanges every occurrence in events of type `name`; none when there is none.
-
-    `types` are those before the stage.
+    """The stage that replaces every occurrence in events of type `name`, if there is any.
+    `types`: those before the stage.
     """
     wanted = replacement.new if back else replacement.old
     if name not in types or wanted not in types.reach(name):
@@ -176,8 +173,8 @@ def _exact(path: str, name: str, replacement: Replacement, types: Types, *, back
 
 
 def _exactly(conversion: Conversion) -> Conversion:
-    """The same, made of nothing but what one type declares and giving nothing but what the other
-    does: a function that copies its argument brings no attributes and no `@type` along.
+    """Restricts input and output to declared attributes, so that a function that copies its
+    argument does not carry over others or `@type`.
     """
     if isinstance(conversion.how, Rename):
         return conversion
@@ -254,17 +251,16 @@ def _problem(replacement: Replacement, text: str) -> Problem:
 
 
 class RegisteredInterpretation(msgspec.Struct, frozen=True):
-    """An interpretation and the version of root it was written for."""
+    """An interpretation and the canonical version it was written for."""
 
     interpretation: Interpretation
     root_version: int
 
 
 class InterpretationRegistry:
-    """Root in all its versions, and everything that descends from it.
-
-    `replacements[n]` leads from `roots[n]` to `roots[n + 1]`. Checks and plans are made when first
-    asked for and kept: ask from one thread at a time. Transformers made of them may go anywhere.
+    """All versions of the canonical model and all interpretations below it. `replacements[n]`
+    leads from `canonical_versions[n]` to the next. Checks and plans are computed on first use
+    and cached: for one thread at a time. Transformers built from them are safe anywhere.
     """
 
     def __init__(
@@ -284,12 +280,12 @@ class InterpretationRegistry:
 
     @property
     def canonical(self) -> Interpretation:
-        """Root as it is now."""
+        """The present canonical model."""
         return self.canonical_versions[-1]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Root first."""
+        """All names, the canonical model first."""
         return (CANONICAL, *self.registered)
 
     def named(self, name: str) -> Interpretation:
@@ -302,7 +298,9 @@ class InterpretationRegistry:
         return found.interpretation
 
     def chain(self, name: str) -> tuple[Interpretation, ...]:
-        """From root, in the version it was written for, down to the interpretation."""
+        """From the canonical model, in the version it was written for, down to the
+        interpretation.
+        """
         below: list[Interpretation] = []
         while name != CANONICAL:
             below.append(self.named(name))
@@ -313,7 +311,7 @@ class InterpretationRegistry:
         )
 
     def canonical_version(self, name: str) -> int:
-        """The version of root that an interpretation sees."""
+        """The canonical version that an interpretation uses."""
         return (
             len(self.canonical_versions) - 1
             if name == CANONICAL
@@ -321,7 +319,6 @@ class InterpretationRegistry:
         )
 
     def children(self, name: str) -> tuple[str, ...]:
-        """Those that name it as parent."""
         return tuple(
             each for each, held in self.registered.items() if held.interpretation.parent == name
         )
@@ -334,8 +331,8 @@ class InterpretationRegistry:
         return tuple(found)
 
     def apart(self, known: InterpretationRegistry | None = None) -> InterpretationRegistry:
-        """The same to be asked by another thread. What `known` found out about interpretations that
-        are the same here is taken over; what it found out about others is found out anew, now.
+        """A copy for another thread. It reuses checks of `known` for identical
+        interpretations and repeats the others now.
         """
         found = InterpretationRegistry(self.canonical_versions, self.replacements, self.registered)
         if known is None:
@@ -348,23 +345,24 @@ class InterpretationRegistry:
         return found
 
     def is_same(self, name: str, other: InterpretationRegistry) -> bool:
-        """Both hold the very same interpretation, with all above it."""
+        """Whether both have the identical interpretation and ancestors."""
         if name not in other or self.canonical_version(name) != other.canonical_version(name):
             return False
         ours, theirs = self.chain(name), other.chain(name)
         return len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))
 
     def checked(self, name: str) -> CheckedInterpretation:
-        """The interpretation with its problems; raises InterpretationError for faulty types."""
+        """The interpretation with its problems; raises InterpretationError for faulty
+        types.
+        """
         if name not in self._checked:
             self._checked[name] = CheckedInterpretation(self.chain(name))
         return self._checked[name]
 
     def plan(self, name: str, type_name: str, direction: Direction) -> Plan:
-        """How events of a type go from the interpretation directly to root (`in`) or back (`out`).
-
-        `type_name` is the type the event has before. Raises InterpretationError
-        `mapping.missing` when it cannot be passed, UnknownName when nobody knows the type.
+        """The plan from the interpretation to the canonical model (`in`) or back (`out`).
+        `type_name`: the type of the event before. Raises InterpretationError
+        `mapping.missing` if it cannot be passed, UnknownName for an unknown type.
         """
         if name == CANONICAL:
             self.checked(CANONICAL).scope.types.named(type_name)
@@ -387,7 +385,7 @@ class InterpretationRegistry:
         return msgspec.structs.replace(plan, type=type_name, result_type=result, stages=stages)
 
     def types_met(self, name: str) -> Types:
-        """All types that values have on their way between an interpretation and root."""
+        """All types of values between an interpretation and the canonical model."""
         version = self.canonical_version(name)
         found = {
             each.name: each for root in self.canonical_versions[version:] for each in root.types
@@ -430,9 +428,8 @@ def check_references(
     tables: Mapping[str, tuple[str, ...]],
     concepts: Mapping[str, Iterable[str]],
 ) -> list[Problem]:
-    """Tables, columns, concepts and attributes that the site does not have, with the nearest.
-
-    `tables` as `Tables.columns()` gives them; `concepts` with the names of their attributes.
+    """Reports unknown tables, columns, concepts and attributes, with the nearest name.
+    `tables`: as from `Tables.columns()`; `concepts`: with the names of their attributes.
     """
     return list(
         dict.fromkeys(
@@ -447,9 +444,8 @@ def check_references(
 def feeds_of(
     interpretations: InterpretationRegistry, name: str
 ) -> dict[str, tuple[Conversion, ...]]:
-    """The types of events that conversions of an interpretation, inherited ones too, learn from.
-
-    Each is fed by `Memory.feed(conversion, event, functions)`.
+    """The event types that conversions of an interpretation learn from, including inherited
+    ones.
     """
     found: dict[str, dict[str, Conversion]] = {}
     for conversion in interpretations.checked(name).scope.conversions.values():
@@ -459,9 +455,7 @@ def feeds_of(
 
 
 def functions_needed(interpretations: InterpretationRegistry, name: str) -> tuple[str, ...]:
-    """The names of the site's functions that conversions of an interpretation call, and those that
-    lead to and from types of root that were replaced since it was written.
-    """
+    """The site functions that an interpretation calls, including those of later replacements."""
     conversions = [*interpretations.checked(name).scope.conversions.values()]
     for replacement in interpretations.replacements[interpretations.canonical_version(name) :]:
         conversions += [replacement.forth, replacement.back]

@@ -1,7 +1,4 @@
-"""All that gives events their meaning at one moment, as one value. [ME-5, ME-6, ME-7]
-
-The interpretations in force, by name and version; changed in one step. [ME-6, ME-12]
-"""
+"""The active interpretations of both forms, swapped in one step. [ME-5, ME-6, ME-7, ME-12]"""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _replace = msgspec.structs.replace
 def stamp_of(
     interpretations: InterpretationRegistry, name: str, format: FormatChoice | None = None
 ) -> str:
-    """`name@version`; the version depends on everything the meaning depends on."""
+    """`name@version`; the version depends on everything that affects the meaning."""
     chain = interpretations.chain(name)
     later = interpretations.canonical_versions[interpretations.canonical_version(name) + 1 :]
     return stamp_from(name, chain, later, format)
@@ -37,7 +34,7 @@ def stamp_from(
     later: Iterable[TypedForm | msgspec.Raw],
     format: FormatChoice | None = None,
 ) -> str:
-    """The stamp of what stands at the end of a chain from root; `later` are newer roots."""
+    """The stamp for a chain from the canonical model; `later`: newer canonical versions."""
     parts = [msgspec.json.encode(tuple(chain)).decode(), msgspec.json.encode(tuple(later)).decode()]
     if format is not None and format != FormatChoice():
         parts.append(msgspec.json.encode(format, order="deterministic").decode())
@@ -45,11 +42,9 @@ def stamp_from(
 
 
 class ActiveInterpretations:
-    """Interpretations of both forms, how events of the typed ones are written, and the concepts of
-    root.
-
-    A value: a change makes a new one. `refused` says why a typed interpretation is not among
-    `typed`: what is said in it is held back with that reason.
+    """Interpretations of both forms, formats of the typed ones, and the concepts. Immutable.
+    `refused`: why a typed interpretation is not in `typed`; events in it are quarantined with
+    that reason.
     """
 
     def __init__(
@@ -68,7 +63,7 @@ class ActiveInterpretations:
         self.refused: Mapping[str, tuple[Problem, ...]] = dict(refused or {})
 
     def format_of(self, name: str) -> FormatChoice:
-        """That of the interpretation, else of its nearest parent that says one."""
+        """The format of the interpretation, else of its nearest parent with one."""
         if name in self.fields:
             return self.fields[name].format
         while name and name != CANONICAL:
@@ -79,7 +74,7 @@ class ActiveInterpretations:
 
     @cached_property
     def stamps(self) -> Mapping[str, str]:
-        """`name@version` of every interpretation of either form; takes a while when first asked."""
+        """`name@version` of every interpretation; slow on first use."""
         found = {name: one.stamp() for name, one in self.fields.items()}
         for name in self.typed.names:
             found[name] = stamp_of(self.typed, name, self.format_of(name))
@@ -91,7 +86,7 @@ class ActiveInterpretations:
         formats: Mapping[str, FormatChoice] | None = None,
         fields: Mapping[str, FieldsForm] | None = None,
     ) -> ActiveInterpretations:
-        """The same with other interpretations; one in force is refused no longer."""
+        """A copy with other interpretations; those in it are no longer refused."""
         plain = self.fields if fields is None else fields
         return ActiveInterpretations(
             plain,
@@ -111,7 +106,7 @@ class ActiveInterpretations:
         formats: Mapping[str, FormatChoice],
         refused: Mapping[str, tuple[Problem, ...]],
     ) -> ActiveInterpretations:
-        """The same fields form and concepts with another typed form."""
+        """A copy with other typed interpretations."""
         return ActiveInterpretations(
             self.fields, typed, formats=formats, concepts=self.concepts, refused=refused
         )
@@ -124,8 +119,8 @@ def activate(
     concepts: Concepts,
     formats: Mapping[str, FormatChoice] | None = None,
 ) -> tuple[ActiveInterpretations, tuple[Problem, ...]]:
-    """Everything a site declares, checked together; a faulty interpretation refuses only itself and
-    those below it.
+    """Checks all declarations of a site together; a faulty interpretation refuses only itself
+    and its descendants.
     """
     in_force, found = activate_each(fields, typed, concepts=concepts, formats=formats)
     return in_force, tuple(_named(name, fault) for name, faults in found for fault in faults)
@@ -138,7 +133,7 @@ def activate_each(
     concepts: Concepts,
     formats: Mapping[str, FormatChoice] | None = None,
 ) -> tuple[ActiveInterpretations, list[tuple[str, tuple[Problem, ...]]]]:
-    """The same, with the problems by the name of the interpretation they are about."""
+    """The same, with problems by the name of their interpretation."""
     base, problems = canonical_model(concepts)
     declared = {each.name: each for each in typed}
     declared[CANONICAL] = merged_canonical_model(base, declared.get(CANONICAL))
@@ -160,7 +155,7 @@ def activate_each(
 
 
 def merged_canonical_model(base: TypedForm, more: TypedForm | None) -> TypedForm:
-    """Root of the ontology and what the site declares for it; the same type twice is once."""
+    """The canonical model of the ontology with the site's additions; equal types are merged."""
     if more is None:
         return base
     known = set(base.types)
@@ -170,7 +165,6 @@ def merged_canonical_model(base: TypedForm, more: TypedForm | None) -> TypedForm
 
 
 def has_errors(problems: Iterable[Problem]) -> bool:
-    """One of them refuses what it is about."""
     return any(problem.severity == "error" for problem in problems)
 
 

@@ -1,14 +1,13 @@
-"""Rules to inject into descendants so that a new rule of a parent does not change them. [ME-6]
+"""Changes of typed interpretations: declare, augment, replace, remove. [ME-6]
 
-Section 4.2.2: the parent gets `r2 = T.T1 -> g` while a child has `r1 = T1 -> f`; the child would
-inherit r2, which counts more than r1 at some paths. So the child gets `T.T1 -> f`, which overrides
-r2. A path is the child's own when a rule declared below the augmented interpretation decided there,
-or further down where the new rule would now stop exploration.
+A change is checked and applied as a whole or not at all. `apply_change` returns the new registry
+and every problem; with an error among them it returns the old registry. Warnings and hints do not
+stop a change.
 
-Changes of interpretations at run time: all checked, in force as a whole or not at all. [ME-6]
-
-`apply_change` gives the new value and every problem. With an error among them the value given back
-is the old one; warnings and hints do not stop a change.
+Section 4.2.2, augmentation: a parent gets `r2 = T.T1 -> g` while a child has `r1 = T1 -> f`. The
+child would inherit r2, which wins over r1 at some paths, so the child gets `T.T1 -> f`, which
+overrides r2. A path is the child's own if a rule declared below the augmented interpretation
+applied there, or below where the new rule would now stop the descent.
 """
 
 from __future__ import annotations
@@ -43,13 +42,12 @@ from rapport.mediation.rule_resolution import BoundRule, RuleResolver, Scope
 from rapport.mediation.types import ComplexType, Type, Types, innermost
 
 Decisions = Mapping[tuple[Direction, TypePath], str]
-"""What is to be done at each path that is looked at: a conversion, or EXPLORE."""
+"""The decision at each visited path: a conversion, or EXPLORE."""
 
 
 class Expectation:
-    """What a descendant must do after its ancestor `above` got the rules `added`.
-
-    `before` is the descendant as it was; `natural` as it would be with nothing injected.
+    """The expected behaviour of a descendant after its ancestor `above` got the rules `added`.
+    `before`: the former descendant; `natural`: the descendant with nothing injected.
     """
 
     def __init__(
@@ -65,11 +63,10 @@ class Expectation:
         self._inherited = frozenset(lineage[: lineage.index(above) + 1])
 
     def rules_to_inject(self, now: CheckedInterpretation, *, exactly: bool) -> tuple[Rule, ...]:
-        """What `now` lacks to do as expected; empty when it does.
-
-        First one rule per pattern, as the source has it; where that is too coarse, `exactly` gives
-        a rule per path. The paths are those that `now` looks at: an injected rule may match at
-        paths that no declared rule reaches, such as deeper in other events.
+        """The rules that `now` lacks to behave as expected. First one rule per pattern, as
+        in the paper; if that is too coarse, `exactly` gives one per path. The paths are
+        those that `now` visits: an injected rule may match paths that no declared rule
+        reaches.
         """
         decisions = dict(self._decide_all(now))
         wrong = {
@@ -84,7 +81,7 @@ class Expectation:
         return tuple(by_path if exactly else self._by_pattern(decisions, wrong) or by_path)
 
     def _by_pattern(self, decisions: Decisions, wrong: Decisions) -> list[Rule]:
-        """One rule for each new pattern whose paths all want the same."""
+        """One rule for each new pattern whose paths all have the same decision."""
         wanted: dict[tuple[Direction, BoundRule], set[str]] = {}
         for (direction, path), decision in decisions.items():
             rule = self._natural.resolver(direction).winner(path)
@@ -123,7 +120,7 @@ class Expectation:
         return _decision(rule)
 
     def _own_decision(self, path: TypePath, old: RuleResolver) -> str | None:
-        """What rules declared below `above` did here; None if nothing of its own did."""
+        """The decision of rules declared below `above`; None if there was none."""
         winner = old.winner(path)
         if winner is not None and winner.owner not in self._inherited:
             return winner.rule.conversion
@@ -140,7 +137,7 @@ class Expectation:
 
 
 def exact_pattern(path: TypePath) -> BoundPattern:
-    """The pattern that says everything the path says."""
+    """The pattern that matches exactly this path."""
     head, *rest = path
     items = [BoundItem(position.attribute, position.type) for position in rest]
     return BoundPattern((BoundItem("", head.type), *items))
@@ -152,20 +149,20 @@ def _decision(rule: BoundRule | None) -> str:
 
 _replace = msgspec.structs.replace
 _MOST_ROUNDS = 100
-"""Of injecting; each round settles at least one path, so this is never reached in practice."""
+"""Limit of injection rounds; each round settles at least one path, so it is never reached."""
 
 
 class Declare(msgspec.Struct, frozen=True, tag="declare"):
-    """A new interpretation, or a known one said anew; written for root as it is now, or for the
-    root its parent was written for.
+    """Declares or redeclares an interpretation, for the present canonical version or that of
+    its parent.
     """
 
     interpretation: Interpretation
 
 
 class Augment(msgspec.Struct, frozen=True, tag="augment"):
-    """Adds to an interpretation (often root); descendants inherit where nothing of their own
-    conflicts.
+    """Extends an interpretation (often the canonical model); descendants inherit where they
+    have no rule of their own.
     """
 
     name: str
@@ -176,7 +173,9 @@ class Augment(msgspec.Struct, frozen=True, tag="augment"):
 
 
 class ReplaceType(msgspec.Struct, frozen=True, tag="replace"):
-    """Root's type `old` gives way to `new`; who was written for `old` does not notice."""
+    """Replaces the canonical type `old` by `new`; interpretations written for `old` are
+    unaffected.
+    """
 
     old: str
     new: ComplexType
@@ -185,7 +184,7 @@ class ReplaceType(msgspec.Struct, frozen=True, tag="replace"):
 
 
 class Remove(msgspec.Struct, frozen=True, tag="remove"):
-    """Takes an interpretation away; refused while others descend from it."""
+    """Removes an interpretation; refused while it has descendants."""
 
     name: str
 
@@ -195,9 +194,8 @@ ApplyResult = tuple[InterpretationRegistry, tuple[Problem, ...]]
 
 
 def apply_change(old: InterpretationRegistry, change: Change) -> ApplyResult:
-    """The interpretations after the change, or the old ones with the errors that forbid it.
-
-    Cost: all checks of the interpretation and of its descendants.
+    """Returns the registry after the change, or the old one with the errors. Cost: all checks
+    of the interpretation and of its descendants.
     """
     try:
         if isinstance(change, Declare):
@@ -214,9 +212,8 @@ def apply_change(old: InterpretationRegistry, change: Change) -> ApplyResult:
 def load_all(
     interpretations: Iterable[Interpretation],
 ) -> tuple[InterpretationRegistry, dict[str, ApplyResult]]:
-    """Takes in many, parents first; a faulty one refuses itself and those below it only.
-
-    The second part says, by name, what was found; root may be among them, else it is empty.
+    """Loads interpretations, parents first; a faulty one refuses only itself and its
+    descendants. The second part has the result by name.
     """
     waiting = {each.name: each for each in interpretations}
     root = waiting.pop(CANONICAL, None)
@@ -253,7 +250,7 @@ def _declare(old: InterpretationRegistry, declared: Interpretation) -> ApplyResu
 
 
 def _bad_place(old: InterpretationRegistry, declared: Interpretation) -> Problem | None:
-    """Why it cannot stand where it wants to."""
+    """Why it cannot have this name or parent."""
     if declared.name == CANONICAL or not declared.name:
         return Problem(
             code="interpretation.bad_name",
@@ -292,10 +289,9 @@ def _augment(old: InterpretationRegistry, change: Augment) -> ApplyResult:
 def _keep_descendant(
     old: InterpretationRegistry, new: InterpretationRegistry, name: str, above: str
 ) -> InterpretationRegistry:
-    """Injects into one descendant until it does what it did.
-
-    What it is to do follows from the declarations alone. What was injected into interpretations
-    between is meant for their own paths; where that changes a descendant, it is injected against.
+    """Injects rules into a descendant until it behaves as before. The expectation follows from
+    declarations alone. Rules injected into interpretations in between are meant for their own
+    paths; where they affect a descendant, they are overridden.
     """
     before = old.checked(name)
     at = before.lineage.index(above)
@@ -321,8 +317,8 @@ def _keep_descendant(
 def _keep_mappings(
     old: InterpretationRegistry, new: InterpretationRegistry, name: str, above: str
 ) -> InterpretationRegistry:
-    """The same for mappings: a new one of a subtype counts more than a descendant's own of its
-    super-type, so the subtype gets the descendant's own.
+    """The same for mappings: a new mapping of a subtype wins over a descendant's mapping of its
+    super-type, so the descendant's mapping is repeated for the subtype.
     """
     before = old.checked(name)
     at = before.lineage.index(above)
@@ -353,7 +349,7 @@ def _keep_mappings(
 
 
 def _additions(old: InterpretationRegistry, change: Augment) -> Sequence[Augment]:
-    """What is added to each version of root, newest last; older ones hear of the older types."""
+    """The additions to each canonical version, newest last, in terms of its own types."""
     additions = [change]
     for number in range(len(old.replacements) - 1, -1, -1):
         newer = _added(old.canonical_versions[number + 1], additions[0])
@@ -410,7 +406,7 @@ def _remove(old: InterpretationRegistry, name: str) -> ApplyResult:
 def _verdict(
     old: InterpretationRegistry, new: InterpretationRegistry, name: str, below: Sequence[str]
 ) -> ApplyResult:
-    """New with its warnings, or old with all errors of it and of those below."""
+    """The new registry with warnings, or the old one with all errors of it and its descendants."""
     problems = list(new.checked(name).problems)
     for each in below:
         known = {problem.message for problem in old.checked(each).problems}

@@ -1,8 +1,8 @@
-"""Interpretations changed while a node runs, without a pause. [ME-6, ME-7, ME-12]
+"""Changes of interpretations in a running node, without a pause. [ME-6, ME-7, ME-12]
 
-Checks, new interpretations and the transformers of all lanes at work are made beside the event loop
-and put on record; then they are put in force in one step of the loop, between two batches. What is
-on record is in force after the next start, so a kill at any point leaves the old or the new.
+Checks, registries and transformers are built in the background and recorded; then they are
+activated in one step of the event loop, between two batches. The recorded state is active after the
+next start, so a crash at any point leaves the old or the new state.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _log = get_logger(__name__)
 T = TypeVar("T")
 
 Prepare = Callable[[ActiveInterpretations, Lookups], Callable[[], None]]
-"""Called beside the loop with what is to be in force; what it gives is called on the loop when it
-is.
+"""Called in the background with the next state; the returned function is called on the loop when it
+is activated.
 """
 
 
 class PreviousConfiguration(msgspec.Struct, frozen=True):
-    """What was taken in, for who may want to go back to it."""
+    """The loaded configuration, for a roll-back."""
 
     files: SiteInterpretations
     bindings: Mapping[str, SourceBinding]
@@ -71,21 +71,19 @@ class PreviousConfiguration(msgspec.Struct, frozen=True):
 
 
 class _PendingUpdate(msgspec.Struct, frozen=True):
-    """What is put in force in one step."""
+    """What is activated in one step."""
 
     standing: InterpretationState
     in_force: ActiveInterpretations
     meanings: Prepared
     others: tuple[Callable[[], None], ...]
     events: tuple[Event, ...]
-    """To be on record before."""
+    """Events to record first."""
 
 
 class InterpretationUpdater:
-    """The one who puts interpretations in force at a node; changes take turns.
-
-    `begin` first. The state that the thread works on is not the one that lanes use, since
-    `Interpretations` may be asked from one thread at a time.
+    """Activates interpretations at a node; changes are serialised. Call `start` first. The
+    background thread works on its own registry, since a registry is for one thread at a time.
     """
 
     def __init__(
@@ -98,8 +96,8 @@ class InterpretationUpdater:
         node: str,
         records: RecordStore | None = None,
     ) -> None:
-        """`node`: the id of this node, which tells its files from those of others; `records`: where
-        a checkpoint is kept, so that a start does not check every change ever made.
+        """`node`: the node's id, to recognise its own file records; `records`: storage of a
+        checkpoint, so that a start does not check every change.
         """
         self._channels, self._clock = channels, clock
         self._repository, self._reader = repository, reader
@@ -109,16 +107,15 @@ class InterpretationUpdater:
         self._bindings: Mapping[str, SourceBinding] = reader.bindings
         self._lookups: Lookups = reader.lookups
         self.prepares: list[Prepare] = []
-        """Who else needs something made beside the loop."""
+        """Further preparations in the background."""
         self.on_activated: list[Callable[[], None]] = []
-        """Called after every change, once it holds."""
+        """Called after every activation."""
 
     # --- from files ---
 
     async def start(self, files: SiteInterpretations, *, record: bool = True) -> ProblemsByName:
-        """Takes in files and all changes on record; gives the problems of the files.
-
-        Without `record` nothing is appended: for a look at a site whose node does not run.
+        """Loads files and all recorded changes; returns the problems of the files. Without
+        `record` nothing is appended, to inspect a site whose node does not run.
         """
         async with self._turn:
             if record:  # a reader that never moves on keeps retention from taking changes away
@@ -129,8 +126,8 @@ class InterpretationUpdater:
     async def load_files(
         self, files: SiteInterpretations, bindings: Mapping[str, SourceBinding], lookups: Lookups
     ) -> dict[str, str]:
-        """Puts in force what the files say now, in one step with how sources speak; gives the new
-        stamps of what changed. When that fails, the next change does not bring half of it.
+        """Activates the present files and bindings in one step; returns the changed stamps.
+        After a failure the former bindings stay.
         """
         async with self._turn:
             before = dict(self._repository.in_force.stamps)
@@ -145,13 +142,12 @@ class InterpretationUpdater:
             return changed_stamps(before, self._repository.in_force.stamps)
 
     def previous(self) -> PreviousConfiguration:
-        """What `take_back` takes."""
+        """The argument for `roll_back`."""
         return PreviousConfiguration(self._together().standing.files, self._bindings, self._lookups)
 
     async def roll_back(self, former: PreviousConfiguration) -> None:
-        """Gives up what `take_files` took in since `former`, as if that had never been: changes
-        that it overtook are in force again. Also where that cannot be put on record; then only
-        until the next start, which reads the files anew.
+        """Undoes `load_files`: changes that the files superseded are active again. If this
+        cannot be recorded, it lasts until the next start, which reads the files again.
         """
         async with self._turn:
             await self._read_on()
@@ -189,7 +185,7 @@ class InterpretationUpdater:
         return together.problems
 
     async def _keep_checkpoint(self) -> None:
-        """Now and then, when all changes on record are in force or have their verdict."""
+        """Writes a checkpoint from time to time, when all recorded changes are processed."""
         records, now = self._records, self._together()
         due = len(now.outcomes) - self._in_checkpoint >= CHECKPOINT_EVERY
         if records is not None and due and len(now.outcomes) == len(self._kept.changes()):
@@ -202,17 +198,16 @@ class InterpretationUpdater:
     async def change(
         self, want: Callable[[ActiveInterpretations], ChangeRequest], *, by: str = ""
     ) -> ChangeResult:
-        """Makes a change, on record when it returns; `want` is asked beside the loop, what is in
-        force is given to it.
-
-        Raises ChangeRefused with every problem, or StaleVersion; then everything is as it was.
+        """Applies a change, recorded on return; `want` runs in the background with the
+        active interpretations. Raises ChangeRefused with every problem, or StaleVersion;
+        the state is then unchanged.
         """
         async with self._turn:
             await self._follow()
             return await self._change(want, by, do=True)
 
     async def try_out(self, want: Callable[[ActiveInterpretations], ChangeRequest]) -> ChangeResult:
-        """What `change` would do; raises as it would."""
+        """What `change` would do; raises the same errors."""
         async with self._turn:
             await self._follow()
             return await self._change(want, "", do=False)
@@ -249,13 +244,13 @@ class InterpretationUpdater:
     # --- what others changed ---
 
     async def run(self) -> None:
-        """Puts in force what other nodes changed, until cancelled."""
+        """Activates changes of other nodes until cancelled."""
         while True:
             await self._channels.channel(CHANNEL).wait_after(self._kept.position)
             await self.step()
 
     async def step(self) -> None:
-        """Takes in what is on record by now."""
+        """Processes recorded changes."""
         async with self._turn:
             await self._follow()
 
@@ -269,7 +264,7 @@ class InterpretationUpdater:
         await self._keep_checkpoint()
 
     def _with_changes(self, now: CombinedState, fresh: list[LoggedChange]) -> CombinedState:
-        """One after the other where they come last, else everything anew."""
+        """Applies changes one by one if they come last, else recombines everything."""
         said = self._kept.last_digests()
         known = {each.id for each in fresh}
         behind = [each.key for each in self._kept.changes() if each.id not in known]
@@ -284,7 +279,7 @@ class InterpretationUpdater:
     # --- looking ---
 
     async def inspect(self, find: Callable[[InterpretationState], T]) -> T:
-        """What `find` says of all that is in force, asked beside the loop."""
+        """Runs `find` on the present state in the background."""
         async with self._turn:
             standing = self._together().standing
             return await self._beside(lambda: find(standing))
@@ -292,7 +287,7 @@ class InterpretationUpdater:
     async def inspect_with(
         self, files: SiteInterpretations, find: Callable[[InterpretationState], T]
     ) -> T:
-        """The same of what would be in force if these files were taken in now."""
+        """Runs `find` on the state after loading these files."""
         async with self._turn:
             await self._follow()
             said, records = file_digests(files, self._kept), self._records
@@ -301,7 +296,7 @@ class InterpretationUpdater:
             )
 
     def history(self) -> list[tuple[LoggedChange, ChangeOutcome]]:
-        """All changes in their order, and what became of each."""
+        """All changes in order with their outcomes."""
         outcomes = self._together().outcomes
         return [(each, outcomes[each.id]) for each in self._kept.changes() if each.id in outcomes]
 
@@ -317,7 +312,7 @@ class InterpretationUpdater:
         await self._record_and_swap(next_, together, record=record)
 
     def _next(self, standing: InterpretationState, events: Iterable[Event]) -> _PendingUpdate:
-        """Beside the loop: everything that lanes need, with versions that are not on record."""
+        """In the background: everything that lanes need, and unrecorded versions."""
         told = standing.in_force
         typed = told.typed.apart(self._repository.in_force.typed)
         in_force = told.with_parts(typed, told.formats, told.refused)
@@ -346,7 +341,7 @@ class InterpretationUpdater:
             told()
 
     async def _beside(self, work: Callable[[], T]) -> T:
-        """Without rests as long as nothing is in force: a start has no events to let through."""
+        """Without pauses at the start, when no events flow."""
         return await run_in_background(work, resting=self._now is not None)
 
     def _together(self) -> CombinedState:

@@ -1,6 +1,4 @@
-"""Interpretations as people and tools look at them: the list, one resolved, what changed. [ME-7,
-ME-8, ME-12]
-"""
+"""Views of interpretations for people and tools: list, details, history. [ME-7, ME-8, ME-12]"""
 
 from __future__ import annotations
 
@@ -24,38 +22,36 @@ from rapport.mediation.types import Type
 
 
 class InterpretationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One interpretation in the list."""
-
     name: str
     form: str
     stamp: str
     parent: str = ""
     format: str = ""
     in_file: bool = False
-    """The site's files declare it; changes may have changed it since."""
+    """Declared in the site's files; changes may have modified it since."""
     root_version: int = 0
-    """The version of root that it was written for; root itself: the newest."""
+    """The canonical version it was written for; for the canonical model the newest."""
 
 
 class RefusedInterpretation(msgspec.Struct, frozen=True):
-    """One that is declared but not in force, and why."""
+    """An interpretation that is declared but not in force, with the reasons."""
 
     name: str
     problems: tuple[Problem, ...]
 
 
 class InterpretationOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is in force and all that is refused."""
+    """All active and refused interpretations."""
 
     interpretations: list[InterpretationRow]
     refused: list[RefusedInterpretation]
     changes: int
     not_in_force: int
-    """Changes that a newer file overtook, or that no longer fit."""
+    """Changes that a newer file superseded or that no longer fit."""
 
 
 class ResolvedRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that counts, and the interpretation that declared it."""
+    """An applicable rule and the interpretation that declared it."""
 
     pattern: str
     conversion: str
@@ -65,7 +61,7 @@ class ResolvedRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResolvedView(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is visible in an interpretation, its own and what it inherits."""
+    """Everything visible in an interpretation, including inherited parts."""
 
     lineage: tuple[str, ...]
     types: tuple[Type, ...]
@@ -75,22 +71,20 @@ class ResolvedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterpretationView(msgspec.Struct, frozen=True, kw_only=True):
-    """One interpretation: what it says itself, and what counts in it."""
+    """One interpretation as declared and as resolved."""
 
     name: str
     form: str
     stamp: str
     format: FormatChoice = FormatChoice()
     declared: Any = None
-    """The interpretation as it is declared, in its form."""
+    """The interpretation as declared, in its form."""
     resolved: ResolvedView | None = None
     children: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
 class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of the history."""
-
     id: str
     number: int
     time: int
@@ -106,7 +100,7 @@ class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
 def overview(
     standing: InterpretationState, outcomes: Iterable[ChangeOutcome]
 ) -> InterpretationOverview:
-    """The list, root first."""
+    """The list, the canonical model first."""
     in_force, files = standing.in_force, standing.files
     typed = in_force.typed
     rows = [
@@ -143,7 +137,7 @@ def overview(
 
 
 def interpretation_view(in_force: ActiveInterpretations, name: str) -> InterpretationView:
-    """One by its name; raises UnknownName with the nearest."""
+    """One interpretation by name; raises UnknownName with the nearest."""
     if name in in_force.typed:
         return _typed(in_force, name)
     if name in in_force.fields:
@@ -193,7 +187,7 @@ def _typed(in_force: ActiveInterpretations, name: str) -> InterpretationView:
 def transformer_text(
     in_force: ActiveInterpretations, name: str, type_name: str, direction: Direction
 ) -> str:
-    """The Python that turns events of a type; raises UnknownName or InterpretationError."""
+    """The generated Python for a type; raises UnknownName or InterpretationError."""
     if name not in in_force.typed:
         if name in in_force.refused:
             raise InterpretationError(in_force.refused[name])
@@ -203,7 +197,6 @@ def transformer_text(
 
 
 def change_view(kept: LoggedChange, outcome: ChangeOutcome) -> ChangeView:
-    """A change as the history tells it."""
     changed = kept.changed
     return ChangeView(
         id=kept.id,
@@ -219,10 +212,8 @@ def change_view(kept: LoggedChange, outcome: ChangeOutcome) -> ChangeView:
 
 
 def split_path(rest: str, known: Iterable[str]) -> tuple[str, str | None]:
-    """A name, and the type after `/transformers/` if there is one; names may hold slashes.
-
-    >>> named_in_path("us/weather/transformers/m/s", ["us/weather"])
-    ('us/weather', 'm/s')
+    """Splits a path into a name and the type after `/transformers/`, if any; names may contain
+    slashes. >>> split_path("us/weather/transformers/m/s", ["us/weather"]) ('us/weather', 'm/s')
     """
     names = set(known)
     if rest in names:

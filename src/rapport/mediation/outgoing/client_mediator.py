@@ -1,9 +1,8 @@
-"""Mediation at a client's own edge: the same transformers, made of what a node gives out. Pure.
-[ME-9]
+"""Mediation in a client: the same transformers, built from the interpretations a node exports.
+Pure. [ME-9]
 
-A client that takes events of root and turns them itself spares the node the work; one that
-publishes may send root. Results are those of the node, since the code is generated from the same
-declarations.
+A client that converts canonical events itself saves the node this work; a publisher may send
+canonical events. Results equal the node's, since the code is generated from the same declarations.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from rapport.mediation.rejections import Rejected
 class _ExportedInterpretations(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """All typed interpretations of a node as they travel."""
+    """The wire format of all typed interpretations of a node."""
 
     roots: tuple[Interpretation, ...]
     replacements: tuple[Replacement, ...] = ()
@@ -41,7 +40,7 @@ class _ExportedInterpretations(
 
 
 def export_interpretations(in_force: ActiveInterpretations) -> bytes:
-    """JSON of everything that clients need to mediate for themselves."""
+    """Everything that clients need to mediate, as JSON."""
     typed = in_force.typed
     spoken = _ExportedInterpretations(
         typed.canonical_versions,
@@ -54,7 +53,7 @@ def export_interpretations(in_force: ActiveInterpretations) -> bytes:
 
 
 def import_interpretations(body: bytes) -> ActiveInterpretations:
-    """What `write_spoken` wrote; raises InvalidInput for anything else."""
+    """Reads the result of `export_interpretations`; raises InvalidInput."""
     try:
         spoken = msgspec.json.decode(body, type=_ExportedInterpretations)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -66,13 +65,13 @@ def import_interpretations(body: bytes) -> ActiveInterpretations:
 
 
 class Mediator:
-    """One client's interpretation. Transformers are made when a type first comes, in some
-    milliseconds. Functions of the site must be given; they run here, in this process.
+    """Mediates for one interpretation. Transformers are built at the first event of a type, in
+    some milliseconds. Site functions must be given and run in this process.
     """
 
     def __init__(self, body: bytes, interpretation: str, functions: Functions | None = None):
-        """`body`: what the node says of its interpretations (`write_spoken`). Raises InvalidInput,
-        UnknownName with the nearest name, InterpretationError.
+        """`body`: the result of `export_interpretations`. Raises InvalidInput, UnknownName
+        with the nearest name, InterpretationError.
         """
         self._in_force = import_interpretations(body)
         self._functions, self._memory = functions, ConversionMemory()
@@ -81,23 +80,19 @@ class Mediator:
 
     @property
     def stamp(self) -> str:
-        """`name@version`: with the header `interpretation` of an event, whether node and client
-        mean the same.
-        """
+        """`name@version`; comparable with the header `interpretation` of an event."""
         return self._speech.stamp
 
     def from_root(self, event: Event) -> list[Event]:
-        """An event as the node has it, in this interpretation: as the node would deliver it. Raises
-        InvalidInput for one that cannot be said.
-        """
+        """Converts a canonical event as the node would deliver it. Raises InvalidInput."""
         said = self._speech.transform(StoredEvent(0, 0, event))
         if said.code:
             raise InvalidInput(said.message, code=said.code)
         return list(said.events)
 
     def to_root(self, type_name: str, value: Any) -> list[tuple[str, Any]]:
-        """A value of one of this interpretation's types as values of root, each with its type.
-        Raises InvalidInput, InterpretationError, UnknownName.
+        """Converts a value of one of this interpretation's types to canonical values, each
+        with its type. Raises InvalidInput, InterpretationError, UnknownName.
         """
         if type_name not in self._received:
             name, typed = self._speech.name, self._in_force.typed

@@ -1,11 +1,9 @@
-"""Events of root as one interpretation says them: one generated transformer per type. [ME-5, ME-8,
-ME-9]
+"""Transformers for consumers: canonical events, originals and raw channels in their interpretation.
+[ME-5, ME-8, ME-9, ME-16]
 
-The raw events that readings were made of: who speaks as the producer does gets what it said.
-[ME-9, ME-16]
-
-A raw channel in a consumer's words: producer to root to consumer in one step, at the last hop.
-[ME-9, ME-16]
+Canonical events are converted by one generated transformer per type. A consumer with the producer's
+own interpretation receives the original raw event. Raw channels are converted from the producer's
+to the consumer's interpretation in one step.
 """
 
 from __future__ import annotations
@@ -46,30 +44,29 @@ from rapport.mediation.typed_source import as_declared, only_type, received_type
 from rapport.mediation.types import TAG
 
 _OF_OTHER_DATA = frozenset((SIGNATURE, SIGNED_BY, DATA_TYPE, DATA_ENCODING))
-"""Headers that would be untrue of data that were transformed."""
+"""Headers that do not apply to converted data."""
 _SAYS_HOW = frozenset((DATA_TYPE, DATA_ENCODING))
 _ENOUGH = 8
-"""Events of one type in a row that are worth a call for all of them."""
+"""Smallest run of events of one type that is worth a batch call."""
 
 
 class ConsumerResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of an event of root: events, or why there are none."""
+    """The result for one event: events, or the reason why there are none."""
 
     events: tuple[Event, ...] = ()
     code: str = ""
-    """Empty: nothing stood in the way."""
+    """Empty: no fault."""
     message: str = ""
     is_made: bool = True
-    """Whether a transformer ran; False for what passes as it is."""
+    """Whether a transformer ran; False for unchanged events."""
     plain: tuple[bytes, ...] = ()
-    """The data of each event as JSON, where the interpretation has another format."""
+    """The data of each event as JSON, if the interpretation has another format."""
 
 
 class ConsumerTransformer:
-    """Whatever root says, in the words of one interpretation. `say` never raises.
-
-    `may_block`: functions of the site are called, so it belongs to a thread of its own; otherwise
-    to the event loop's. Holds generated code for as long as the interpretations are in force.
+    """Converts canonical events into one interpretation. `transform` never raises. `may_block`:
+    site functions are called, so it needs a thread of its own; otherwise it belongs to the
+    event loop. Holds generated code as long as the interpretations are in force.
     """
 
     def __init__(
@@ -98,11 +95,13 @@ class ConsumerTransformer:
         self._usual: dict[str, JsonFastPath | None] = {}
 
     def passes(self, event: Event) -> bool:
-        """Whether nothing is done with it: root has no type for it, or root is what is spoken."""
+        """Whether the event is delivered unchanged: its type is not canonical, or the
+        consumer uses the canonical model.
+        """
         return self.is_canonical or event.type not in self._known_types
 
     def transform(self, stored: StoredEvent) -> ConsumerResult:
-        """The event in these words; several when it is split."""
+        """Converts an event; several results if it is split."""
         event = stored.event
         if self.passes(event):
             return ConsumerResult((event,), is_made=False)
@@ -118,7 +117,7 @@ class ConsumerTransformer:
             return ConsumerResult((), "mediation.fault", f"{type(error).__name__}: {error}"[:500])
 
     def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
-        """What `say` would say of each; events of one type that stand in a row cost less."""
+        """Like `transform` for each; runs of one type cost less."""
         said: list[ConsumerResult] = []
         for _type, row in groupby(stored, _type_of):
             alike = list(row)
@@ -143,12 +142,12 @@ class ConsumerTransformer:
         ]
 
     def transformed_types(self) -> list[str]:
-        """The types of root that it was asked to say so far."""
+        """The canonical types converted so far."""
         return list(self._usual)
 
     def prepare(self, types: Iterable[str]) -> None:
-        """Makes now what is otherwise made when the first events of these types come; for a speech
-        that nobody uses yet, from any thread.
+        """Builds now what is otherwise built at the first events of these types; for an
+        unused transformer, from any thread.
         """
         for type_name in types:
             if self.is_canonical or type_name not in self._known_types:
@@ -158,12 +157,12 @@ class ConsumerTransformer:
                 usual.prepare()
 
     def _attribute(self, type_name: str) -> ConceptAttribute | None:
-        """What a reading is of; None for events that are no readings."""
+        """The attribute of a reading; None for other events."""
         concept, _, attribute = type_name.partition(".")
         return self._in_force.concepts.get(concept, {}).get(attribute)
 
     def _root_value(self, event: Event) -> tuple[str, Any]:
-        """Type and value in root."""
+        """Canonical type and value."""
         declared, data = self._attribute(event.type), event.payload()
         if declared is None:
             return event.type, data
@@ -175,7 +174,7 @@ class ConsumerTransformer:
             raise Rejected("reading.malformed", message) from None
 
     def _straight(self, event: Event) -> ConsumerResult | None:
-        """The event, if it is what its type leads one to expect."""
+        """Tries the fast path."""
         usual = self._usual[event.type]
         data = usual.data_of(event) if usual is not None else None
         if usual is None or data is None:
@@ -188,7 +187,7 @@ class ConsumerTransformer:
         return ConsumerResult((made,))
 
     def _make_usual(self, type_name: str) -> JsonFastPath | None:
-        """Makes the transformer too."""
+        """Builds the transformer too."""
         declared = self._attribute(type_name)
         concept, _, attribute = type_name.partition(".")
         try:
@@ -239,7 +238,7 @@ class ConsumerTransformer:
         return found
 
     def _make(self, type_name: str) -> Transformer | Rejected:
-        """The transformer, or why no event of the type can be said."""
+        """The transformer, or why events of the type cannot be converted."""
         if self.is_one_way:
             message = f"{self.name!r} says only what is received in it, not how root is said in it"
             return Rejected("interpretation.one_way", message, "declare it with types")
@@ -266,7 +265,7 @@ def _type_of(stored: StoredEvent) -> str:
 
 
 def site_functions_of(in_force: ActiveInterpretations, name: str) -> tuple[str, ...]:
-    """Names of the site's functions that an interpretation may call."""
+    """The site functions that an interpretation may call."""
     if name == CANONICAL or name not in in_force.typed:
         return ()
     return functions_called(in_force.typed, name)
@@ -285,22 +284,20 @@ def _stamp(in_force: ActiveInterpretations, name: str) -> str:
 
 RAW_CHANNEL = "rawchannel"
 ORDERED_FORMATS = ("homeassistant",)
-"""Formats in which an event is understood by what came before it."""
+"""Formats whose events depend on earlier ones."""
 _GAP = 16
-"""Events between two wanted ones that are read along rather than read around."""
+"""Gaps up to this size are read rather than skipped."""
 _MOST = 1_000
 
 
 class RawLocation(msgspec.Struct, frozen=True):
-    """Where a raw event stands."""
-
     channel: str
     position: int
 
 
 def raw_location(event: Event, stamp: str) -> RawLocation | None:
-    """Where the original of an event stands that came in the interpretation `stamp`, exactly as it
-    is now; None when it came in another one, or nobody says where it stands.
+    """The location of an event's original if it arrived in the interpretation `stamp`; None for
+    another version or without a location.
     """
     headers = event.headers
     if headers.get(INTERPRETATION) != stamp:
@@ -313,14 +310,14 @@ def raw_location(event: Event, stamp: str) -> RawLocation | None:
 
 
 def is_original(raw: Event, event: Event) -> bool:
-    """Whether the event was made of this raw one. Headers can be anybody's, and positions are
-    those of the node where the event was made: so its name must fit, too.
+    """Whether the event was made from this raw one. Headers can be forged and positions are
+    those of another node, so the ids must match as well.
     """
     return raw.source == event.source and cause_text(raw.id) == event.headers.get(CAUSE)
 
 
 async def read_raws(channels: Channels, wanted: Sequence[RawLocation]) -> dict[RawLocation, Event]:
-    """Those of the raw events that are still there; neighbours are read together."""
+    """The raw events that still exist; neighbours are read together."""
     found: dict[RawLocation, Event] = {}
     names = set(channels.names())
     for name in sorted({one.channel for one in wanted} & names):
@@ -332,7 +329,7 @@ async def read_raws(channels: Channels, wanted: Sequence[RawLocation]) -> dict[R
 
 
 class DeclaredTypes:
-    """The declared types of raw events in one interpretation, as it is now."""
+    """The declared types of raw events in one interpretation."""
 
     def __init__(self, in_force: ActiveInterpretations, name: str) -> None:
         self._choice = in_force.format_of(name)
@@ -344,7 +341,7 @@ class DeclaredTypes:
             self._only = only_type(self._scope)
 
     def type_of(self, raw: Event, binding: SourceBinding | None) -> str:
-        """The declared type of a raw event; its own where nothing is declared for it."""
+        """The declared type of a raw event; its own type if none is declared."""
         if self._scope is None:
             return raw.type
         told = self._told(raw) if self._choice.name == "ngsi" else ""
@@ -352,8 +349,8 @@ class DeclaredTypes:
         return received_type(self._scope, self._only, told, speaks, raw.type) or raw.type
 
     def fits(self, raw: Event, binding: SourceBinding | None) -> bool:
-        """Whether a raw event is what its declared type says: one that was received in another
-        version of the interpretation may not be.
+        """Whether a raw event conforms to its declared type; one received in another
+        version may not.
         """
         scope, name = self._scope, self.type_of(raw, binding)
         if scope is None or self._choice.name in ORDERED_FORMATS:
@@ -377,15 +374,15 @@ class DeclaredTypes:
 
 
 def original_event(raw: Event, stamp: str, type_name: str) -> Event:
-    """Returns the raw event unchanged for a consumer that uses the producer's own interpretation,
-    under the name of its declared type.
+    """Returns the raw event unchanged for a consumer that uses the producer's own
+    interpretation, with the name of its declared type.
     """
     headers = {**raw.headers, INTERPRETATION: stamp}
     return msgspec.structs.replace(raw, type=type_name, headers=headers)
 
 
 def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Positions in order as ranges to read."""
+    """Sorted positions as ranges to read."""
     first = last = positions[0]
     for position in positions[1:]:
         if position - last > _GAP or position - first >= _MOST:
@@ -396,17 +393,17 @@ def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class RawSources(Protocol):
-    """How sources speak; `MediationReader` is one."""
+    """The sources of a node, such as `MediationReader`."""
 
     def binding(self, source: str) -> SourceBinding | None:
-        """What the site says of a source."""
+        """The binding of a source."""
 
     def isolated_transformer(self, source: str) -> EventTransformer:
-        """What gives its events their meaning, out of turn."""
+        """A transformer for events mediated out of order."""
 
 
 class RawConsumerTransformer:
-    """Raw events of one source as one interpretation says them. `say` never raises."""
+    """Converts raw events of one source into one interpretation. `transform` never raises."""
 
     def __init__(
         self,
@@ -415,12 +412,12 @@ class RawConsumerTransformer:
         sources: RawSources,
         in_force: ActiveInterpretations,
     ) -> None:
-        """Raises Unsupported for a source whose events have a meaning only in their order."""
+        """Raises Unsupported for a source whose events depend on their order."""
         binding = sources.binding(source)
         self.stamp = speech.stamp
         self.speech = speech
         self.is_own = binding is not None and binding.interpretation == speech.name
-        """The source speaks as the consumer does."""
+        """Whether source and consumer use the same interpretation."""
         self._binding = binding
         self._types = DeclaredTypes(in_force, speech.name) if self.is_own else None
         self._in_order = binding is not None and _in_order_only(in_force, binding)
@@ -434,14 +431,14 @@ class RawConsumerTransformer:
         self.may_block = self._meaning.may_block or speech.may_block
 
     def transform(self, stored: StoredEvent) -> ConsumerResult:
-        """The raw event as it is when the consumer speaks as its producer, else in its words. One
-        that is not as the interpretation declares it now, since it was received in another version,
-        goes by way of root.
+        """Returns the raw event unchanged if both sides use the same interpretation, else
+        converts it. An event received in another version of the interpretation is converted
+        via the canonical model.
         """
         return self._original(stored.event) or self._said([stored])[stored.position]
 
     def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
-        """What `say` says of each; those of one type cost less together."""
+        """Like `transform` for each; events of one type cost less together."""
         originals = {one.position: self._original(one.event) for one in stored}
         others = {one.position: one for one in stored if originals[one.position] is None}
         said = self._said(list(others.values())) if others else {}
@@ -456,7 +453,7 @@ class RawConsumerTransformer:
         return ConsumerResult((original_event(raw, self.stamp, name),), is_made=False)
 
     def _said(self, stored: Sequence[StoredEvent]) -> dict[int, ConsumerResult]:
-        """By position."""
+        """The results by position."""
         found, rejections = self._meaning.apply_many(stored)
         raw = {str(one.position): one for one in stored}
         at_root = [_at_root(each, raw[each.headers[RAW_POSITION]]) for each in found]
@@ -478,7 +475,7 @@ def _at_root(event: Event, raw: StoredEvent) -> StoredEvent:
 
 
 def _together(parts: Sequence[ConsumerResult], fault: tuple[str, str] | None) -> ConsumerResult:
-    """What became of one raw event; of several faults the first, those of its meaning before."""
+    """The result for one raw event; mediation faults come before conversion faults."""
     faults = [fault] if fault else [(one.code, one.message) for one in parts if one.code]
     code, message = faults[0] if faults else ("", "")
     return ConsumerResult(tuple(event for part in parts for event in part.events), code, message)

@@ -1,14 +1,8 @@
-"""What was done for consumers, by interpretation: counted, logged once per reason, listed.
-[ME-9]
+"""Outgoing mediation: consumers read canonical events in their own interpretation. [ME-9]
 
-What was said once is not said again: a bounded memory, and one maker for all who ask at the same
-time. [ME-9]
-
-Consumers read in their own terms: root is said in each interpretation once, at the last hop.
-[ME-9]
-
-An event is transformed when the first consumer of an interpretation needs it, and not again for the
-others. One that came in the consumer's own interpretation is given as it was received.
+An event is converted when the first consumer of an interpretation needs it, and cached for the
+others. An event that arrived in the consumer's interpretation is delivered as received. Results are
+counted per interpretation, logged once per reason, and listed.
 """
 
 from __future__ import annotations
@@ -54,19 +48,19 @@ _log = get_logger(__name__)
 
 
 class ConsumerCounts(msgspec.Struct):
-    """What was done for the consumers of one interpretation since the start."""
+    """Counts for the consumers of one interpretation since the start."""
 
     transformed: int = 0
     from_cache: int = 0
-    """Handed over without doing anything again."""
+    """Delivered from the cache."""
     originals: int = 0
-    """Read as they were received."""
+    """Delivered as received."""
     rejected: dict[str, int] = {}
-    """By code: events that cannot be said. They are not delivered."""
+    """By code: events that cannot be converted and are not delivered."""
 
 
 class UndeliverableEvent(msgspec.Struct, frozen=True):
-    """An event that the consumers of an interpretation do not get, and why."""
+    """An event that consumers of an interpretation do not receive, and why."""
 
     channel: str
     position: int
@@ -76,7 +70,7 @@ class UndeliverableEvent(msgspec.Struct, frozen=True):
 
 
 class ConsumerStatistics:
-    """The counts of all interpretations, and the last events that could not be said."""
+    """The counts of all interpretations, and the last undeliverable events."""
 
     def __init__(self) -> None:
         self.counts: dict[str, ConsumerCounts] = {}
@@ -84,13 +78,13 @@ class ConsumerStatistics:
         self._logged: set[tuple[str, str]] = set()
 
     def of(self, interpretation: str) -> ConsumerCounts:
-        """The counts of one, which go on counting."""
+        """The live counts of one interpretation."""
         if interpretation not in self.counts:
             self.counts[interpretation] = ConsumerCounts()
         return self.counts[interpretation]
 
     def events(self) -> dict[str, int]:
-        """How many events consumers were given, by interpretation."""
+        """The number of delivered events by interpretation."""
         return {
             name: each.transformed + each.from_cache + each.originals
             for name, each in self.counts.items()
@@ -99,7 +93,7 @@ class ConsumerStatistics:
     def made(
         self, interpretation: str, channel: str, stored: StoredEvent, said: ConsumerResult
     ) -> None:
-        """Notes what became of an event for the first time."""
+        """Counts a new result."""
         counts = self.of(interpretation)
         if said.is_made and (said.events or not said.code):
             counts.transformed += 1
@@ -117,16 +111,15 @@ class ConsumerStatistics:
 
 MAX_CACHE_BYTES = 32 * 1024 * 1024
 _OVERHEAD_BYTES = 1_000
-"""Counted per entry beside the data in it."""
+"""Overhead per entry besides its data."""
 
 MakeAll = Callable[[list[int]], Awaitable[list[ConsumerResult]]]
-"""From the numbers of the keys that nobody has made to what they are, in the same order."""
+"""From the indexes of missing keys to their results, in the same order."""
 
 
 class ResultCache:
-    """What events became, by a key that says everything it depends on. All calls in one loop.
-
-    Those not used for longest leave first. Cost: `most_bytes`, half of it the data of the keys.
+    """Results of events by a key of everything they depend on. For one event loop. Evicts the
+    least recently used. Cost: `most_bytes`, half of it for keys.
     """
 
     def __init__(self, most_bytes: int = MAX_CACHE_BYTES) -> None:
@@ -143,11 +136,10 @@ class ResultCache:
 
     @property
     def is_making(self) -> bool:
-        """Whether somebody waits for something."""
+        """Whether a result is pending."""
         return bool(self._making)
 
     def get(self, key: Hashable) -> ConsumerResult | None:
-        """What is known of a key."""
         found = self._known.get(key)
         if found is None:
             return None
@@ -155,7 +147,7 @@ class ResultCache:
         return found[0]
 
     def put(self, key: Hashable, said: ConsumerResult, key_bytes: int) -> None:
-        """Remembers it, unless it is larger than a quarter of all there is room for."""
+        """Stores a result unless it is larger than a quarter of the cache."""
         size = key_bytes + sum(len(event.data) for event in said.events) + _OVERHEAD_BYTES
         if size > self._most_bytes // 4 or key in self._known:
             return
@@ -165,7 +157,7 @@ class ResultCache:
             self._bytes -= self._known.popitem(last=False)[1][1]
 
     def clear(self) -> None:
-        """Forgets everything; what is being made still reaches those who wait for it."""
+        """Drops everything; pending results still reach their waiters."""
         self._known.clear()
         self._making.clear()
         self._bytes = 0
@@ -173,9 +165,8 @@ class ResultCache:
     async def once(
         self, keys: Sequence[Hashable], sizes: Sequence[int], make: MakeAll
     ) -> list[ConsumerResult]:
-        """What the keys stand for: known, awaited from whoever makes it already, or made now.
-
-        Who gives up does not stop what others wait for. Raises what `make` raises.
+        """Returns the results of the keys: cached, awaited from a concurrent call, or made
+        now. A cancelled caller does not stop what others await. Raises what `make` raises.
         """
         found: list[ConsumerResult | asyncio.Future[ConsumerResult] | None] = [
             self.get(key) or self._making.get(key) for key in keys
@@ -221,9 +212,7 @@ class ResultCache:
 
 
 def cache_key(words: Hashable, stored: StoredEvent) -> tuple[Hashable, ...]:
-    """Everything that what is made of an event in these words depends on: equal keys may share it,
-    whoever asks.
-    """
+    """Everything that the result of an event in this interpretation depends on."""
     event = stored.event
     return (
         *(words, stored.position, event.source, event.id, event.type, event.subject, event.time),
@@ -237,15 +226,14 @@ def _present(one: ConsumerResult | None) -> ConsumerResult:
 
 
 _AT_ONCE = 200
-"""Events that are said before others get their turn."""
+"""Events converted before other tasks run."""
 
 
 class OutgoingMediation:
-    """What a node says, in everybody's own words. All calls belong to one event loop.
-
-    Positions stay those of the channel, so places and tokens mean the same in every interpretation.
-    What cannot be said is left out, counted, logged once per reason and listed (`told`). What was
-    made is forgotten when the repository changes, what was said also when tables do.
+    """Delivers events in the interpretation of each consumer. For one event loop. Positions are
+    those of the channel, so positions and tokens mean the same in every interpretation.
+    Undeliverable events are left out and listed in `statistics`. Transformers are rebuilt when
+    the repository changes; results are also dropped when tables change.
     """
 
     def __init__(
@@ -260,14 +248,14 @@ class OutgoingMediation:
         functions: Callable[[Iterable[str]], SiteFunctions] | None = None,
         cache_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
-        """`rights`: an original goes only to who may read its raw channel (without: to all);
-        `sources`: gives raw channels their meaning; `functions`: opens functions of the site.
+        """`rights`: originals go only to readers of the raw channel (None: to all);
+        `sources`: mediates raw channels; `functions`: opens site functions.
         """
         self.repository, self._channels, self._rights = repository, channels, rights
         self._clock: Clock = clock or SystemClock()
         self.hides: Callable[[str], bool] = lambda _channel: False
-        """Whether readers of a channel are given something else than what it holds: an original
-        would tell them what they were not to see.
+        """Whether readers of a channel get filtered content, so that an original would
+        reveal too much.
         """
         self._sources, self._tables, self._open_functions = sources, tables, functions
         self._cache, self.statistics = ResultCache(cache_bytes), ConsumerStatistics()
@@ -279,11 +267,13 @@ class OutgoingMediation:
         self._opened: dict[ConsumerTransformer, SiteFunctions] = {}
         self._at_work: Counter[ConsumerTransformer] = Counter()
         self._over: dict[ConsumerTransformer, SiteFunctions] = {}
-        """Of words that are forgotten, while something is still being said in them."""
+        """Site functions of dropped transformers that are still in use."""
         self._thread: ThreadPoolExecutor | None = None
 
     def transformer_for(self, interpretation: str) -> ConsumerTransformer:
-        """How the interpretation says root now; raises UnknownName, InterpretationError."""
+        """The present transformer of the interpretation; raises UnknownName,
+        InterpretationError.
+        """
         if self._generation != self.repository.generation:
             self._forget()
         if self._rows != self._revision():
@@ -301,10 +291,9 @@ class OutgoingMediation:
         *,
         identity: str = "",
     ) -> list[StoredEvent]:
-        """Events of a channel as a consumer gets them: fewer, or more with the same position.
-
-        Raises UnknownName, InterpretationError, ChannelUnavailable, and Unsupported for a raw
-        channel whose events can be understood only in their order.
+        """Events of a channel as a consumer gets them: fewer, or several with the same
+        position. Raises UnknownName, InterpretationError, ChannelUnavailable, and
+        Unsupported for a raw channel whose events depend on their order.
         """
         speech = self.transformer_for(interpretation)
         with self._speaking(speech):
@@ -321,7 +310,7 @@ class OutgoingMediation:
         ]
 
     def query_view(self, interpretation: str) -> View:
-        """How conditions in the consumer's words are understood; for `Views.use`."""
+        """Resolves conditions in the consumer's terms; for `Views.use`."""
         speech = self.transformer_for(interpretation)
         if interpretation not in self._views:
 
@@ -336,11 +325,9 @@ class OutgoingMediation:
     def prepare(
         self, in_force: ActiveInterpretations, tables: SiteTables | None
     ) -> Callable[[], None]:
-        """Makes what consumers will need of these interpretations, beside the loop; the result puts
-        it in use, and is to be called on the loop in one step with the change of the repository.
-
-        Those that call functions of the site are made when the first event comes, in the thread
-        that the functions belong to.
+        """Builds transformers for the next interpretations in the background; call the
+        result on the loop in one step with the repository's swap. Transformers with site
+        functions are built at the first event, in the thread of the functions.
         """
         speeches: dict[str, ConsumerTransformer] = {}
         for name, former in self._speeches.copy().items():
@@ -360,7 +347,7 @@ class OutgoingMediation:
         return take_over
 
     async def close(self) -> None:
-        """Ends workers and threads; what functions of the site are asked meanwhile is rejected."""
+        """Ends workers and threads; pending calls of site functions are rejected."""
         await end_each(self._endings())
 
     def _endings(self) -> Iterator[Ending]:
@@ -408,8 +395,8 @@ class OutgoingMediation:
         raws: dict[int, RawLocation],
         speech: ConsumerTransformer,
     ) -> dict[int, ConsumerResult]:
-        """Originals by number, as far as they are there still. One of which several readings were
-        made is given once, for the first of them.
+        """Originals by index, as far as they exist. An original with several readings is
+        delivered once, for the first of them.
         """
         numbers = list(raws)
         keys: list[Hashable] = [("original", *cache_key(speech, stored[one])) for one in numbers]
@@ -476,7 +463,7 @@ class OutgoingMediation:
         words: ConsumerTransformer | RawConsumerTransformer,
         name: str,
     ) -> list[ConsumerResult]:
-        """What each event becomes, known from before or made now."""
+        """The result of each event, cached or made now."""
         keys = [cache_key(words, one) for one in stored]
         if not words.may_block and not self._cache.is_making and self._are_few(keys):
             return self._made_now(channel, stored, keys, words, name)
@@ -496,7 +483,7 @@ class OutgoingMediation:
         return await self._cache.once(keys, [len(one.event.data) for one in stored], make)
 
     def _are_few(self, keys: Sequence[Hashable]) -> bool:
-        """Whether nobody waits too long while those of them that are not known are made."""
+        """Whether the missing results can be made without a pause."""
         return len(keys) <= _AT_ONCE or sum(key not in self._cache for key in keys) <= _AT_ONCE
 
     def _made_now(
@@ -507,7 +494,7 @@ class OutgoingMediation:
         words: ConsumerTransformer | RawConsumerTransformer,
         name: str,
     ) -> list[ConsumerResult]:
-        """All that are not known in one call; the same event may stand twice in what is asked."""
+        """Makes all missing results in one call; the same event may occur twice."""
         said = {key: found for key in keys if (found := self._cache.get(key)) is not None}
         new = {key: one for key, one in zip(keys, stored, strict=True) if key not in said}
         for (key, one), made in zip(
@@ -561,7 +548,7 @@ class OutgoingMediation:
         return speech
 
     def _revision(self) -> int:
-        """Of the rows that conversions look things up in."""
+        """The revision of the tables."""
         tables = self._tables() if self._tables is not None else None
         return tables.revision if tables is not None else 0
 
@@ -578,9 +565,7 @@ class OutgoingMediation:
 
     @contextmanager
     def _speaking(self, speech: ConsumerTransformer) -> Iterator[None]:
-        """What is begun in these words is said in them to its end, whatever changes meanwhile: only
-        then its functions are closed.
-        """
+        """Keeps site functions open until pending work is done, whatever changes meanwhile."""
         self._at_work[speech] += 1
         try:
             yield
@@ -592,7 +577,7 @@ class OutgoingMediation:
                     self._own_thread().submit(self._over.pop(speech).close)
 
     def _own_thread(self) -> ThreadPoolExecutor:
-        """Functions of the site belong to one thread."""
+        """Site functions need a single thread."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="outgoing")
         return self._thread

@@ -1,16 +1,9 @@
-"""What a conversion does to a term, as it does to values. Pure. [ME-9]
+"""A consumer's terms: what its attributes mean in the canonical model. Pure. [ME-9]
 
-The terms of a consumer: what its words mean in root, found from the plan root -> consumer. Pure.
-[ME-9]
-
-The plan is carried out on terms instead of values: it starts from the value as root has it, every
-step changes the term as it would change the value. Formulas and units become arithmetic, look-ups
-lists, changes of shape other paths; merges, functions of the site and lists of events are opaque.
-
-What the types of events of root look like to a consumer: the terms its conditions are about.
-[ME-9]
-
-Conditions in a consumer's words: how it sees events while they are being looked for. [ME-9]
+The plan from the canonical model to the consumer runs on terms instead of values: it starts from
+the canonical value, and each step changes the term as it would change the value. Formulas and units
+become arithmetic, look-ups lists, shape steps other paths; merges, site functions and lists of
+events are opaque. Conditions of consumers are resolved by these terms.
 """
 
 from __future__ import annotations
@@ -81,15 +74,14 @@ from rapport.mediation.plans import (
 from rapport.mediation.types import TAG, Types
 
 Found = Scalar | msgspec.UnsetType
-"""A value, UNSET where it would be rejected."""
+"""A value; UNSET: it would be rejected."""
 
 
 def converted_term(
     conversion: Conversion, term: Term, types: Types, *, inside: bool = False
 ) -> Term:
-    """The term after a conversion; Opaque for kinds that are neither arithmetic, list nor names.
-
-    `inside` a chain a null is converted like all else; elsewhere it stays one, or was rejected.
+    """The term after a conversion; Opaque unless it is arithmetic, a list or a rename. `inside`
+    a chain null is converted like any value; elsewhere it stays null or was rejected.
     """
     if isinstance(term, Opaque) or term == ABSENT:
         return term
@@ -117,7 +109,7 @@ def converted_term(
 
 
 def as_members(term: Term) -> Members | None:
-    """The term of an object, ready for changes of single members; None: it is no object."""
+    """The term of an object with changeable members; None if it is not an object."""
     if isinstance(term, Same):
         return Members(term.path, {}, rest=True)
     return term if isinstance(term, Members) else None
@@ -141,7 +133,7 @@ def _calculated(step: Arithmetic, term: Term, name: str) -> Term:
 
 
 def _of_values(conversion: Conversion, term: Listed | Constant, *, inside: bool) -> Term:
-    """Where all values are known each is converted."""
+    """Converts each of the known values."""
     if not _is_of_scalars(conversion):
         return Opaque(f"the conversion {conversion.name}")
 
@@ -162,7 +154,6 @@ def _is_of_scalars(conversion: Conversion) -> bool:
 
 
 def _value(conversion: Conversion, value: Scalar) -> Found:
-    """The value after a conversion of scalars."""
     match conversion.how:
         case Formula() | UnitChange() as how:
             return _number(_arithmetic(how), value)
@@ -195,7 +186,7 @@ def _listed(how: Lookup, term: Term, name: str) -> Term:
 
 
 def _last_said(how: Lookup) -> dict[tuple[bool, Scalar], tuple[Scalar, Scalar]]:
-    """The entries that count, by key; numbers and truth values are different keys."""
+    """The effective entries by key; numbers and booleans are different keys."""
     return {(isinstance(key, bool), key): (key, value) for key, value in how.entries}
 
 
@@ -223,19 +214,15 @@ def _rejects(name: str) -> str:
 
 
 PAYLOAD = Same(("data",))
-"""An event whose payload is a value of root as it stands."""
+"""An event whose payload is a canonical value."""
 
 
 def terms_of(
     interpretations: InterpretationRegistry, name: str, type_name: str, *, given: Term = PAYLOAD
 ) -> Terms:
-    """What the words of an interpretation mean for values of one of root's types.
-
-    Raises InterpretationError when such values cannot be passed to it, UnknownName for a name that
-    nobody declared.
-
-    Args:
-        given: how root's value lies in an event, see `reading_term`.
+    """The terms of an interpretation for values of a canonical type. Raises InterpretationError
+    if such values cannot be passed to it, UnknownName for an unknown name. `given`: the
+    location of the canonical value in an event, see `reading_term`.
     """
     plan = interpretations.plan(name, type_name, "out")
     whole: Term = given
@@ -248,7 +235,7 @@ def terms_of(
 
 
 def reading_term(attribute: str, kind: AttributeType) -> Term:
-    """How the value of a concept lies in the readings of one attribute (`concepts.value_of`)."""
+    """The location of a concept's value in readings of one attribute (see `canonical_value`)."""
     parts: list[Term] = [Same(("data", "value", number)) for number in range(len(PARTS[kind]))]
     whole = parts[0]
     if kind in ("point", "rectangle"):
@@ -258,7 +245,6 @@ def reading_term(attribute: str, kind: AttributeType) -> Term:
 
 
 def _stepped(step: Step, term: Term, types: Types) -> Term:
-    """The term after a step of the plan."""
     if isinstance(step, KeepStep) or isinstance(term, Opaque) or term == ABSENT:
         return term  # what is not there stays so, or is rejected
     if isinstance(term, Cases):
@@ -275,7 +261,7 @@ def _stepped(step: Step, term: Term, types: Types) -> Term:
 
 
 def _tagged(term: Term, tag: str) -> Term:
-    """A conversion may tell its own `@type`; only when it does not, this one is written."""
+    """The tag is written only if the conversion returns none."""
     if tag in (LEAVE, ""):
         return term
     whole = as_members(term)
@@ -316,7 +302,7 @@ def _with(whole: Members, changed: dict[str, Term]) -> Members:
 def _shape(
     shape: ShapeStep, conversion: Conversion | None, whole: Members, types: Types
 ) -> dict[str, Term]:
-    """The members that a change of shape sets or takes away."""
+    """The members that a shape step sets or removes."""
     match shape:
         case RenameAttribute(old, new):
             return {old: ABSENT, new: below(whole, old)}
@@ -356,10 +342,9 @@ def _split(conversion: Conversion, source: Term, parts: int, types: Types) -> li
 def consumer_terms(
     interpretations: InterpretationRegistry, name: str, concepts: Concepts
 ) -> dict[str, Term]:
-    """By type of event; raises UnknownName for an interpretation that is not there.
-
-    Types that cannot be passed to it are left out. Takes some milliseconds per type: keep it for as
-    long as the interpretations are in force.
+    """The terms by event type; raises UnknownName for an unknown interpretation. Types that
+    cannot be passed to it are left out. Takes some milliseconds per type; keep it as long as
+    the interpretations are in force.
     """
     interpretations.named(name)
     of_events = {*_event_types(interpretations, name), *_event_types(interpretations, CANONICAL)}
@@ -381,7 +366,7 @@ def _event_types(interpretations: InterpretationRegistry, name: str) -> tuple[st
 def _forms(
     interpretations: InterpretationRegistry, name: str, type_name: str, concepts: Concepts
 ) -> dict[str, Term]:
-    """By type of event: one per attribute of a concept, else the type itself."""
+    """One entry per attribute of a concept, else one for the type."""
     if type_name not in concepts:
         return {type_name: terms_of(interpretations, name, type_name).whole}
     return {
@@ -400,20 +385,20 @@ def query_view(
     in_force: ActiveInterpretations,
     say: Callable[[StoredEvent], ConsumerResult],
 ) -> View:
-    """The terms of the interpretation, and `say` for what root cannot tell: since that is said only
-    once, an event that matches costs no second transformation when it is delivered.
+    """The terms of the interpretation, with `say` for conditions that terms cannot resolve.
+    Results are cached, so a matching event is not converted again when it is delivered.
     """
     if speech.is_one_way:
         return View(speech.stamp, {}, lambda stored: ())
 
     def see(stored: StoredEvent) -> list[StoredEvent]:
-        """With root's envelope and plain data, as conditions have them."""
+        """With the canonical envelope and plain data, as conditions expect them."""
         said = say(stored)
         data = said.plain or tuple(event.data for event in said.events)
         return [_replace(stored, event=_replace(stored.event, data=each)) for each in data]
 
     def accepts(stored: StoredEvent) -> bool:
-        """What came in these words, or takes a worker to say, is not said just to find out."""
+        """Originals and events that need a worker are accepted without conversion."""
         is_own = raw_location(stored.event, speech.stamp) is not None
         return is_own or speech.may_block or bool(say(stored).events)
 

@@ -1,9 +1,8 @@
-"""Raw events given their meaning once more: what is new, what is corrected, what is as it was.
-[ME-16]
+"""Reprocesses raw events: new, corrected and unchanged readings. [ME-16]
 
-A reading that is new keeps the id of its raw event, as always. One that says something else than
-before gets the id `<id>~<version>` and names in `corrects` what it stands in for; nothing is
-deleted, and the newest correction counts.
+A new reading keeps the id of its raw event. A reading that differs from the stored one gets the id
+`<id>~<version>` and names the former in `corrects`; nothing is deleted, and the newest correction
+applies.
 """
 
 from __future__ import annotations
@@ -24,27 +23,27 @@ from rapport.mediation.reading_times import split_plausible
 from rapport.mediation.rejections import Rejection
 
 FindReading = Callable[[str, str], Awaitable[Event | None]]
-"""The event of a source and id in the channel that takes the readings."""
+"""Finds the event of a source and id in the channel of the readings."""
 
 _RawResults = list[tuple[StoredEvent, list[Event], list[Rejection]]]
 
 
 RAW_GONE = "rapport.mediation.gone"
-"""Type of what stands in for a raw event that is kept nowhere any more."""
+"""Type of the placeholder for a raw event that no longer exists."""
 
 
 class ReprocessedBatch(msgspec.Struct, kw_only=True):
-    """What to append for some raw events, and the record of it."""
+    """What to append for some raw events, and its record."""
 
     batch: BatchDone
     into: str
-    """The channel that takes the readings."""
+    """The channel of the readings."""
     raws: dict[int, Event] = {}
     readings: list[Event] = []
     rejections: list[Rejection] = []
 
     def reject(self, position: int, code: str, message: str, hint: str) -> None:
-        """A reading turned out to be impossible: its raw event stays held back."""
+        """Records that a reading was refused: its raw event stays quarantined."""
         batch, raw = self.batch, self.raws[position]
         self.rejections.append(Rejection(code, message, hint, raw, position))
         if position in batch.released:
@@ -54,7 +53,7 @@ class ReprocessedBatch(msgspec.Struct, kw_only=True):
 
 
 class Reprocessor:
-    """Gives raw events of one channel their meaning for one release; appends nothing itself."""
+    """Transforms raw events of one channel for one release; appends nothing."""
 
     def __init__(
         self,
@@ -67,14 +66,16 @@ class Reprocessor:
         now_ms: int,
         sign: SignReading | None = None,
     ) -> None:
-        """`correction`: of channel and id of a reading the id that stands in for it by now."""
+        """`correction`: from channel and id of a reading to the id of its newest
+        correction.
+        """
         self._release, self._channel, self._meaning = release, channel, meaning
         self._correction, self._find = correction, find
         self._released_at, self._sign = format_time(now_ms), sign
 
     async def give(self, raws: Sequence[StoredEvent], held: Collection[int]) -> ReprocessedBatch:
-        """The readings to append, with their marks, and what is still rejected; `held`: positions
-        of those that are held back now.
+        """The readings to append, with their headers, and remaining rejections; `held`:
+        positions quarantined now.
         """
         batch = BatchDone(
             release=self._release, channel=self._channel, upto=raws[-1].position if raws else 0
@@ -94,7 +95,7 @@ class Reprocessor:
         return given
 
     def _apply(self, raws: Sequence[StoredEvent]) -> _RawResults:
-        """In a thread: conversions of the site may take their time."""
+        """In a thread, since site functions may block."""
         return [
             (stored, [], [_gone(stored)])
             if stored.event.type == RAW_GONE
@@ -110,7 +111,7 @@ class Reprocessor:
     async def _take(
         self, reading: Event, stored: StoredEvent, given: ReprocessedBatch, is_held: bool
     ) -> Literal["new", "corrected", "same"]:
-        """Puts down what is to be appended for one reading, and says what it is."""
+        """Adds the events to append for one reading, and classifies it."""
         known = self._correction(self._channel, reading.id)
         former = await self._find(reading.source, known)
         if former is None:
@@ -141,7 +142,7 @@ class Reprocessor:
             given.readings.append(self._marked(renamed, stored, {CORRECTS: reading.id}))
 
     async def _id_of_correction(self, reading: Event) -> tuple[str, Event | None]:
-        """A free id, or one under which exactly this was appended before a crash."""
+        """A free id, or the one under which it was appended before a crash."""
         version = self._meaning.stamp.rpartition("@")[2] or "root"
         number = 1
         while True:

@@ -1,14 +1,8 @@
-"""Records that can be made anew from the log: in memory while they are few, beyond that in a file
-that nobody else sees. [ME-11]
+"""The quarantine index: what is quarantined now, by event and grouped for people. [ME-11, ME-16]
 
-What is held back now, read from `quarantine` and `releases`; nothing here is kept. [ME-11,
-ME-16]
-
-Built by reading both channels from the start and kept up to date by `refresh`, so it can never say
-anything else than the log does. However many are held back, memory is needed for ten thousand.
-
-What is held back as people look at it: by source and reason, with a hint over all values.
-[ME-11]
+It is derived from the channels `quarantine` and `releases` and updated by `refresh`; nothing is
+stored permanently. Memory is bounded: beyond ten thousand records it uses an anonymous temporary
+file.
 """
 
 from __future__ import annotations
@@ -37,9 +31,8 @@ _SCRATCH_PAGE = 1_000
 
 
 class ScratchStore:
-    """Tables of key to bytes, keys in order; holds memory for `most` records, however many there
-    are. Beyond that a look costs some microseconds. The file has no name: it is gone when this is
-    closed or forgotten, or the process ends, also by a kill.
+    """Ordered key-value tables in memory, beyond `most` records in a temporary file. The file
+    is anonymous and disappears with the process.
     """
 
     def __init__(self, most: int = MAX_IN_MEMORY) -> None:
@@ -47,14 +40,13 @@ class ScratchStore:
         self._tables: dict[str, None] = {}
         self._store: RecordStore = MemoryRecordStore()
         self.is_in_file = False
-        """Whether there are, or were, too many for memory."""
+        """Whether there are or were too many records for memory."""
 
     def get(self, table: str, key: str) -> bytes | None:
-        """The value, or None."""
         return self._store.get(table, key)
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """All changes, in order; who deletes knows that it is there."""
+        """Applies all changes in order; deleted records must exist."""
         if not changes:
             return
         self._tables |= dict.fromkeys(each.table for each in changes)
@@ -64,11 +56,10 @@ class ScratchStore:
         self._store.apply(changes)
 
     def page(self, table: str, after: str, limit: int = _SCRATCH_PAGE) -> list[tuple[str, bytes]]:
-        """The next records after a key, in order; may be called from another thread."""
+        """The next records after a key, in order; safe in another thread."""
         return self._store.find(table, after=after, limit=limit)
 
     def close(self) -> None:
-        """Forgets everything."""
         self._store.close()
 
     def _move_to_file(self) -> None:
@@ -88,7 +79,7 @@ class ScratchStore:
 QuarantineState = Literal["held", "rejected again", "released"]
 _PAGE = 500
 _MOST_RELEASED = 10_000
-"""So many released ones are still known one by one; older ones are counted only."""
+"""Released events kept individually; older ones are only counted."""
 
 _HELD, _READINGS, _IDS, _CORRECTIONS = "held", "readings", "ids", "corrections"
 
@@ -97,33 +88,33 @@ RawKey = tuple[str, int]
 
 
 class QuarantinedEvent(msgspec.Struct, gc=False, kw_only=True):
-    """A raw event that had no meaning, or a reading that policies cannot use."""
+    """A rejected raw event, or a reading that policies cannot use."""
 
     id: str
-    """Of the first event in `quarantine` about it."""
+    """The id of its first event in `quarantine`."""
     source: str
     channel: str
-    """Where the raw event lies."""
+    """The raw channel."""
     raw_position: int
     reason: str
     message: str
     hint: str
     time: int
     received: int
-    """When it was held back first."""
+    """When it was quarantined first."""
     first: int
-    """Position of the first event in `quarantine` about it."""
+    """Position of its first event in `quarantine`."""
     position: int
-    """Position of the newest one."""
+    """Position of its newest event in `quarantine`."""
     attempts: int = 1
     state: QuarantineState = "held"
     release: str = ""
     is_reading: bool = False
-    """Held back by the policies: it has a meaning, which only mediating again can change."""
+    """Quarantined by policies; only reprocessing its raw event can change it."""
 
 
 class QuarantineFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which ones; what is left empty fits any."""
+    """Selects quarantined events; empty fields match any."""
 
     source: str = ""
     reason: str = ""
@@ -131,7 +122,6 @@ class QuarantineFilter(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...] = ()
 
     def fits(self, held: QuarantinedEvent) -> bool:
-        """Whether it is one of them."""
         return (
             self.source in ("", held.source)
             and self.reason in ("", held.reason)
@@ -141,7 +131,7 @@ class QuarantineFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _RejectionData(msgspec.Struct):
-    """What an event of `quarantine` says; the raw form is left where it is."""
+    """The payload of an event in `quarantine`, without the raw form."""
 
     reason: str = ""
     message: str = ""
@@ -161,7 +151,7 @@ _DECODE = msgspec.msgpack.Decoder(QuarantinedEvent).decode
 
 
 class QuarantineIndex:
-    """The states of everything in quarantine. Belongs to one event loop."""
+    """The state of everything in quarantine. For one event loop."""
 
     def __init__(self, channels: Channels, *, most_in_memory: int = MAX_IN_MEMORY) -> None:
         self._quarantine = channels.channel(QUARANTINE)
@@ -169,14 +159,14 @@ class QuarantineIndex:
         self._read_to = self._released_to = 0
         self._scratch = ScratchStore(most_in_memory)
         self._fresh: dict[tuple[str, str], bytes | None] = {}
-        """Records of the page that is being taken in; None: gone."""
+        """Records of the page in progress; None: deleted."""
         self._released: dict[RawKey, QuarantinedEvent] = {}
         self._counts: dict[str, int] = {}
         self._by_reason: Counter[tuple[str, str]] = Counter()
         self._turn = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Takes in what was appended since; the first time all there is."""
+        """Processes events appended since the last call."""
         async with self._turn:
             # Releases up to here speak of what is in quarantine already.
             last = self._releases.last_position()
@@ -196,8 +186,8 @@ class QuarantineIndex:
     async def pages(
         self, wanted: QuarantineFilter | None = None
     ) -> AsyncIterator[list[QuarantinedEvent]]:
-        """What is held back now, some at a time, by raw channel and position; readings last. What
-        is released meanwhile may be among them.
+        """Quarantined events in pages, by raw channel and position, readings last. May
+        include events released meanwhile.
         """
         for table in (_HELD, _READINGS):
             after = ""
@@ -208,11 +198,11 @@ class QuarantineIndex:
                     yield chosen
 
     async def held(self, wanted: QuarantineFilter | None = None) -> list[QuarantinedEvent]:
-        """All of them at once: for who knows that they are few."""
+        """All of them at once; only for small numbers."""
         return [one async for page in self.pages(wanted) for one in page]
 
     def one(self, id: str) -> QuarantinedEvent | None:
-        """The one that an event of `quarantine` is about, whatever became of it."""
+        """The quarantined event of an event in `quarantine`, in any state."""
         place = self._get(_IDS, id)
         if place is not None:
             table, _, key = place.decode().partition(" ")
@@ -220,26 +210,26 @@ class QuarantineIndex:
         return next((one for one in self._released.values() if one.id == id), None)
 
     def at(self, channel: str, position: int) -> QuarantinedEvent | None:
-        """The raw event of a place, when it is held back."""
+        """The quarantined raw event at a position, if any."""
         return self._at(_HELD, _key((channel, position)))
 
     def newest(self, stored: StoredEvent) -> QuarantinedEvent | None:
-        """What an event of `quarantine` is the newest one about, when that is held back."""
+        """The quarantined event whose newest event in `quarantine` is this one."""
         told = _entry_of(stored.event)
         found = self._at(told.table, _key(told.place)) if told is not None else None
         return found if found is not None and found.position == stored.position else None
 
     def correction(self, channel: str, id: str) -> str:
-        """The id that stands in for a reading of a raw channel by now; its own if none does."""
+        """The id of the newest correction of a reading; its own id if there is none."""
         found = self._get(_CORRECTIONS, f"{channel}/{id}")
         return id if found is None else found.decode()
 
     def counts(self) -> Counter[tuple[str, str]]:
-        """How many are held back of each source and reason; costs nothing however many."""
+        """Number of quarantined events by source and reason, at constant cost."""
         return +self._by_reason
 
     def released(self) -> dict[str, int]:
-        """How many raw events of each source were released."""
+        """Number of released raw events by source."""
         return dict(sorted(self._counts.items()))
 
     # --- taking in --------------------------------------------------------------------------------
@@ -313,7 +303,7 @@ class QuarantineIndex:
 
 
 class _QuarantineEntry(msgspec.Struct, frozen=True):
-    """What an event of `quarantine` says, and of what."""
+    """A decoded event of `quarantine`."""
 
     said: _RejectionData
     place: RawKey
@@ -330,7 +320,7 @@ def _entry_of(event: Event) -> _QuarantineEntry | None:
 
 
 def _key(place: RawKey) -> str:
-    """Keys of one channel stand together, in the order of its positions."""
+    """Sorts by channel, then position."""
     return f"{place[0]}/{place[1]:020d}"
 
 
@@ -369,13 +359,13 @@ def _quarantined(
 _GROUP_PAGE = 1_000
 _DEEPEST = 20
 _UNITS = "unit."
-"""Reasons about units: looking at all values tells more than looking at one."""
+"""Prefix of reasons about units, for which all values are inspected."""
 _Key = tuple[str, str]
 """Source and reason."""
 
 
 class FieldValues(msgspec.Struct, kw_only=True):
-    """The numbers that held events have in a field."""
+    """The range of numbers in a field of quarantined events."""
 
     field: str
     count: int
@@ -385,18 +375,18 @@ class FieldValues(msgspec.Struct, kw_only=True):
 
 
 class QuarantineGroup(msgspec.Struct, kw_only=True):
-    """Everything of one source that is held back for one reason."""
+    """All quarantined events of one source and reason."""
 
     source: str
     reason: str
     count: int = 0
     rejected_again: int = 0
-    """Those that a release did not help."""
+    """Events that a release did not help."""
     first_ms: int = 0
-    """When the oldest was held back."""
+    """When the oldest was quarantined."""
     last_ms: int = 0
     message: str = ""
-    """Of the newest."""
+    """Of the newest event."""
     hint: str = ""
     fields: list[FieldValues] = []
     is_reading: bool = False
@@ -405,8 +395,8 @@ class QuarantineGroup(msgspec.Struct, kw_only=True):
 async def group_quarantined(
     channels: Channels, held_back: QuarantineIndex, wanted: QuarantineFilter | None = None
 ) -> list[QuarantineGroup]:
-    """Groups by source and reason; reads the copies of those that are held because of a unit.
-    Memory is needed for the groups only.
+    """Groups by source and reason; reads the copies of events quarantined because of a unit.
+    Memory is bounded by the groups.
     """
     groups: dict[_Key, QuarantineGroup] = {}
     places: list[int] = []
@@ -445,8 +435,8 @@ async def _field_values(
     first: int,
     last: int,
 ) -> dict[_Key, list[FieldValues]]:
-    """Of every field that a reason about a unit names the numbers in all held events, which stand
-    between two positions of `quarantine`.
+    """The ranges of fields that unit reasons name, over all events between two positions of
+    `quarantine`.
     """
     found: dict[_Key, dict[str, FieldValues]] = {}
     channel, position = channels.channel(QUARANTINE), first - 1
@@ -491,7 +481,7 @@ def _unit(hint: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def _names(message: str, field: str) -> bool:
-    """Whether a message speaks of a field."""
+    """Whether a message names a field."""
     return re.search(rf"(?<![\w.]){re.escape(field)}(?![\w.])", message) is not None
 
 
@@ -512,7 +502,7 @@ def _payload(data: bytes) -> Any:
 
 
 def _numbers(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
-    """Every number of a payload with the names that lead to it."""
+    """Every number of a payload with its dotted path."""
     if isinstance(value, dict) and depth < _DEEPEST:
         for name, part in value.items():
             yield from _numbers(part, f"{path}.{name}" if path else str(name), depth + 1)

@@ -1,4 +1,4 @@
-"""Rejections as events: the reason and the raw form, to be released later. [ME-11, ME-16]"""
+"""Rejections as events of `quarantine`: the reason and a copy of the raw event. [ME-11, ME-16]"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUARANTINE = "quarantine"
 REJECTED_TYPE = "rapport.mediation.rejected"
 SOURCE = "rapport.mediation"
 LARGEST_COPY = 64 * 1024
-"""Larger payloads are not copied; they stay where `rawchannel` and `rawposition` say."""
+"""Larger payloads are not copied; `rawchannel` and `rawposition` locate them."""
 _MEMBERS = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype")
 
 
@@ -31,10 +31,9 @@ def rejection_event(
     attempt: int = 1,
     release: str = "",
 ) -> Event:
-    """The event that `quarantine` keeps; the same rejection always has the same id.
-
-    Without `copy_raw` it only says where the raw event lies: for one too large to be copied.
-    `attempt` counts how often it was rejected, the later ones by a `release`.
+    """The event for `quarantine`; the same rejection always has the same id. Without `copy_raw`
+    it only locates the raw event, for one that is too large. `attempt` counts the rejections,
+    later ones by a `release`.
     """
     raw, channel = rejection.event, RAW_PREFIX + source
     data = {
@@ -65,9 +64,7 @@ def rejection_event(
 
 
 def raw_event_of(rejection: Event) -> Event | None:
-    """The raw event that `quarantine` has copied; None when it was too large to be, or the event is
-    no rejection.
-    """
+    """The copied raw event; None if it was too large or the event is not a rejection."""
     try:
         members = rejection.payload_as(_RawCopy).raw
     except InvalidInput:
@@ -99,7 +96,7 @@ class _RawCopy(msgspec.Struct):
 
 
 def _raw_form(raw: Event) -> dict[str, Any]:
-    """The raw event as a CloudEvent; bytes that are not JSON go in base64, as CloudEvents says."""
+    """The raw event as a CloudEvent; data that are not JSON in base64."""
     members = to_cloudevent(raw)
     if len(raw.data) > LARGEST_COPY:
         del members["data"], members["datacontenttype"]

@@ -1,12 +1,8 @@
-"""The raw events of a release, a batch at a time: from where they lie, or their copies. [ME-16]
+"""Releases quarantined events and reprocesses misinterpreted ones. [ME-11, ME-16]
 
-How far a release has come, read from `releases`. [ME-16]
-
-Releasing what is held back, and mediating again what was wrongly understood. [ME-11, ME-16]
-
-What is asked stands in `releases` before anything is done, so a crash at any step only makes the
-node go on. Order for each batch: readings, then what is rejected again, then the record; readings
-that were appended before a crash are found by their id and not appended twice.
+A request is recorded in `releases` first, so after a crash the node continues. Order for each
+batch: readings, then new rejections, then the record; readings appended before a crash are found by
+their id and not appended again.
 """
 
 from __future__ import annotations
@@ -54,11 +50,11 @@ RawBatch = tuple[str, list[StoredEvent]]
 
 
 class ReleaseProgress:
-    """What of a release is done."""
+    """The finished part of a release."""
 
     def __init__(self) -> None:
         self.done: dict[str, int] = {}
-        """Of each raw channel the last position: they are done in order."""
+        """The last finished position of each raw channel."""
         self.upto = 0
         self.is_done = False
         self._total = ReleaseDone(release="", notify=True)
@@ -79,7 +75,7 @@ class ReleaseProgress:
 
 
 class RawEventReader:
-    """Reads the raw events that a release is about."""
+    """Reads the raw events of a release in batches."""
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
@@ -87,9 +83,7 @@ class RawEventReader:
     async def held(
         self, chosen: AsyncIterator[list[QuarantinedEvent]], progress: ReleaseProgress
     ) -> AsyncIterator[RawBatch]:
-        """Those that are held back, which come by channel and position, without those that are
-        done.
-        """
+        """Quarantined events, given by channel and position, without finished ones."""
         before = dict(progress.done)
         batch: list[QuarantinedEvent] = []
         async for page in chosen:
@@ -104,7 +98,7 @@ class RawEventReader:
             yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
 
     async def again(self, asked: Asked, progress: ReleaseProgress) -> AsyncIterator[RawBatch]:
-        """Those of a source that were received in a time, after what is done."""
+        """Events of a source received in a period, after the finished ones."""
         name = RAW_PREFIX + asked.source
         channel = self._channels.channel(name)
         position = max(await position_before(channel, asked.since_ms), progress.upto)
@@ -124,7 +118,7 @@ class RawEventReader:
     async def _raw_events(
         self, channel: str, held: Sequence[QuarantinedEvent]
     ) -> list[StoredEvent]:
-        """The raw events where they lie, or their copies where retention has taken them."""
+        """The raw events, or their copies if retention removed them."""
         wanted = {one.raw_position for one in held}
         found: dict[int, StoredEvent] = {}
         source, after = self._channels.channel(channel), min(wanted) - 1
@@ -147,7 +141,7 @@ class RawEventReader:
 
 
 class ReleaseState(msgspec.Struct, kw_only=True):
-    """What was asked, what is done by now, and what the policies' second look found."""
+    """The request, its progress, and the result of the policies' re-evaluation."""
 
     release: str
     asked: Asked
@@ -205,14 +199,14 @@ class ReleaseTrial(msgspec.Struct, kw_only=True):
     corrected: int = 0
     unchanged: int = 0
     reasons: dict[str, int] = {}
-    """Why the rejected ones would stay."""
+    """Codes of the remaining rejections."""
     examples: list[str] = []
-    """A few readings there would be, as JSON."""
+    """Some of the readings as JSON."""
 
 
 class ReleaseService:
-    """Carries out releases one after the other; holds a place in `releases` and the states of what
-    is held back.
+    """Carries out releases one after the other; keeps a position in `releases` and the
+    quarantine index.
     """
 
     def __init__(
@@ -224,16 +218,15 @@ class ReleaseService:
         new_id: Callable[[], str],
         sign: SignReading | None = None,
     ) -> None:
-        """`meaning`: what gives the events of a source their meaning now."""
+        """`meaning`: the present transformer of a source."""
         self._channels, self._meaning, self._clock = channels, meaning, clock
         self._new_id, self._sign = new_id, sign
         self._subscription: Subscription | None = None
         self.index = QuarantineIndex(channels)
 
     async def request(self, asked: Asked) -> str:
-        """Has something released or mediated again; durable when it returns the release's id.
-
-        Raises InvalidInput when nothing fits, UnknownName for an id or a source there is not.
+        """Requests a release or reprocessing; durable when it returns the release's id.
+        Raises InvalidInput if nothing matches, UnknownName for an unknown id or source.
         """
         asked = await self._settled(asked)
         release = self._new_id()
@@ -249,7 +242,7 @@ class ReleaseService:
         return release
 
     async def try_out(self, asked: Asked) -> ReleaseTrial:
-        """What it would do; nothing is appended."""
+        """What it would do; appends nothing."""
         asked = await self._settled(asked)
         trial = ReleaseTrial()
         async for given in self._given("trial", asked, ReleaseProgress()):
@@ -265,17 +258,17 @@ class ReleaseService:
         return trial
 
     async def state(self, release: str) -> ReleaseState:
-        """How far a release has come; raises UnknownName."""
+        """The progress of a release; raises UnknownName."""
         return await read_state(self._channels, release)
 
     async def run(self) -> None:
-        """Works until cancelled; started again after a failure it goes on where it stood."""
+        """Runs until cancelled; continues where it was after a failure."""
         self._subscription = None
         while True:
             await self.step()
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
-        """Carries out what was asked since; returns how many releases that were."""
+        """Carries out new requests; returns their number."""
         if self._subscription is None:
             self._subscription = await self._channels.subscribe(RELEASES, READER)
         ended = 0
@@ -289,7 +282,7 @@ class ReleaseService:
     # --- choosing ---
 
     async def _settled(self, asked: Asked) -> Asked:
-        """The same with how far it goes; raises when there is nothing to do."""
+        """The request with its end position; raises if there is nothing to do."""
         if asked.what == "again":
             if not asked.source:
                 raise InvalidInput(
@@ -328,7 +321,7 @@ class ReleaseService:
         )
 
     async def _chosen(self, asked: Asked) -> AsyncIterator[list[QuarantinedEvent]]:
-        """Some at a time, by raw channel and position."""
+        """In pages, by raw channel and position."""
         wanted = QuarantineFilter(
             source=asked.source, reason=asked.reason, since_ms=asked.since_ms, ids=asked.ids
         )
@@ -339,7 +332,7 @@ class ReleaseService:
     async def _given(
         self, release: str, asked: Asked, progress: ReleaseProgress
     ) -> AsyncIterator[ReprocessedBatch]:
-        """What to append, batch by batch, for all that was asked and is not done yet."""
+        """What to append, batch by batch, for the unfinished part."""
         await self.index.refresh()
         raws = RawEventReader(self._channels)
         batches = (
@@ -402,7 +395,7 @@ class ReleaseService:
         await self._channels.channel(RELEASES).append([record])
 
     async def _append_one_by_one(self, into: Channel, given: ReprocessedBatch) -> None:
-        """A reading that the channel refuses is rejected; the others still go in."""
+        """A refused reading is rejected; the others are still appended."""
         for reading in given.readings:
             try:
                 await into.append([reading])
@@ -411,7 +404,7 @@ class ReleaseService:
                 given.reject(place, error.code, error.message, error.hint)
 
     async def _append_rejections(self, rejections: Sequence[Rejection], batch: BatchDone) -> None:
-        """Only new reasons are worth an event."""
+        """Appends an event only for new reasons."""
         source, events = batch.channel.removeprefix(RAW_PREFIX), []
         for one in rejections:
             held = self.index.at(batch.channel, one.position)
@@ -424,7 +417,7 @@ class ReleaseService:
             await self._channels.channel(QUARANTINE).append(events)
 
     async def _progress(self, release: str, position: int) -> ReleaseProgress:
-        """What was done of a release before: after a crash it is gone on with."""
+        """What was done before a crash."""
         progress, channel = ReleaseProgress(), self._channels.channel(RELEASES)
         while batch := await channel.read_after(position, limit=_PAGE):
             position = batch[-1].position
@@ -444,7 +437,7 @@ def _is_asked_for(one: QuarantinedEvent, asked: Asked) -> bool:
 
 
 def _record(type: str, data: BatchDone | ReleaseDone, release: str, now_ms: int) -> Event:
-    """The same record has the same id, so that writing it again after a crash changes nothing."""
+    """Equal records have equal ids, so that repeating one after a crash has no effect."""
     content = msgspec.json.encode(data).decode()
     return make_event(
         source=SOURCE,
