@@ -1,4 +1,4 @@
-"""Patterns `T.q1...qn`: the written form and its meaning among given types. [ME-2]
+"""Patterns `T.q1...qn`: syntax, resolution against types, and precedence. [ME-2]
 
     Position                              every Position, at any depth, in any event
     ProductStatusEvent.Position           every Position at any depth of a ProductStatusEvent
@@ -6,22 +6,20 @@
     ProductStatusEvent.pos(PositionWithHeight)    the attribute, when its value is of the subtype
     Order.[Line]                          the list as a whole; Order.Line are its elements
 
-The last type of a pattern matches at any depth; what stands before it is laid on the path from the
-event's root, what follows it (attributes) directly below it. A name that is both an attribute of
-the type before it and a type means the attribute; `*Name` says the type. Odd names stand in double
-quotes, attributes and types alike: `Wind."gust speed"("m/s")`, `*"m/s"`, `["m/s"]`.
+The last type of a pattern matches at any depth; the items before it match from the start of the
+event's path, the attributes after it directly below it. A name that is both an attribute of the
+type before it and a type means the attribute; `*Name` is the type. Unusual names are in double
+quotes, for attributes and types alike: `Wind."gust speed"("m/s")`, `*"m/s"`, `["m/s"]`.
 
-Which of several matching patterns counts: P1 to P6 as one selection. [ME-3]
-
-Each pattern is laid on the path it matches. From the event's root on, at each position, those
-patterns stay that
+Precedence of several matching patterns, P1 to P6 as one selection [ME-3]: each pattern is aligned
+with the path. From the start of the path on, at each position, those patterns remain that
 
 - name the most derived type (P3, and P6: before anything else at this position),
 - then name an attribute rather than a type (P2; P5: an earlier position counts more than depth),
-- then say something at all rather than nothing (P1),
+- then have an item at this position at all (P1),
 - then name the super-type nearest by level, then by order of declaration (P4).
 
-What is left in the end says the same at every position: the last rule declared counts.
+The remaining patterns are equivalent at every position: the last rule declared wins.
 """
 
 from __future__ import annotations

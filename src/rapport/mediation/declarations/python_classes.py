@@ -1,19 +1,23 @@
 """Interpretations in Python: classes as types, and the five annotations of table 4.1. [ME-1, ME-10]
 
-@context("us")
-@maps_to("ProductStatusEvent")
-class CustomerProductStatusEvent:
-    pos: Annotated[LatLonPosition, Unit("latlonPos")]
-    price: Annotated[Money, Unit("USD")]
-    weight: Annotated[float, Unit("lb")] | None
+    @context("us")
+    @maps_to("ProductStatusEvent")
+    class CustomerProductStatusEvent:
+        pos: Annotated[LatLonPosition, Unit("latlonPos")]
+        price: Annotated[Money, Unit("USD")]
+        weight: Annotated[float, Unit("lb")] | None
 
-@context("us")
-class CurrencyFunctions:
-    @staticmethod
-    @conv_function(source_unit="EUR", target_unit="USD")
-    def to_dollars(value: Money) -> Money: ...
+    @context("us")
+    class CurrencyFunctions:
+        @staticmethod
+        @conv_function(source_unit="EUR", target_unit="USD")
+        def to_dollars(value: Money) -> Money: ...
 
-us = interpretation_of(module, "us")
+    us = interpretation_of(module, "us")
+
+`int` is integer, `float` number, `list[X]` a list, `X | None` optional, a `NewType` a primitive
+type, another class the type of its name; `dict` and `Any` are json. `@transform_with` names a
+function for a whole class. Units need no rule: `complete_declarations` infers them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads a typed interpretation from its table: mappings, rules, units, parent. [ME-5, ME-10, ME-17]"""
+"""Reads a typed interpretation from its table. [ME-5, ME-10, ME-17]"""
 
 from __future__ import annotations
 
