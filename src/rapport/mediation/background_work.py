@@ -36,8 +36,7 @@ async def run_in_background(work: Callable[[], _T], *, resting: bool = True) -> 
     (compiling a text) takes longer. Takes three times as long as the work alone; without
     `resting` (pauses, for when events flow) as long.
     """
-    # Before the thread begins: who waits for the interpreter waits as long as was said when it
-    # began to wait.
+    # Before the thread starts: a waiting thread uses the interval from when it began to wait.
     with short_switch_interval():
         done = (lambda: run_with_pauses(work)) if resting else work
         return await asyncio.get_running_loop().run_in_executor(_thread, done)

@@ -119,7 +119,7 @@ _TAKEN = {each.name for each in BUILT_IN} | {TIME_TYPE.name, *_PLACES.values()}
 def _taken_name(concept: str, attributes: Mapping[str, ConceptAttribute]) -> Problem | None:
     message = ""
     if concept in _TAKEN:
-        message = f"the concept {concept!r} has the name of a type of root"
+        message = f"the concept {concept!r} has the name of a canonical type"
     for attribute in (KEY, TIME):
         if attribute in attributes:
             message = f"the attribute {concept}.{attribute} has a name that is taken"

@@ -30,9 +30,11 @@ from rapport.mediation.declarations.files import (
 )
 from rapport.mediation.declarations.placed_values import FAULT_CODES, FileKind
 from rapport.mediation.declarations.typed_tables import is_typed_table
-from rapport.mediation.interpretations.model import FieldsInterpretation, FormatChoice
-from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
-from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.model import (
+    FieldsInterpretation,
+    FormatChoice,
+    Interpretation,
+)
 from rapport.mediation.interpretations.repository import ActiveInterpretations, activate_each
 
 _SECTION = "interpretations"
@@ -54,7 +56,7 @@ def interpretations_from_site(
     _collect(file, found, problems, tables)
     for path in _files(file.section(_SECTION), directory, problems):
         other, faults = _read(path, directory)
-        if _kind(path) == "toml":  # faults of the others are told by `typed_from_site`
+        if _kind(path) == "toml":  # `typed_from_site` reports the others
             problems.extend(faults)
         if other is None:
             continue
@@ -79,7 +81,7 @@ def typed_from_site(
     files = [file]
     for path in _files(file.section(_SECTION), directory, []):
         other, faults = _read(path, directory)
-        if _kind(path) != "toml":  # faults of TOML are told by `interpretations_from_site`
+        if _kind(path) != "toml":  # `interpretations_from_site` reports TOML
             problems.extend(faults)
         if other is not None:
             files.append(other)
@@ -185,8 +187,8 @@ class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     changed ontology. `unread`: interpretations that could not be read, with the reasons.
     """
 
-    fields: Mapping[str, FieldsForm] = {}
-    typed: Mapping[str, TypedForm] = {}
+    fields: Mapping[str, FieldsInterpretation] = {}
+    typed: Mapping[str, Interpretation] = {}
     formats: Mapping[str, FormatChoice] = {}
     concepts: Concepts = {}
     said: Mapping[str, str] = {}
@@ -215,7 +217,9 @@ class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return in_force.with_parts(in_force.typed, in_force.formats, refused), problems
 
 
-def interpretation_digest(interpretation: TypedForm | FieldsForm, *more: object) -> str:
+def interpretation_digest(
+    interpretation: Interpretation | FieldsInterpretation, *more: object
+) -> str:
     """A short digest of an interpretation and its further parts."""
     return content_id(*(_text(part) for part in (interpretation, *more)))[:16]
 

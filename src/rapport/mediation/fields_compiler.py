@@ -61,7 +61,7 @@ def resolve(interpretation: FieldsInterpretation | None, binding: SourceBinding)
     """Resolves an interpretation (None: the canonical one) for a source; raises
     InterpretationError with all faults.
     """
-    problems = _check_root(binding, speaks_root=interpretation is None)
+    problems = _check_parts(binding, is_canonical=interpretation is None)
     if problems:
         raise InterpretationError(problems)
     chosen = interpretation or canonical_interpretation(binding)
@@ -105,7 +105,7 @@ def check_bindings(
     problems: list[Problem] = []
     for binding in bindings:
         name = binding.interpretation
-        problems.extend(_check_root(binding, speaks_root=not name))
+        problems.extend(_check_parts(binding, is_canonical=not name))
         if name in interpretations:
             problems.extend(check_binding(interpretations[name], binding))
         elif name:
@@ -113,10 +113,13 @@ def check_bindings(
     return problems
 
 
-def _check_root(binding: SourceBinding, *, speaks_root: bool) -> list[Problem]:
+def _check_parts(binding: SourceBinding, *, is_canonical: bool) -> list[Problem]:
     """Checks that the source names as many fields and units as its attribute has parts."""
     problems = []
-    for what, given in (("fields", binding.value if speaks_root else ()), ("units", binding.units)):
+    for what, given in (
+        ("fields", binding.value if is_canonical else ()),
+        ("units", binding.units),
+    ):
         if given and len(given) != len(binding.parts):
             message = (
                 f"source {binding.source!r} names {len(given)} {what}, "
@@ -191,26 +194,26 @@ def _check_units(interpretation: FieldsInterpretation, binding: SourceBinding) -
 def _check_target(
     interpretation: FieldsInterpretation, rule: ValueRule, binding: SourceBinding
 ) -> list[Problem]:
-    root = _root_unit(rule, binding)
-    if root and rule.to and rule.to != root:
+    canonical = _canonical_unit(rule, binding)
+    if canonical and rule.to and rule.to != canonical:
         return [
             _problem(
                 interpretation,
                 "unit.not_root",
-                f'{rule.name} is in {root} in root, not in "{rule.to}"',
+                f'{rule.name} is in {canonical} in the canonical model, not in "{rule.to}"',
                 f"leave `to` out of value.{rule.name}",
             )
         ]
-    if not root and not rule.to and rule.name in binding.parts:
+    if not canonical and not rule.to and rule.name in binding.parts:
         return [
             _problem(
                 interpretation,
                 "unit.no_target",
-                f"nobody says in which unit {binding.stream} is in root",
+                f"the canonical unit of {binding.stream} is not declared",
                 f'add it: value.{rule.name} = {{ ..., unit = "{rule.unit}", to = "..." }}',
             )
         ]
-    return _check_pair(interpretation, rule.unit, rule.to or root or rule.unit)
+    return _check_pair(interpretation, rule.unit, rule.to or canonical or rule.unit)
 
 
 def _check_pair(interpretation: FieldsInterpretation, unit: str, target: str) -> list[Problem]:
@@ -250,7 +253,7 @@ def _undeclared(interpretation: FieldsInterpretation, rule: ValueRule) -> Proble
     )
 
 
-def _root_unit(rule: ValueRule, binding: SourceBinding) -> str:
+def _canonical_unit(rule: ValueRule, binding: SourceBinding) -> str:
     if rule.name in binding.parts:
         return binding.canonical_unit(rule.name)
     return _POLAR_UNITS.get(rule.name, "") if binding.type == "point" else ""
@@ -259,7 +262,7 @@ def _root_unit(rule: ValueRule, binding: SourceBinding) -> str:
 def _arithmetic(rule: ValueRule, binding: SourceBinding) -> Affine | None:
     if not rule.unit:
         return None
-    return converter(rule.unit, rule.to or _root_unit(rule, binding) or rule.unit)
+    return converter(rule.unit, rule.to or _canonical_unit(rule, binding) or rule.unit)
 
 
 def _origin_units(interpretation: FieldsInterpretation) -> tuple[Affine, Affine] | None:
@@ -309,7 +312,7 @@ def generate_transformer(resolved: ResolvedFields) -> str:
     body = [
         *_check_type(interpretation.type),
         "data = decode_object(raw)",
-        *_hold_back(resolved.values),
+        *_check_undeclared_units(resolved.values),
         "",
         *_time(interpretation.time, decimal_mark(interpretation.format), binding.zone),
         "",
@@ -338,7 +341,7 @@ def _check_type(expected: str) -> list[str]:
     return [f"if raw.type != {expected!r}:", f"    wrong_type(raw.type, {expected!r})"]
 
 
-def _hold_back(values: tuple[ResolvedValue, ...]) -> list[str]:
+def _check_undeclared_units(values: tuple[ResolvedValue, ...]) -> list[str]:
     """Comes first: without a unit there is no reading, whatever else is wrong."""
     lines = []
     for value in values:
@@ -383,7 +386,7 @@ def _identity(rule: IdentityRule) -> list[str]:
     lines = ["# identity", *_read("seen", rule.field)]
     if rule.nobody or rule.otherwise:
         tests = ["seen is None"] if rule.otherwise else []
-        if rule.nobody:  # a number is named by its digits, also one that means nobody
+        if rule.nobody:  # an integer identity is compared as its digits
             seen = "(str(seen) if seen.__class__ is int else seen)"
             tests.append(f"{seen} in {rule.nobody!r}")
         lines.append(f"key = None if {' or '.join(tests)} else {found}")
@@ -411,14 +414,14 @@ def _otherwise(rule: IdentityRule, field: str) -> list[str]:
 def _value(value: ResolvedValue) -> list[str]:
     rule, variable, field = value.rule, f"v_{value.rule.name}", dotted_path(value.rule.field)
     lines = _read(variable, rule.field)
-    if value.kind == "boolean" and rule.decimal:  # the format knows only texts
+    if value.kind == "boolean" and rule.decimal:  # a text format
         return [*lines, f"{variable} = truth_or_text({variable}, {field!r})"]
     if value.kind != "number":
         return [*lines, f"{variable} = {_READERS[value.kind]}({variable}, {field!r})"]
     if rule.decimal:
         lines.append(f"{variable} = number_or_text({variable}, {field!r}, {rule.decimal!r})")
     else:
-        # A float from JSON is always finite, so only the rest needs a look.
+        # A float from JSON is always finite, so only other types are checked.
         lines.append(f"if {variable}.__class__ is not float:")
         lines.append(f"    {variable} = number({variable}, {field!r})")
     if value.affine is not None and not value.affine.is_identity:

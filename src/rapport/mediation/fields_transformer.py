@@ -37,7 +37,7 @@ from rapport.mediation.interpretations.model import (
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.plausibility import plausible_unit
 from rapport.mediation.rejections import Rejected, Rejection
-from rapport.mediation.source_bindings import SourceBinding, document_id
+from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.numbers import DecimalMark, looks_like_number, parse_number
 from rapport.units.timeformats import from_epoch, from_iso, from_pattern
@@ -247,7 +247,7 @@ class FieldsTransformer:
         text = generate_transformer(resolved)
         names = _names(resolved, lookups or NoTables(), conversions)
         code = compile(text, f"<transformer of {resolved.interpretation.stamp()!r}>", "exec")
-        exec(code, names)  # our own text only, see compiler.py
+        exec(code, names)  # only text from fields_compiler.py
         return FieldsTransformer(resolved, text, names["transform"])
 
     def source_text(self) -> str:
@@ -343,7 +343,7 @@ def _caller(
     def convert(values: tuple[Any, ...]) -> tuple[Any, ...]:
         if conversions is None:
             raise Rejected(
-                "conversion.unavailable", f"nobody carries out the conversion {rule.call!r} here"
+                "conversion.unavailable", f"there is no worker for the conversion {rule.call!r}"
             )
         return conversions.call(rule, values)
 
@@ -359,7 +359,7 @@ def _undeclared(value: Any, field: str) -> NoReturn:
 
 
 def _unknown_identity(value: Any, field: str, table: str) -> NoReturn:
-    where = f"table {table!r} does not know" if table else "the device does not know whom it saw:"
+    where = f"table {table!r} does not know" if table else "the device reports an unknown identity:"
     raise Rejected(
         "identity.unknown",
         f"{where} {field} {str(value)[:60]!r}",
@@ -422,7 +422,7 @@ class FormattedTransformer:
 
     def _apply_document(self, document: Document, stored: StoredEvent) -> Event | Rejection:
         raw = stored.event
-        declared = document_id(document, self._own_id) if document.id else ""
+        declared = field_id(document.value, self._own_id) if document.id else ""
         alone = msgspec.structs.replace(
             raw,
             id=declared or (f"{raw.id}:{document.id}" if document.id else raw.id),
@@ -436,14 +436,14 @@ class FormattedTransformer:
             return self._rejection(fault, stored)
         result = transformer.apply(alone, stored.position)
         if isinstance(result, Event):
-            # What was declared is named; the unit that the data said stands in the data.
+            # The stamp is that of the declaration; the unit from the data is in the data.
             headers = result.headers | {INTERPRETATION: self.stamp}
             return msgspec.structs.replace(result, headers=headers)
         return msgspec.structs.replace(result, event=raw, interpretation=self.stamp)
 
     def _variant(self, units: Mapping[str, str]) -> FieldsTransformer:
         """The transformer for these units; raises Rejected if they do not fit."""
-        # What else a device measures makes no difference here.
+        # Units of other values make no difference.
         read = [dotted_path(rule.field) for rule in self._interpretation.values]
         key = tuple((name, units[name]) for name in read if name in units)
         found = self._variants.get(key)

@@ -182,8 +182,8 @@ class CheckedInterpretation:
                 yield Problem(
                     severity="warning",
                     code="rule.unused",
-                    message=f"rule {rule} counts for no attribute of any event type",
-                    hint="its pattern matches none, or more specific rules take them all",
+                    message=f"rule {rule} applies to no attribute of any event type",
+                    hint="its pattern matches none, or more specific rules win everywhere",
                 )
 
 
@@ -207,7 +207,7 @@ def _signature(conversion: Conversion, scope: Scope) -> Iterator[Problem]:
             yield _bad(conversion, "type.unknown", f"there is no type {reference!r}")
             return
     if not conversion.arguments or not conversion.results:
-        yield _bad(conversion, "conversion.signature", "takes or gives nothing")
+        yield _bad(conversion, "conversion.signature", "has no argument or no result")
         return
     how = conversion.how
     kinds = [scope.types.kind(each) for each in (*conversion.arguments, *conversion.results)]
@@ -216,7 +216,7 @@ def _signature(conversion: Conversion, scope: Scope) -> Iterator[Problem]:
     elif isinstance(how, (Join, Cut)) and any(kind != "text" for kind in kinds):
         yield _bad(conversion, "conversion.signature", "joins and cuts texts only")
     elif isinstance(how, Cut) and not how.separator:
-        yield _bad(conversion, "conversion.signature", "cuts at nothing")
+        yield _bad(conversion, "conversion.signature", "has an empty separator")
     elif isinstance(how, (Gather, Scatter)):
         yield from _object_parts(conversion, how, scope)
     elif isinstance(how, Chain):
@@ -230,7 +230,7 @@ def _chained(conversion: Conversion, how: Chain, scope: Scope) -> Iterator[Probl
     """The first step may take several values and the last return several; in between it is one."""
     steps = how.steps
     if not steps:
-        yield _bad(conversion, "conversion.signature", "chains nothing")
+        yield _bad(conversion, "conversion.signature", "has no steps")
         return
     ends = (steps[0].arguments, steps[-1].results)
     if ends != (conversion.arguments, conversion.results):
@@ -287,7 +287,7 @@ def _twice(kind: str, what: str) -> Problem:
     return Problem(
         severity="warning",
         code=f"{kind}.duplicate",
-        message=f"{kind} said twice: {what}; the last one counts",
+        message=f"{kind} declared twice: {what}; the last one wins",
         hint="remove one of them",
     )
 

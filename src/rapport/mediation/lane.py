@@ -178,7 +178,7 @@ class Lane:
             readings = await self._sealed(applied.readings, batch)
             refused_ones = await self._append_readings(readings, batch, applied.into)
             await self._append_rejections([*applied.rejections, *refused_ones])
-        except InvalidInput:  # for people to mend: it is tried with what is in force then
+        except InvalidInput:  # needs a correction; retried with the interpretation in force then
             self._unfinished = None
             raise
         await self._remember(last)
@@ -235,7 +235,7 @@ class Lane:
         if not chosen.may_block:
             return chosen.apply_many(batch)
         if self._thread is None:
-            # A thread of its own: a source that hangs must not use up the threads of the others.
+            # Its own thread: a hanging source must not use up shared threads.
             self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"mediation-{self.source}")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, chosen.apply_many, batch)
@@ -293,7 +293,7 @@ class Lane:
         channel = self._channels.channel(QUARANTINE)
         try:
             await channel.append([rejection_event(one, self.source) for one in rejections])
-        except InvalidInput:  # one is too large to be copied; the raw channel still has it whole
+        except InvalidInput:  # one is too large to be copied; the raw channel still has it
             bare = [rejection_event(one, self.source, copy_raw=False) for one in rejections]
             await channel.append(bare)
         for rejection in rejections:

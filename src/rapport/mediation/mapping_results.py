@@ -215,7 +215,7 @@ class ResultFitter:
         if isinstance(step, ConvertStep):
             return self._fit_whole(step, mapping)
         fitted = self._fit_object(self._as_object(step, name, name), mapping.target, mapping)
-        # An event's own `@type` names what it was; what it becomes is the mapping's target.
+        # `@type` names the former type; the result has the mapping's target type.
         return _replace(fitted, tag="") if mapping.target != name else fitted
 
     def _tagged(self, step: Step, declared: TypeRef) -> Step:

@@ -125,7 +125,7 @@ class ConversionMemory:
         how = conversion.how
         if isinstance(how, Stateful):
             return msgspec.json.decode(how.initial)
-        # Earlier versions kept what ours learned under the bare name.
+        # Earlier versions stored built-in states under the bare name.
         before = self.states.get(conversion.name)
         return (
             self.states.pop(conversion.name) if isinstance(before, TrackedDict) else TrackedDict()
@@ -215,15 +215,15 @@ class SourceMemory:
         """
         records: list[Change] = []
         taken: list[tuple[TrackedDict, str]] = []
-        for of, root in self._roots():
-            for name in root.take_changed():
-                taken.append((root, name))
-                records.append(self._part(root, of, name, None))
-                value = root.get(name)
+        for of, part in self._parts_by_name():
+            for name in part.take_changed():
+                taken.append((part, name))
+                records.append(self._part(part, of, name, None))
+                value = part.get(name)
                 if isinstance(value, TrackedDict):
-                    for key in list(value):  # a new map: all of it
+                    for key in list(value):  # a new map: save all of it
                         value.note(key)
-            for name, value in list(root.items()):
+            for name, value in list(part.items()):
                 for key in value.take_changed() if isinstance(value, TrackedDict) else ():
                     taken.append((value, key))
                     records.append(self._part(value, of, name, key))
@@ -247,7 +247,7 @@ class SourceMemory:
             parts = [_READ_PART.decode(one) for one in _parts(records, source)]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Corrupt(
-                f"what a source's mediation remembered cannot be read: {error}",
+                f"the memory of a source cannot be read: {error}",
                 code="mediation.bad_memory",
             ) from None
         memory.position, memory._changes = saved.position, saved.changes
@@ -273,7 +273,7 @@ class SourceMemory:
         self.format = TrackedDict(found["format"], is_saved=True)
         self.states = ConversionMemory(TrackedDict(found["states"], is_saved=True))
 
-    def _roots(self) -> list[tuple[_MemoryPartOf, TrackedDict]]:
+    def _parts_by_name(self) -> list[tuple[_MemoryPartOf, TrackedDict]]:
         states = self.states.states
         assert isinstance(self.format, TrackedDict)
         return [("format", self.format), ("states", states)]
@@ -396,7 +396,7 @@ def _moved(name: str, origin: MovingOrigin, state: Any, event: Any) -> tuple[Any
         looks = finite(turn.apply(number(heading, name)), name)
     else:
         looks = known[2] if known else 0.0
-    state.pop(key, None)  # the one heard of last stands last
+    state.pop(key, None)  # least recently updated first
     state[key] = [*position, looks, time_ms]
     if len(state) > MOST_ORIGINS:
         del state[next(iter(state))]

@@ -232,7 +232,7 @@ class PresentValueFeed:
     def _take_in(self, batch: list[StoredEvent], learners: list[TypedTransformer]) -> None:
         for stored in batch:
             if HISTORY in stored.event.headers:
-                continue  # what was imported says nothing about the present
+                continue  # imported readings are not present values
             self.present.feed(stored.event)
             for learner in learners:
                 self._teach(learner, stored)
@@ -248,7 +248,7 @@ class PresentValueFeed:
             learner.feed(concept, value)
         except (Rejected, KeyError, TypeError, ValueError) as error:
             self.refused += 1
-            _log.warning("reading not learned from", id=event.id, reason=str(error)[:200])
+            _log.warning("reading refused by conversions", id=event.id, reason=str(error)[:200])
 
     def _restore(self) -> None:
         record = self._records.get(MEMORY_TABLE, _KEY) if self._records is not None else None

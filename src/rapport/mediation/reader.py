@@ -160,7 +160,7 @@ class MediationReader:
 
     def watch(self, source: str) -> None:
         """Ensures that a source is mediated; cheap, HTTP inputs call it for every event."""
-        if source not in self._watched:  # who only looks at a source has made its lane, perhaps
+        if source not in self._watched:  # the lane may exist without being started
             self._watched.add(source)
             self._tasks.start(f"mediation.{source}", self.lane(source).run)
 

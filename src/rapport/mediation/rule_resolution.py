@@ -100,7 +100,7 @@ class Scope:
         for one in chain:
             for each in one.types:
                 if visible.get(each.name) == each and one is not chain[0]:
-                    continue  # saying again what the parent says is no fault
+                    continue  # repeating a parent's type is allowed
                 if each.name in visible:
                     self.problems.append(_declared_twice(one, each))
                 visible[each.name] = each
@@ -220,7 +220,7 @@ class RuleResolver:
         for order, rule in enumerate(scope.rules(direction)):
             if rule.pattern.floating == 0:
                 anywhere.append((order, rule))
-            else:  # its first type must be the event's, or above it
+            else:  # its first type is the event's or a super-type
                 self._by_first.setdefault(rule.pattern.items[0].type, []).append((order, rule))
         self._anywhere = _RulesByEnd(anywhere)
         self._indexes: dict[str, _RuleIndex] = {}
@@ -317,8 +317,8 @@ class RuleResolver:
     def _dynamic(self, declared: TypeRef) -> tuple[TypeRef, ...]:
         return self._types.dynamic(declared) if element_of(declared) is None else (declared,)
 
-    def _may_match(self, root: str, reference: TypeRef, attribute: str = "") -> bool:
-        return self._index(root).may_match(f".{attribute}", self._types.reach(reference))
+    def _may_match(self, event_type: str, reference: TypeRef, attribute: str = "") -> bool:
+        return self._index(event_type).may_match(f".{attribute}", self._types.reach(reference))
 
     def _candidates(self, path: TypePath) -> list[BoundRule]:
         position = path[-1]
@@ -328,12 +328,12 @@ class RuleResolver:
         keys += [face.replace(inner, above) for above in self._types.levels(inner)]
         return self._index(path[0].type).ending_in(keys)
 
-    def _index(self, root: str) -> _RuleIndex:
-        if root not in self._indexes:
-            above = self._types.levels(root)
+    def _index(self, event_type: str) -> _RuleIndex:
+        if event_type not in self._indexes:
+            above = self._types.levels(event_type)
             own = [each for name in above for each in self._by_first.get(name, ())]
-            self._indexes[root] = _RuleIndex(self._anywhere, _RulesByEnd(own))
-        return self._indexes[root]
+            self._indexes[event_type] = _RuleIndex(self._anywhere, _RulesByEnd(own))
+        return self._indexes[event_type]
 
     def _count(self) -> None:
         self._paths_left -= 1

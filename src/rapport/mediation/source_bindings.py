@@ -21,7 +21,6 @@ from rapport.core.schema import PARTS, AttributeType
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 from rapport.kernel.zones import read_zone
-from rapport.mediation.formats.base import Document
 from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.interpretation_checks import CheckedInterpretation
 from rapport.mediation.interpretations.model import (
@@ -163,7 +162,7 @@ def _check_channel(fields: Fields, into: str) -> None:
 def source_problems(binding: SourceBinding, in_force: ActiveInterpretations) -> list[Problem]:
     """Every reason why events of the source cannot be mediated."""
     name = binding.interpretation
-    if not name or name in in_force.refused:  # a refused one has its problems already
+    if not name or name in in_force.refused:  # its problems are reported already
         return []
     if name not in in_force.typed:
         if name in in_force.fields:
@@ -210,7 +209,7 @@ def _gives(
         mapped = [own] if own is not None else []
     if not binding.concept:
         if not mapped and not _passes(binding, checked):
-            yield _nothing(binding, "a type of root")
+            yield _nothing(binding, "a canonical type")
         return
     fitting = [each for each in mapped if each.target == binding.concept]
     if not fitting and not _passes(binding, checked):
@@ -221,7 +220,7 @@ def _gives(
     given = {name for each in fitting for name in attributes_given(each, checked)}
     missing = [name for name in binding.attributes if fitting and name not in given]
     if missing and all(not _converts_whole(each, checked) for each in fitting):
-        message = f"nothing that can be received gives {', '.join(missing)} of {binding.concept}"
+        message = f"no received type gives {', '.join(missing)} of {binding.concept}"
         hint = f"map an attribute to it: rename = {{ NAME = {missing[0]!r} }}"
         yield _problem(binding, "mapping.missing", message, hint)
 
@@ -267,7 +266,7 @@ def _bypassed(binding: SourceBinding, checked: CheckedInterpretation) -> Iterato
     ]
     if binding.speaks and mapped:
         message = (
-            f"type = {binding.speaks!r} is root's own: its events are taken as they are, and what "
+            f"type = {binding.speaks!r} is canonical: its events are accepted unchanged, and what "
             f"{binding.interpretation!r} says of {', '.join(sorted(mapped))} does not apply"
         )
         hint = f"write type = {sorted(mapped)[0]!r}, or leave the line out"
@@ -276,7 +275,7 @@ def _bypassed(binding: SourceBinding, checked: CheckedInterpretation) -> Iterato
 
 
 def _nothing(binding: SourceBinding, what: str) -> Problem:
-    message = f"{binding.interpretation!r} maps nothing that can be received to {what}"
+    message = f"{binding.interpretation!r} maps no received type to {what}"
     hint = f"map a type to it: from = TYPE, to = {binding.concept or 'TYPE'!r}"
     return _problem(binding, "mapping.missing", message, hint)
 
@@ -300,8 +299,8 @@ class SourcePayload(msgspec.Struct, frozen=True):
         try:
             documents = get_format(self.format.name, self.format.options).read(event, {})
         except Rejected:
-            return ""  # quarantined with the reason when it is given its meaning
-        return document_id(documents[0], self.own_id) if len(documents) == 1 else ""
+            return ""  # quarantined later with the reason
+        return field_id(documents[0].value, self.own_id) if len(documents) == 1 else ""
 
 
 def source_payload(binding: SourceBinding, in_force: ActiveInterpretations) -> SourcePayload:
@@ -311,10 +310,6 @@ def source_payload(binding: SourceBinding, in_force: ActiveInterpretations) -> S
     except UnknownName:
         choice = FormatChoice()
     return SourcePayload(choice, binding.own_id)
-
-
-def document_id(document: Document, field: str) -> str:
-    return field_id(document.value, field)
 
 
 def field_id(value: Any, field: str) -> str:

@@ -50,7 +50,7 @@ from rapport.mediation.memory import Functions, SourceMemory, depends_on_present
 from rapport.mediation.plausibility import plausible_unit
 from rapport.mediation.rejections import Rejected, Rejection
 from rapport.mediation.rule_resolution import Scope
-from rapport.mediation.source_bindings import SourceBinding, document_id
+from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.mediation.types import TAG, TypeRef, Types, element_of
 from rapport.units.catalogue import BY_NAME
 from rapport.units.numbers import DecimalMark, parse_number
@@ -186,8 +186,8 @@ def _in_declared_units(
         elif choice.name in _SAY_UNITS and declared.type != _NO_UNIT:
             raise Rejected(
                 "unit.undeclared",
-                f"the data do not say the unit of {name}",
-                plausible_unit(name, changed[name]) or "let the device say it",
+                f"the data have no unit for {name}",
+                plausible_unit(name, changed[name]) or "let the device send it",
             )
     return changed
 
@@ -202,7 +202,7 @@ def _arithmetic(name: str, unit: str, declared: str) -> Affine:
 def _read(value: Any, types: Types, reference: TypeRef, decimal: DecimalMark, path: str) -> Any:
     element = element_of(reference)
     if element is not None:
-        # An XML element that occurs once is no list yet.
+        # A single XML element is not a list yet.
         several = value if value.__class__ is list else [value]
         return [_read(each, types, element, decimal, path) for each in several]
     if value.__class__ is dict and types.is_complex(reference):
@@ -318,7 +318,7 @@ class TypedTransformer:
             try:
                 self._transformer(name)
             except InterpretationError:
-                continue  # its events are rejected with the reason when they come
+                continue  # its events are rejected with the reason
             if self._rows is not None:
                 self._rows.prepare(name)
 
@@ -361,7 +361,7 @@ class TypedTransformer:
     ) -> list[Event]:
         """The readings of a concept, or the value as an event of its type."""
         raw = stored.event
-        declared = document_id(document, self._binding.own_id) if document.id else ""
+        declared = field_id(document.value, self._binding.own_id) if document.id else ""
         names = (declared, part) if declared else (raw.id, document.id, part)
         id = ":".join(each for each in names if each)
         time = _time_of(document, stored)
@@ -394,7 +394,7 @@ class TypedTransformer:
         if concept != self._binding.concept or not there:
             raise Rejected(
                 "reading.empty",
-                f"the event says nothing of {self._binding.concept}: {', '.join(wanted)}",
+                f"the event has no value of {self._binding.concept}: {', '.join(wanted)}",
                 "map it to that concept, or name what it gives in `attributes`",
             )
         for name in there:
@@ -460,7 +460,7 @@ class TypedTransformer:
                 self._functions,
                 self.memory.states,
                 self._surroundings,
-                # What a format has read is nobody else's, unless a conversion learns from it.
+                # A parsed document is not shared unless a conversion learns from it.
                 own=not self.feeds,
             )
             self._transformers[type_name] = found

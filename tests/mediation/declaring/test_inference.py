@@ -125,8 +125,8 @@ def test_a_child_adds_to_the_units_of_its_parent(root: Interpretation) -> None:
         ('"stations.temperature" = "degF"', "type.unknown", "did you mean 'station'?"),
         ('"station.temperature" = "degG"', "unit.unknown", "did you mean 'deg"),
         ('"station.temperature" = "m"', "unit.mismatch", "degC"),
-        ('"station.count" = "m"', "unit.no_target", "the unit of root"),
-        ('"station.name" = "m"', "unit.no_target", "the unit of root"),
+        ('"station.count" = "m"', "unit.no_target", "the canonical unit"),
+        ('"station.name" = "m"', "unit.no_target", "the canonical unit"),
         ('"station.position" = "degF"', "unit.mismatch", ""),
     ],
 )

@@ -451,7 +451,10 @@ def test_4_2_3_root_is_augmented_for_those_before_and_after() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (ReplaceType("Nobody", ADDRESS2, FORTH, BACK), "root has no complex type 'Nobody'"),
+        (
+            ReplaceType("Nobody", ADDRESS2, FORTH, BACK),
+            "the canonical model has no complex type 'Nobody'",
+        ),
         (
             ReplaceType("Address", ComplexType("Address2"), FORTH, BACK),
             "Address2 lacks attribute 'street' of Address",

@@ -128,13 +128,13 @@ def test_sound_conversions_pass(conversion: Conversion) -> None:
             "type.unknown",
             "",
         ),
-        (converts("c", "text", "text", TableLookup("t", ())), "", "looks up nothing"),
+        (converts("c", "text", "text", TableLookup("t", ())), "", "has no column or part"),
         (converts("c", "text", "text", TableLookup("t", ("a",), otherwise=(1, 2))), "", "1 values"),
         (converts("c", "text", "number", Enumeration((("a", "b"),))), "", "'b' is no number"),
         (converts("c", "number", "text", WriteNumber(digits=99)), "", "99 digits"),
         (converts("c", "text", "text", Stateful("f", b"{")), "", "not JSON"),
         (converts("c", "text", "text", Stateful("f", feed="Point")), "", "update"),
-        (converts("c", "text", "text", Chain(())), "", "chains nothing"),
+        (converts("c", "text", "text", Chain(())), "", "has no steps"),
     ],
 )
 def test_faults_are_named(conversion: Conversion, code: str, says: str) -> None:

@@ -116,7 +116,7 @@ class CodeWriter:
         """Modifies a copy unless the value is owned."""
         copied = [] if self._own else [f"{variable} = {variable}.copy()"]
         pieces: list[list[str]] = []
-        for part in step.parts:  # no comprehension: one frame for each level of a deep type
+        for part in step.parts:  # no comprehension: saves a frame per level of a deep type
             pieces.append(self._part(part, variable, step.path))
         return [*copied, *self._in_functions(pieces, variable)]
 

@@ -102,7 +102,7 @@ def compile_batch_path(
     `surroundings` it returns None for plans whose conversions may need the time of an event,
     since these must run one by one.
     """
-    for may_be_uncut in (True, False):  # a later plan may want to look into what the first does not
+    for may_be_uncut in (True, False):  # a later plan may need objects that the first passes on
         try:
             return _made_batch(way, wanted, surroundings, may_be_uncut=may_be_uncut)
         except NoFastPathError:

@@ -225,7 +225,7 @@ class JsonCodeWriter:
         made = self._assigned(f"{self._struct_named(form)}({values})")
         if not self._indent:
             for field, each in zip(form.fields.values(), held.values(), strict=True):
-                if each.text.isidentifier():  # the same object must not go by two names
+                if each.text.isidentifier():  # an object must not have two names
                     self._known[f"{made}.{field.slot}"] = each.text
         return made, form
 
@@ -335,7 +335,7 @@ class JsonCodeWriter:
             held[shape.name] = AttributeText(repr(shape.value), StructField("", may_lack=False))
         elif isinstance(shape, RenameAttribute):
             if shape.new in held:
-                raise NoFastPathError  # which of the two counts depends on which are there
+                raise NoFastPathError  # the winner depends on which are present
             if shape.old in held:
                 held[shape.new] = held.pop(shape.old)
         else:

@@ -258,7 +258,9 @@ def _lookup(conversion: Conversion, how: Lookup) -> Function:
             found = otherwise
         if found is msgspec.UNSET:
             message = f"{conversion.name} does not know {str(value)[:SHOWN]!r}"
-            raise Rejected("lookup.unknown", message, "add it to the look-up, or say `otherwise`")
+            raise Rejected(
+                "lookup.unknown", message, "add it to the look-up, or declare `otherwise`"
+            )
         return found
 
     return look_up

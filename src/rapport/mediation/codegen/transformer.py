@@ -122,6 +122,6 @@ class Transformer:
         place = f"<{self.plan.interpretation} {self.plan.direction} {self.plan.type}>"
         for text in split_functions(
             generated.source
-        ):  # one by one: others want the interpreter, too
+        ):  # one by one, to release the interpreter lock in between
             exec(compile(text, place, "exec"), names)
         return names

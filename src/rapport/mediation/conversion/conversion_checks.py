@@ -318,7 +318,7 @@ def _currency(conversion: Conversion, how: ChangeCurrency, types: Types) -> Iter
 def _findings(conversion: Conversion, how: TableLookup | ContextLookup) -> Iterator[Problem]:
     count = len(how.columns if isinstance(how, TableLookup) else how.parts)
     if not count:
-        yield bad(conversion, "looks up nothing", "name a column, or the parts of the value")
+        yield bad(conversion, "has no column or part", "name a column, or the parts of the value")
     if isinstance(how, TableLookup) and how.attributes and len(how.attributes) != count:
         yield bad(conversion, f"names {len(how.attributes)} attributes for {count} columns")
     if how.otherwise is not msgspec.UNSET and len(how.otherwise) != count:

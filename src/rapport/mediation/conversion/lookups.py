@@ -196,7 +196,7 @@ def _in_table(
             raise Rejected(
                 "lookup.unknown",
                 f"{name}: table {how.table!r} has no {column!r} for {asked[:SHOWN]!r}",
-                f"add it to {how.table!r}, or say `otherwise`",
+                f"add it to {how.table!r}, or declare `otherwise`",
             )
         return how.otherwise
 
@@ -242,8 +242,8 @@ def _in_context(
             if how.otherwise is msgspec.UNSET:
                 raise Rejected(
                     "lookup.unknown",
-                    f"{name}: nothing is known of {how.attribute!r} of {asked[:SHOWN]!r}",
-                    "it is known from its first reading on; or say `otherwise`",
+                    f"{name}: there is no present value of {how.attribute!r} of {asked[:SHOWN]!r}",
+                    "it is known after its first reading; or declare `otherwise`",
                 )
             return how.otherwise
         if len(found) != len(kinds) or not all(map(is_of_kind, found, kinds)):

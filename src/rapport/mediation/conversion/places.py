@@ -310,8 +310,8 @@ def _present(conversion: Conversion, memory: ConversionMemory, key: str) -> Orig
         of = f" of {key[:SHOWN]!r}" if key else ""
         raise Rejected(
             "place.no_origin",
-            f"{conversion.name}: nothing has said yet where the origin{of} is",
-            "events of the type it is fed by must come first",
+            f"{conversion.name}: the position of the origin{of} is not known yet",
+            "events of its feed type must arrive first",
         )
     x, y, heading, _time = found
     return x, y, heading

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -41,21 +41,7 @@ OWN_KEYS = ("from", "to")
 """Keys of a conversion besides that of its kind."""
 
 
-class Bench(Protocol):
-    """What a reader may ask for: types, and other conversions."""
-
-    names: TypeNames
-
-    def named(self, fields: Fields, key: str, name: str) -> Conversion | None:
-        """A conversion of this interpretation or of a parent; another name is a fault at `key`."""
-        ...
-
-    def read(self, name: str, fields: Fields) -> Conversion | None:
-        """A conversion from a table of its own."""
-        ...
-
-
-KindReader = Callable[[Fields, str, Bench], How | None]
+KindReader = Callable[[Fields, str, "ConversionTableReader"], How | None]
 
 
 def _tag(kind: type[Any]) -> str:
@@ -67,7 +53,7 @@ def struct_reader(kind: type[Any]) -> KindReader:
     a table.
     """
 
-    def read(fields: Fields, key: str, _bench: Bench) -> How | None:
+    def read(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
         value = fields.section.values[key]
         known = msgspec.structs.fields(kind)
         if not isinstance(value, dict):
@@ -90,7 +76,7 @@ def struct_reader(kind: type[Any]) -> KindReader:
     return read
 
 
-def _units(fields: Fields, key: str, _bench: Bench) -> How | None:
+def _units(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
     value = fields.section.values[key]
     if isinstance(value, dict):
         table = strict_fields(fields.section.section(key), fields.problems, OWN_KEYS)
@@ -114,7 +100,7 @@ def _units(fields: Fields, key: str, _bench: Bench) -> How | None:
     return UnitChange(first.symbol, second.symbol)
 
 
-def _formula(fields: Fields, key: str, _bench: Bench) -> How | None:
+def _formula(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
     known = ("multiply", "add", "divide")
     table = fields.table(key, known, "{ multiply = 5, divide = 9 }")
     if table is None:
@@ -129,7 +115,7 @@ def _formula(fields: Fields, key: str, _bench: Bench) -> How | None:
     return made
 
 
-def _lookup(fields: Fields, key: str, _bench: Bench) -> How | None:
+def _lookup(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
     example = '{ entries = { N = "north" } }'
     table = fields.table(key, ("entries", "otherwise"), example)
     if table is None:
@@ -144,7 +130,7 @@ def _lookup(fields: Fields, key: str, _bench: Bench) -> How | None:
     return Lookup(entries, otherwise) if entries is not None else None
 
 
-def _rename(fields: Fields, key: str, _bench: Bench) -> How | None:
+def _rename(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
     example = '{ xValue = "x", yValue = "y" }'
     pairs = _pairs(fields, key, example)
     if pairs is None:
@@ -156,7 +142,7 @@ def _rename(fields: Fields, key: str, _bench: Bench) -> How | None:
 
 
 def _separated(kind: type[Join | Cut]) -> KindReader:
-    def read(fields: Fields, key: str, _bench: Bench) -> How | None:
+    def read(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
         value = fields.section.values[key]
         if value is True:
             return kind()
@@ -169,20 +155,20 @@ def _separated(kind: type[Join | Cut]) -> KindReader:
 
 
 def _attributes(kind: type[Gather | Scatter]) -> KindReader:
-    def read(fields: Fields, key: str, _bench: Bench) -> How | None:
+    def read(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
         return kind(fields.texts(key, example='["x", "y"]'))
 
     return read
 
 
-def _call(fields: Fields, key: str, _bench: Bench) -> How | None:
+def _call(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
     if isinstance(fields.section.values[key], dict):
         table = fields.table(key, ("function",), '{ function = "package.module:function" }')
         return Call(_function(table, "function")) if table else None
     return Call(_function(fields, key))
 
 
-def _stateful(fields: Fields, key: str, bench: Bench) -> How | None:
+def _stateful(fields: Fields, key: str, tables: ConversionTableReader) -> How | None:
     known = ("call", "initial", "feed", "update")
     table = fields.table(key, known, '{ call = "package.module:function", initial = 0 }')
     if table is None:
@@ -195,12 +181,12 @@ def _stateful(fields: Fields, key: str, bench: Bench) -> How | None:
     return Stateful(
         _function(table, "call"),
         msgspec.json.encode(initial),
-        bench.names.reference(table, "feed", feed) if feed else "",
+        tables.names.reference(table, "feed", feed) if feed else "",
         _function(table, "update") if table.has("update") else "",
     )
 
 
-def _chain(fields: Fields, key: str, bench: Bench) -> How | None:
+def _chain(fields: Fields, key: str, tables: ConversionTableReader) -> How | None:
     value = fields.section.values[key]
     example = f'{key} = ["to-kelvin", "to-celsius"]'
     if not isinstance(value, list) or not value:
@@ -209,12 +195,12 @@ def _chain(fields: Fields, key: str, bench: Bench) -> How | None:
     steps: list[Conversion | None] = []
     for number, step in enumerate(value):
         if isinstance(step, str):
-            steps.append(bench.named(fields, key, step))
+            steps.append(tables.named(fields, key, step))
         elif isinstance(step, dict):
             section = fields.section.section(key)
             below = type(section)(section.file, (*section.path, str(number)), step)
             steps.append(
-                bench.read(f"step {number + 1}", strict_fields(below, fields.problems, None))
+                tables.read(f"step {number + 1}", strict_fields(below, fields.problems, None))
             )
         else:
             fields.wrong(key, "a list of conversions", example)
@@ -223,13 +209,13 @@ def _chain(fields: Fields, key: str, bench: Bench) -> How | None:
     return Chain(tuple(whole)) if len(whole) == len(steps) else None
 
 
-def _identity(fields: Fields, key: str, _bench: Bench) -> How | None:
+def _identity(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
     if not fields.flag(key):
         fields.wrong(key, "true", f"{key} = true")
     return Identity()
 
 
-def _enumeration(fields: Fields, key: str, _bench: Bench) -> How | None:
+def _enumeration(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
     example = '{ pairs = { N = "north" } }'
     table = fields.table(key, ("pairs", "entries", "otherwise", "backwards"), example)
     if table is None:

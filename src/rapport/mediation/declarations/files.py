@@ -43,7 +43,7 @@ from rapport.mediation.declarations.xml_files import read_xml_file
 from rapport.mediation.declarations.yaml_files import read_yaml_file
 from rapport.mediation.interpretations.model import FormatChoice, Interpretation
 
-# What it ends with is no space: otherwise each space of a long row is looked at for each before it.
+# The name ends with a non-space: otherwise matching a long run of spaces takes quadratic time.
 _HEADER = re.compile(r"\s*(\[\[?)\s*(\S(?:.*?\S)?)\s*\]\]?\s*(?:#.*)?$")
 _TOML_NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _TOML_KEY = re.compile(rf"\s*({_TOML_NAME}(?:\s*\.\s*{_TOML_NAME})*)\s*=")
@@ -56,7 +56,7 @@ def read_toml_file(name: str, raw: bytes) -> FileContent:
         file = TomlFile.parse(raw, name=name)
     except SiteError as error:
         return FileContent(None, error.problems)
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # an integer with thousands of digits
         return unreadable_file(
             name, "", (0, 0), "site.bad_toml", str(error), "numbers are 64 bits wide"
         )
@@ -80,7 +80,7 @@ def _places(text: str) -> Positions:
                 counts[table] = counts.get(table, 0) + 1
                 places.setdefault(table, (number, column))
                 table = (*table, str(counts[table] - 1))
-            for length in range(len(table), 0, -1):  # a table may have no header of its own
+            for length in range(len(table), 0, -1):  # a parent table may have no header
                 places.setdefault(table[:length], (number, column))
         elif key := _TOML_KEY.match(line):
             path = table
@@ -198,7 +198,7 @@ def collect_declarations(
             if name in tables:
                 problems.append(_duplicate(name, section, tables[name]))
             elif is_too_deep(section.values):
-                message = f"tables and lists stand more than {MAX_FILE_DEPTH} levels deep"
+                message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
                 hint = "write it flatter"
                 problems.append(section.problem("", "interpretation.too_deep", message, hint=hint))
             else:
@@ -242,7 +242,7 @@ class _DeclarationReader:
             for above in reversed(self._above(name)):
                 types += declared_type_names(self._tables[above].values)
                 if above in self._begun and above not in self._read:
-                    continue  # parents that go in circles
+                    continue  # cyclic parents
                 declared, _faults = self._one(above)
                 types += [each.name for each in declared.interpretation.types]
                 conversions |= {each.name: each for each in declared.interpretation.conversions}

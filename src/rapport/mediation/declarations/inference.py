@@ -108,7 +108,9 @@ class _UnitTypes:
         concept, _, attribute = wish.attribute.rpartition(".")
         if not self._types.is_complex(concept):
             known = self._types.complex_names
-            self._fault(wish, "type.unknown", f"root has no type {concept!r}", known, concept)
+            self._fault(
+                wish, "type.unknown", f"the canonical model has no type {concept!r}", known, concept
+            )
             return
         attributes = self._types.attributes(concept)
         if attribute not in attributes:
@@ -144,8 +146,8 @@ class _UnitTypes:
 
     def _number_in_unit(self, wish: UnitDeclaration, inner: str) -> str | None:
         if inner not in BY_NAME:
-            message = f"{wish.attribute} is {inner} in root, without a unit"
-            hint = "say the unit of root first: the attribute of the concept needs one"
+            message = f"{wish.attribute} is {inner} in the canonical model, without a unit"
+            hint = "declare the canonical unit first, in the units of the concept"
             self.problems.append(
                 (wish.attribute, Problem(code="unit.no_target", message=message, hint=hint))
             )
@@ -402,10 +404,13 @@ class _RuleSearch:
         if here == (at.mapping.direction == "in"):
             code, message = "unit.undeclared", f"the unit of {at.own} is not declared"
             hint = plausible_unit(attribute)
-            hint = hint or f'root has {unit}; if it is the same, write {attribute} = "{unit}"'
+            hint = (
+                hint
+                or f'the canonical unit is {unit}; if it is the same, write {attribute} = "{unit}"'
+            )
         else:
-            code, message = "unit.no_target", f"{at.own} is in {unit}, root says no unit for it"
-            hint = "say the unit of root, where the concept is declared"
+            code, message = "unit.no_target", f"{at.own} is in {unit}, but it has no canonical unit"
+            hint = "declare the canonical unit with the concept"
         self.problems.setdefault(at.own, Problem(code=code, message=message, hint=hint))
 
     def _is_decided(self, at: _Location, wanted: TypeRef) -> bool:
@@ -500,7 +505,7 @@ class _Completer:
     def __init__(
         self, given: Declarations, root: Interpretation, held: Mapping[str, Interpretation]
     ) -> None:
-        self._given, self._root, self._held = given.declared, root, held
+        self._given, self._model, self._held = given.declared, root, held
         self.done: dict[str, DeclaredInterpretation] = {}
         self.problems: list[Problem] = []
         self.faulty: dict[str, tuple[Problem, ...]] = {}
@@ -520,7 +525,7 @@ class _Completer:
         above = self._names_above(declared.name)
         parents = [found for name in reversed(above) if (found := self._interpretation(name))]
         wishes = self._wishes([*reversed(above), declared.name]) if declared.units else ()
-        inferred = infer(declared.interpretation, self._root, parents, wishes)
+        inferred = infer(declared.interpretation, self._model, parents, wishes)
         problems = [*_placed(inferred, declared)]
         self.problems += problems
         errors = tuple(each for each in problems if each.severity == "error")

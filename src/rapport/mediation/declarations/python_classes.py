@@ -416,7 +416,7 @@ class _ModuleReader:
         for each in known.values():
             if isinstance(each.how, Call) and each.how.function == address:
                 return each
-        if isinstance(function, str):  # its types follow from where the rule counts
+        if isinstance(function, str):  # its types are inferred from the rule's paths
             return Conversion(address.rpartition(":")[2], (), (), Call(address))
         return self._conversion(_bare(function))
 

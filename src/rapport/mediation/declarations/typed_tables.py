@@ -245,7 +245,12 @@ def read_typed(
     table = fields.table("conversions", None, '{ to-celsius = { units = ["degF", "degC"] } }')
     conversions = ConversionTableReader(table, names, inherited.conversions).all()
     if fields.has("parent") and name == CANONICAL:
-        fields.fault("parent", FAULT_CODES.wrong_type, "root has no parent", hint="remove the key")
+        fields.fault(
+            "parent",
+            FAULT_CODES.wrong_type,
+            "the canonical model has no parent",
+            hint="remove the key",
+        )
     elif fields.has("parent"):
         fields.filled_text("parent", example='"us"')
     mappings = read_mappings(fields, names)
@@ -319,7 +324,7 @@ def _class_types(fields: Fields, classes: TypesOfClass | None) -> tuple[Type, ..
                 fields.problems.append(placed(each.code, each.message, hint=each.hint))
             continue
         if types is None:
-            message = f"the class {name[:60]!r} is not at hand"
+            message = f"the class {name[:60]!r} is not available"
             hint = "describe the type by its attributes; files never load code"
             fields.problems.append(placed("type.unknown_class", message, hint=hint))
             continue

@@ -334,7 +334,7 @@ class _XmlReader:
         self, table: dict[str, Any], path: ValuePath, key: str, node: XmlNode, value: object
     ) -> None:
         if key in table:
-            message = f"{key!r} stands here twice"
+            message = f"{key!r} occurs twice"
             self._fault(node, message, "remove one of them", "interpretation.duplicate")
         self.places.setdefault((*path, key), self._place(node))
         table[key] = value

@@ -113,7 +113,7 @@ class _YamlBuilder:
     def _begin(self, event: Any) -> None:
         value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
         if len(self._open) >= MAX_FILE_DEPTH:
-            message = f"tables and lists stand more than {MAX_FILE_DEPTH} levels deep"
+            message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
             raise _YamlError(event.start_mark, "yaml.too_deep", message, "write it flatter")
         path = self._open[-1].next_path() if self._open else ()
         self._put(event, value)
@@ -129,7 +129,7 @@ class _YamlBuilder:
 
     def _begin_key(self, event: Any, inside: _OpenContainer) -> None:
         if event.value in inside.value:
-            message = f"the key {event.value[:40]!r} stands here twice"
+            message = f"the key {event.value[:40]!r} occurs twice"
             raise _YamlError(event.start_mark, "yaml.duplicate_key", message, "remove one of them")
         inside.key = event.value
         self._mark(inside.next_path(), event)

@@ -209,7 +209,7 @@ def decode_json(raw: bytes | str) -> Any:
         value = _DECODE(raw)
     except _BROKEN as error:
         raise Rejected("payload.not_json", f"the payload is not JSON: {error}") from None
-    # Counting brackets is quick; only what has that many can be that deep.
+    # Counting brackets is cheap and bounds the depth.
     if _brackets(raw) > MAX_DEPTH:
         check_depth(value)
     return value

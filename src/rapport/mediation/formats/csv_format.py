@@ -310,7 +310,7 @@ def _heading(cells: list[str]) -> list[str]:
     if fault or not names:
         raise Rejected(
             "format.bad_heading",
-            f"the heading cannot be used: {fault or 'it is empty'}",
+            f"invalid heading: {fault or 'it is empty'}",
             "declare columns = [...], and skip = 1 when there is a heading",
         )
     return names

@@ -100,7 +100,7 @@ def _below(value: Any, step: str | int) -> Any:
 def _filtered(value: Any, name: str, digits: int) -> Any:
     number = _number(value)
     if number is None:
-        return value  # what is no number is for the interpretation to refuse
+        return value  # left for the interpretation to reject
     if name == "int":
         return int(number)
     return round(number, digits) if name == "round" else float(number)
@@ -192,7 +192,7 @@ def read_config(levels: list[str], payload: Any) -> Announcement:
     if len(levels) not in (2, 3):
         raise _bad_config("the topic is not <component>/[<node>/]<object>/config")
     if payload == "":
-        return Announcement()  # taken back
+        return Announcement()  # withdrawn
     if not isinstance(payload, dict):
         raise _bad_config("the announcement is not an object")
     component, name = levels[0], levels[-1]
@@ -253,8 +253,8 @@ def _components(config: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, An
         spelled = _spelled_out(own)
         kind = spelled.pop("platform", "")
         if not isinstance(kind, str) or not kind:
-            raise _bad_config(f"the component {name[:60]!r} does not say its platform")
-        if spelled:  # the platform alone takes the component back
+            raise _bad_config(f"the component {name[:60]!r} has no platform")
+        if spelled:  # the platform alone withdraws the component
             yield name, kind, {**common, **spelled}
 
 
@@ -455,7 +455,7 @@ class HomeAssistantFormat:
         if not topic:
             raise Rejected(
                 "format.no_topic",
-                "the event does not say the topic it came by",
+                "the event has no topic",
                 "the MQTT bridge of the node does; other publishers put it into the subject",
             )
         remembered = Announcements(memory)
@@ -472,8 +472,8 @@ class HomeAssistantFormat:
         if not entities:
             raise Rejected(
                 "format.not_announced",
-                f"no device has announced the topic {topic[:100]!r}",
-                "its announcement has not come yet, or was refused; announcements must be bridged "
+                f"no device announced the topic {topic[:100]!r}",
+                "its announcement has not arrived or was rejected; announcements must be bridged "
                 f"into the same source: {self._options.prefix}/#",
             )
         return self._documents(topic, text, entities, remembered)
@@ -496,7 +496,7 @@ class HomeAssistantFormat:
             name = self._name_of(entity, remembered)
             try:
                 state = _state(entity, message)
-            except MissingValue as fault:  # others of its device may be in the message all the same
+            except MissingValue as fault:  # other values of the device may be present
                 missing = missing or fault
                 continue
             found = values.setdefault(entity.device, {DEVICE: entity.device, TOPIC_NAME: topic})
@@ -551,5 +551,5 @@ def _state(entity: Entity, message: _Message) -> Any:
         try:
             return parse_number(value)
         except InvalidInput:
-            return value  # for the interpretation to refuse, with its reason
+            return value  # left for the interpretation to reject
     return value

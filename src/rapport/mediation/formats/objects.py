@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None  # as JSON has it, which knows no such numbers
+        return None  # JSON has no such numbers
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime):

@@ -64,7 +64,7 @@ class SenmlFormat:
         """See Format; relative times count from the time of the envelope."""
         pack = json_of(event)
         if isinstance(pack, dict):
-            pack = [pack]  # a record alone, as in lists that are streamed record by record
+            pack = [pack]  # a single record, as in streamed lists
         if not isinstance(pack, list) or not pack:
             raise _refused("a pack is a list of records, at least one")
         if len(pack) > MAX_DOCUMENTS:
@@ -92,9 +92,9 @@ class SenmlFormat:
         if not values and not has_sum:
             if {"n", "t", "u", "ut"} & record.keys():
                 raise _refused(f"record {number} has neither value nor sum")
-            return  # base fields alone
+            return  # only base fields
         device, attribute = self._named(base.name, record.get("n", ""), number)
-        # The unit of the base is that of the numbers below it; texts and truths have none.
+        # The base unit applies to numbers; texts and booleans have none.
         is_number = has_sum or "v" in record
         unit = record.get("u", base.unit if is_number else "")
         time = _time(_plus(record.get("t", 0), base.time, number), number, now_ms)
@@ -174,7 +174,7 @@ def _check_record(record: Any, number: int) -> None:
     for field, value in record.items():
         kinds = _KINDS.get(field)
         if kinds is None:
-            if field.endswith("_"):  # RFC 8428, 4.4: to be refused by who does not know it
+            if field.endswith("_"):  # RFC 8428, 4.4: unknown mandatory field
                 raise _refused(f"record {number}: the field {field[:40]!r} is not known")
             continue
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):

@@ -63,7 +63,7 @@ class XmlFormat:
         ready = parsed_object(event)
         if ready is not None:
             return [Document(ready)]
-        # Octets keep the encoding that the document declares; a text has been decoded before.
+        # Octets keep the declared encoding of the document; texts are decoded already.
         is_octets = DATA_ENCODING in event.headers
         return self.documents(octets_of(event) if is_octets else text_of(event))
 

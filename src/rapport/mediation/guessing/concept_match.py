@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -125,7 +125,7 @@ def concept_name(
     """The concept that the key's name suggests, else the source's name; never a taken one."""
     said = set(words_of(guess.key.field[-1])) if guess.key else set()
     things = [thing for thing, words in _THINGS.items() if said.intersection(words)]
-    # An entity of NGSI says its type itself; a concept of that name would be taken for it.
+    # NGSI entities have a type; a concept of that name would be confused with it.
     types = {
         str(value) for column in guess.columns if _is_type(column.path) for value in column.values
     }
@@ -194,6 +194,10 @@ class ConceptMatch(msgspec.Struct, frozen=True):
     concept: str
     known: bool
     matches: dict[ColumnPathName, AttributeMatch]
+
+    def columns(self, values: Iterable[ValueGuess]) -> Iterator[tuple[ValueGuess, AttributeMatch]]:
+        """The columns with their matches."""
+        return ((value, self.matches[value.column.path]) for value in values)
 
     @property
     def given(self) -> list[str]:
@@ -351,10 +355,3 @@ def _names(column: str, attribute: str) -> tuple[int, str] | None:
     if not quantities:
         return _LIKELY, f"the name says {', '.join(sorted(there))} among other things"
     return _SAID, f"the name says {', '.join(sorted(there))}"
-
-
-def shown_matches(
-    becoming: ConceptMatch, values: Collection[ValueGuess]
-) -> Iterator[tuple[ValueGuess, AttributeMatch]]:
-    for value in values:
-        yield value, becoming.matches[value.column.path]

@@ -119,7 +119,7 @@ def guess_unit(column: Column) -> UnitGuess:
         return UnitGuess("", because, False)
     likely = plausible_column(name, column.low, column.high)
     unit = _LIKELY.search(likely)
-    return UnitGuess("", likely or "nobody says the unit", False, unit[1] if unit else "")
+    return UnitGuess("", likely or "the unit is not known", False, unit[1] if unit else "")
 
 
 def _suffix(name: str) -> str:

@@ -25,7 +25,6 @@ from rapport.mediation.guessing.columns import Column, ColumnPathName
 from rapport.mediation.guessing.concept_match import (
     AttributeMatch,
     ConceptMatch,
-    shown_matches,
     slug,
 )
 from rapport.mediation.guessing.guess import Guess, ValueGuess
@@ -144,7 +143,7 @@ def _time(guess: Guess) -> str:
 
 def _identity(guess: Guess) -> str:
     if guess.key is None:
-        return f'# {UNSURE} whom is it about? identity = {{ field = "..." }}'
+        return f'# {UNSURE} which column identifies the subject? identity = {{ field = "..." }}'
     return line("identity", {"field": _field(guess.key.field)}, guess.key.because, guess.key.doubts)
 
 
@@ -219,7 +218,7 @@ def _row(guess: Guess, becoming: ConceptMatch, path: tuple[str, ...]) -> Iterato
         yield line(guess.key.field[0], kind, guess.key.because, guess.key.doubts)
     if guess.time is not None:
         yield line(guess.time.field[0], _time_kind(guess), guess.time.because)
-    for value, match in shown_matches(becoming, guess.values):
+    for value, match in becoming.columns(guess.values):
         yield _column_line(guess, value, match)
 
 
@@ -246,7 +245,7 @@ def _conversions(guess: Guess, becoming: ConceptMatch) -> Iterator[str]:
         yield line("when", _when(guess), guess.time.because, guess.time.doubts)
     if guess.key is not None and _is_number(guess, _column(guess, guess.key.field)):
         how = {"from": "number", "to": "text", "write-number": {"decimal": "point"}}
-        yield line("name", how, "names are texts in root")
+        yield line("name", how, "identities are texts in the canonical model")
     for value in _texts(guess, becoming):
         yield line(
             f"read {value.column.name}",
@@ -307,8 +306,8 @@ def _mapping(guess: Guess, becoming: ConceptMatch, row: str, own: tuple[str, ...
     yield 'drop = ["*"]'
     if guess.key is None:
         yield comment(
-            f'{UNSURE} whom is it about? Add the column, as "text", to {row} and below, as '
-            'COLUMN = "key"; or, where all rows are about one thing: '
+            f'{UNSURE} which column identifies the subject? Add the column, as "text", to {row} '
+            'and below, as COLUMN = "key"; or, where all rows are about one thing: '
             'create = { key = { type = "text", value = "..." } }'
         )
     if guess.timed:
@@ -318,7 +317,7 @@ def _mapping(guess: Guess, becoming: ConceptMatch, row: str, own: tuple[str, ...
     yield ""
     yield header(*own, "mappings", "rename")
     renames = [*_key_and_time(guess), *_values(guess, becoming)]
-    # A column makes room for what gets its name: steps are done one after the other.
+    # Renames run in sequence: a name must be free before it is reused.
     old = {each.old for each in renames}
     yield from (each.text for each in sorted(renames, key=lambda each: each.new in old))
 
@@ -331,7 +330,7 @@ def _key_and_time(guess: Guess) -> Iterator[RenameLine]:
 
 
 def _values(guess: Guess, becoming: ConceptMatch) -> Iterator[RenameLine]:
-    for value, match in shown_matches(becoming, guess.values):
+    for value, match in becoming.columns(guess.values):
         name, new = value.column.path[0], match.attribute
         if match.taken and name == new:
             yield RenameLine("", "", comment(f"{name} keeps its name: sure: {match.because}"))
@@ -350,7 +349,7 @@ def _texts(guess: Guess, becoming: ConceptMatch) -> list[ValueGuess]:
     """Columns with numbers as text in a format that has numbers."""
     return [
         value
-        for value, match in shown_matches(becoming, guess.values)
+        for value, match in becoming.columns(guess.values)
         if match.taken and _is_text(guess, value.column)
     ]
 
@@ -412,7 +411,7 @@ def _concept(guess: Guess, becoming: ConceptMatch) -> Iterator[list[str]]:
         f"{toml_key(match.attribute)} = {toml_of(match.unit)}"
         if match.unit
         else open_line(match.attribute, value.unit.likely or "...", match.because)
-        for value, match in shown_matches(becoming, guess.values)
+        for value, match in becoming.columns(guess.values)
     ]
     yield [header(*own, "units"), *units]
 
@@ -477,7 +476,7 @@ def _left_out(guess: Guess) -> Iterator[str]:
         use = guess.uses[column.name]
         if use == "place":
             yield comment(
-                f"{column.name}: a place on earth; points of root are metres in a plan, so it is "
+                f"{column.name}: a place on earth; canonical points are metres in a plan, so it is "
                 "left out until a conversion says how"
             )
         elif use == "left out":

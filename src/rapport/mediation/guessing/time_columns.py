@@ -188,7 +188,7 @@ def _zone(*columns: Column, pattern: str = "") -> tuple[str, tuple[str, ...]]:
         said = [text for text in (column.path[-1], pattern, *column.examples) if _UTC.search(text)]
         if said:
             return "UTC", ()
-    return "", ('nobody says the zone: add zone = "UTC" or such as zone = "America/Sao_Paulo"',)
+    return "", ('the zone is not known: add zone = "UTC" or such as zone = "America/Sao_Paulo"',)
 
 
 def _either_way(patterns: Sequence[str]) -> tuple[str, ...]:

@@ -20,9 +20,12 @@ from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.ids import content_id
 from rapport.mediation.interpretations.change_requests import AnyChange, DeclareFields
-from rapport.mediation.interpretations.model import CANONICAL, FormatChoice
-from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
-from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.model import (
+    CANONICAL,
+    FieldsInterpretation,
+    FormatChoice,
+    Interpretation,
+)
 from rapport.mediation.interpretations.registry import Replacement
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_from
 from rapport.mediation.interpretations.type_changes import Augment, Declare, Remove
@@ -257,9 +260,9 @@ def version_events(
     in_force: ActiveInterpretations, known: Mapping[str, object], time_ms: int
 ) -> Iterator[Event]:
     """An event for each active version that is not `known`, parents first."""
-    roots = _root_stamps(in_force)
+    canonical = _canonical_stamps(in_force)
     told = set(known)
-    for stamp, version in _versions(in_force, roots):
+    for stamp, version in _versions(in_force, canonical):
         if stamp not in told:
             told.add(stamp)
             yield make_event(
@@ -296,16 +299,16 @@ async def read_version(channels: Channels, stamp: str) -> RecordedVersion:
 
 
 def _versions(
-    in_force: ActiveInterpretations, roots: list[str]
+    in_force: ActiveInterpretations, canonical: list[str]
 ) -> Iterator[tuple[str, InterpretationVersion]]:
     typed = in_force.typed
-    # Nobody speaks of root as long as nothing stands on it.
-    for number, root in enumerate(typed.canonical_versions if typed.registered else ()):
+    # The canonical model alone needs no record.
+    for number, model in enumerate(typed.canonical_versions if typed.registered else ()):
         replacement = typed.replacements[number - 1] if number else None
         yield (
-            roots[number],
+            canonical[number],
             InterpretationVersion(
-                name=CANONICAL, form="typed", said=_raw(root), replacement=replacement
+                name=CANONICAL, form="typed", said=_raw(model), replacement=replacement
             ),
         )
     for name in typed.descendants(CANONICAL):
@@ -318,9 +321,9 @@ def _versions(
                 name=name,
                 form="typed",
                 said=_raw(held.interpretation),
-                parent=roots[number] if parent == CANONICAL else in_force.stamps[parent],
+                parent=canonical[number] if parent == CANONICAL else in_force.stamps[parent],
                 format=in_force.format_of(name),
-                later=tuple(roots[number + 1 :]),
+                later=tuple(canonical[number + 1 :]),
             ),
         )
     for name, form in in_force.fields.items():
@@ -330,11 +333,11 @@ def _versions(
         )
 
 
-def _root_stamps(in_force: ActiveInterpretations) -> list[str]:
-    return [stamp_from(CANONICAL, (root,), ()) for root in in_force.typed.canonical_versions]
+def _canonical_stamps(in_force: ActiveInterpretations) -> list[str]:
+    return [stamp_from(CANONICAL, (model,), ()) for model in in_force.typed.canonical_versions]
 
 
-def _raw(form: TypedForm | FieldsForm) -> msgspec.Raw:
+def _raw(form: Interpretation | FieldsInterpretation) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(form))
 
 
@@ -353,5 +356,5 @@ async def _one(channels: Channels, stamp: str) -> tuple[InterpretationVersion, i
 
 
 def _false(stamp: str) -> Corrupt:
-    message = f"what is on record as {stamp} is something else"
+    message = f"the record {stamp} has other content"
     return Corrupt(message, code="interpretation.bad_version")

@@ -73,7 +73,7 @@ def read_fields_declaration(
         hint = 'declare it as such: {"type": "declare", "interpretation": ...}'
         return None, [Problem(code="interpretation.other_form", message=message, hint=hint)]
     if is_too_deep(change.said):
-        message = f"tables and lists stand more than {MAX_FILE_DEPTH} levels deep"
+        message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
         return None, [Problem(code="interpretation.too_deep", message=message)]
     found, problems = read_interpretation(change.name, _section(change), tables)
     told = [_named(change.name, each) for each in problems]
@@ -85,7 +85,7 @@ def other_form_problem(name: str, found: str) -> Problem:
     return Problem(
         code="interpretation.other_form",
         message=f"{name[:60]!r} is an interpretation of the {found} form",
-        hint="remove it first, or take another name",
+        hint="remove it first, or choose another name",
     )
 
 
@@ -126,7 +126,7 @@ def check_formats(formats: Mapping[str, FormatChoice], declared: Collection[str]
     problems = []
     for name, choice in formats.items():
         if name not in declared:
-            message = f"a format is said of {name[:60]!r}, which is not declared with it"
+            message = f"a format is given for {name[:60]!r}, which the request does not declare"
             problems.append(Problem(code="change.stray_format", message=message, hint="declare it"))
             continue
         try:
@@ -204,7 +204,7 @@ def unknown_function_problem(who: str, name: str) -> Problem:
     return Problem(
         code="change.unknown_function",
         message=f"{who}: no file of the site uses {name[:60]!r}",
-        hint="functions are brought in by the site's files, never by a change",
+        hint="only the files of the site may add functions",
     )
 
 
@@ -238,8 +238,8 @@ def in_use_problems(removed: Iterable[str], bindings: Iterable[SourceBinding]) -
             yield Problem(
                 code="interpretation.in_use",
                 message=f"{binding.interpretation} cannot be removed: "
-                f"source {binding.source!r} speaks it",
-                hint="let the source speak another one first",
+                f"source {binding.source!r} uses it",
+                hint="bind the source to another one first",
             )
 
 
@@ -298,8 +298,8 @@ def request_from_json(body: bytes) -> ChangeRequest:
             found = _READ_CHANGE.decode(body)
             wanted = ChangeRequest(changes=(found,))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        hint = 'such as {"type": "remove", "name": "us"}; the schema tells every member'
-        message = f"this is no change of interpretations: {error}"
+        hint = 'such as {"type": "remove", "name": "us"}; the schema lists every member'
+        message = f"this is not a change of interpretations: {error}"
         raise InvalidInput(message[:500], code="change.not_a_change", hint=hint) from None
     unknown = next(_unknown_members(raw, msgspec.to_builtins(found), "$"), None)
     if unknown is not None:
@@ -367,7 +367,9 @@ def _replacement(file: str, read: Declarations, old: str) -> tuple[Change, ...]:
     types = [each for each in declared.types if isinstance(each, ComplexType)] if declared else []
     conversions = {each.name: each for each in declared.conversions} if declared else {}
     if declared is None or len(types) != 1 or set(conversions) != {"forth", "back"}:
-        message = "a replacement is one complex type of root and conversions `forth` and `back`"
+        message = (
+            "a replacement is one canonical complex type and the conversions `forth` and `back`"
+        )
         hint = "[interpretations.root.types.NEW] ..., [interpretations.root.conversions.forth] ..."
         problem = Problem(file=file, code="change.no_replacement", message=message, hint=hint)
         raise ChangeRefused([problem])

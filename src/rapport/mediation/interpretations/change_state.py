@@ -46,9 +46,12 @@ from rapport.mediation.interpretations.change_requests import (
     same_meaning,
     unknown_function_problem,
 )
-from rapport.mediation.interpretations.model import CANONICAL, FormatChoice
-from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
-from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.model import (
+    CANONICAL,
+    FieldsInterpretation,
+    FormatChoice,
+    Interpretation,
+)
 from rapport.mediation.interpretations.registry import (
     InterpretationRegistry,
     RegisteredInterpretation,
@@ -82,7 +85,7 @@ class InterpretationState:
         self,
         files: SiteInterpretations,
         in_force: ActiveInterpretations,
-        waiting: Mapping[str, TypedForm],
+        waiting: Mapping[str, Interpretation],
     ) -> None:
         """`waiting`: refused interpretations of the files, which a change may complete."""
         self.files, self.in_force, self._waiting = files, in_force, waiting
@@ -125,7 +128,10 @@ class InterpretationState:
         return self._with(typed, formats, self._waiting, fields)._with_waiting(), tuple(problems)
 
     def _change_fields(
-        self, change: AnyChange, typed: InterpretationRegistry, fields: dict[str, FieldsForm]
+        self,
+        change: AnyChange,
+        typed: InterpretationRegistry,
+        fields: dict[str, FieldsInterpretation],
     ) -> list[Problem]:
         """Adds a declaration in the fields form to `fields`, or removes it."""
         if not isinstance(change, DeclareFields):
@@ -146,7 +152,7 @@ class InterpretationState:
         self,
         typed: InterpretationRegistry,
         formats: Mapping[str, FormatChoice],
-        fields: Mapping[str, FieldsForm],
+        fields: Mapping[str, FieldsInterpretation],
     ) -> bool:
         now = self.in_force
         same = _says_the_same(typed, now.typed) and formats == now.formats
@@ -194,8 +200,8 @@ class InterpretationState:
         self,
         typed: InterpretationRegistry,
         formats: Mapping[str, FormatChoice],
-        waiting: Mapping[str, TypedForm],
-        fields: Mapping[str, FieldsForm] | None = None,
+        waiting: Mapping[str, Interpretation],
+        fields: Mapping[str, FieldsInterpretation] | None = None,
     ) -> InterpretationState:
         return InterpretationState(
             self.files, self.in_force.with_typed(typed, formats, fields), waiting
@@ -248,7 +254,7 @@ def _applied(
 ) -> tuple[InterpretationRegistry, tuple[Problem, ...]]:
     try:
         return apply_change(typed, change)
-    except InvalidInput as error:  # a name that nobody knows
+    except InvalidInput as error:  # unknown name
         return typed, error.problems_found()
 
 
@@ -288,7 +294,7 @@ def _lost(kept: LoggedChange, names: Iterable[str]) -> Problem:
     return Problem(
         code="interpretation.change_lost",
         message=f"{made} is not in force: the file of {', '.join(names)} was changed after it",
-        hint="what the file says counts; make the change again if it is still wanted",
+        hint="the file wins; repeat the change if it is still needed",
         severity="warning",
     )
 
@@ -362,7 +368,7 @@ def _check_expected(stamps: Mapping[str, str], expects: Mapping[str, str]) -> No
         if stamps.get(name, "") != stamp:
             now = stamps.get(name) or "not there"
             message = f"{name[:100]!r} is {now[:120]}, not {stamp[:120]!r}"
-            raise StaleVersion(message, hint="look at it again, then ask again")
+            raise StaleVersion(message, hint="read it again, then repeat the request")
 
 
 def _as_written(changed: ChangeRecord) -> ChangeRecord:
@@ -390,11 +396,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     changes: str
     """Digest of their ids in order."""
-    roots: tuple[TypedForm, ...]
+    roots: tuple[Interpretation, ...]
     replacements: tuple[Replacement, ...]
     held: dict[str, RegisteredInterpretation]
     formats: dict[str, FormatChoice]
-    fields: dict[str, FieldsForm]
+    fields: dict[str, FieldsInterpretation]
     refused: dict[str, tuple[Problem, ...]]
     waiting: tuple[str, ...]
     outcomes: dict[str, ChangeOutcome]
@@ -444,8 +450,8 @@ def write_checkpoint(records: RecordStore, together: CombinedState, kept: Change
     )
     written = msgspec.json.encode(made)
     again = _standing(_READ_CHECKPOINT.decode(written), standing.files).in_force
-    if again.stamps != in_force.stamps:  # a number that JSON writes otherwise, in a file
-        _log.info("no checkpoint of interpretations: they would be read back otherwise")
+    if again.stamps != in_force.stamps:  # a number that JSON encodes differently
+        _log.info("no checkpoint of interpretations: it would decode differently")
     else:
         records.put(CHECKPOINT_TABLE, CHECKPOINT_KEY, written)
     return len(changes)

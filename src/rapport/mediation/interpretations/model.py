@@ -129,8 +129,7 @@ class FieldsInterpretation(msgspec.Struct, frozen=True, kw_only=True):
 
     def meaning(self) -> FieldsInterpretation:
         """The same without location and comment."""
-        # A default is left out by identity: one that was written out, or came from another process,
-        # means the same.
+        # Encoding omits a default by identity; an equal value must give the same version.
         usual = FormatChoice()
         chosen = usual if self.format == usual else self.format
         return msgspec.structs.replace(self, place=SourceLocation(), about="", format=chosen)

@@ -77,7 +77,7 @@ def check_replacement(replacement: Replacement, new: ComplexType, types: Types) 
 def _faults(replacement: Replacement, new: ComplexType, types: Types) -> Iterator[str]:
     old = replacement.old
     if not types.is_complex(old):
-        yield f"root has no complex type {old!r}"
+        yield f"the canonical model has no complex type {old!r}"
         return
     if new.name != replacement.new or new.name in types:
         yield f"{new.name!r} is not a new name"
@@ -103,14 +103,14 @@ def _faults(replacement: Replacement, new: ComplexType, types: Types) -> Iterato
         yield f"back is {replacement.back.signature()}, needed is ({new.name}) -> {old}"
 
 
-def replaced_root(
-    root: Interpretation, replacement: Replacement, new: ComplexType
+def replaced_canonical_model(
+    model: Interpretation, replacement: Replacement, new: ComplexType
 ) -> Interpretation:
     """The canonical model after the replacement; the old type stays known, but nothing contains
     it.
     """
-    renamed = rewrite(root, Scope((root,)), replacement, back=False)
-    kept = next(each for each in root.types if each.name == replacement.old)
+    renamed = rewrite(model, Scope((model,)), replacement, back=False)
+    kept = next(each for each in model.types if each.name == replacement.old)
     types = (*(each for each in renamed.types if each.name != kept.name), kept, new)
     return _replace(renamed, types=types)
 
@@ -273,7 +273,7 @@ class InterpretationRegistry:
         self.replacements = replacements
         self.registered: Dict[str, RegisteredInterpretation] = held or {}
         self._checked: dict[str, CheckedInterpretation] = {}
-        self._root_types: dict[int, Types] = {}
+        self._canonical_types: dict[int, Types] = {}
 
     def __contains__(self, name: str) -> bool:
         return name == CANONICAL or name in self.registered
@@ -388,7 +388,7 @@ class InterpretationRegistry:
         """All types of values between an interpretation and the canonical model."""
         version = self.canonical_version(name)
         found = {
-            each.name: each for root in self.canonical_versions[version:] for each in root.types
+            each.name: each for model in self.canonical_versions[version:] for each in model.types
         }
         return Types([*found.values(), *self.checked(name).scope.types.all()])
 
@@ -410,9 +410,9 @@ class InterpretationRegistry:
         return name, tuple(stages)
 
     def _types(self, version: int) -> Types:
-        if version not in self._root_types:
-            self._root_types[version] = Types(self.canonical_versions[version].types)
-        return self._root_types[version]
+        if version not in self._canonical_types:
+            self._canonical_types[version] = Types(self.canonical_versions[version].types)
+        return self._canonical_types[version]
 
 
 def _unmapped(name: str, type_name: str, direction: Direction) -> Problem:

@@ -10,9 +10,12 @@ import msgspec
 from rapport.core.errors import Problem
 from rapport.core.ids import content_id
 from rapport.mediation.concepts import Concepts, canonical_model
-from rapport.mediation.interpretations.model import CANONICAL, FieldsInterpretation, FormatChoice
-from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
-from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.model import (
+    CANONICAL,
+    FieldsInterpretation,
+    FormatChoice,
+    Interpretation,
+)
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.interpretations.type_changes import load_all
 
@@ -30,8 +33,8 @@ def stamp_of(
 
 def stamp_from(
     name: str,
-    chain: Iterable[TypedForm | msgspec.Raw],
-    later: Iterable[TypedForm | msgspec.Raw],
+    chain: Iterable[Interpretation | msgspec.Raw],
+    later: Iterable[Interpretation | msgspec.Raw],
     format: FormatChoice | None = None,
 ) -> str:
     """The stamp for a chain from the canonical model; `later`: newer canonical versions."""
@@ -49,14 +52,14 @@ class ActiveInterpretations:
 
     def __init__(
         self,
-        fields: Mapping[str, FieldsForm] | None = None,
+        fields: Mapping[str, FieldsInterpretation] | None = None,
         typed: InterpretationRegistry | None = None,
         *,
         formats: Mapping[str, FormatChoice] | None = None,
         concepts: Concepts | None = None,
         refused: Mapping[str, tuple[Problem, ...]] | None = None,
     ) -> None:
-        self.fields: Mapping[str, FieldsForm] = dict(fields or {})
+        self.fields: Mapping[str, FieldsInterpretation] = dict(fields or {})
         self.typed = typed or InterpretationRegistry()
         self.formats: Mapping[str, FormatChoice] = dict(formats or {})
         self.concepts: Concepts = concepts or {}
@@ -84,7 +87,7 @@ class ActiveInterpretations:
         self,
         typed: InterpretationRegistry,
         formats: Mapping[str, FormatChoice] | None = None,
-        fields: Mapping[str, FieldsForm] | None = None,
+        fields: Mapping[str, FieldsInterpretation] | None = None,
     ) -> ActiveInterpretations:
         """A copy with other interpretations; those in it are no longer refused."""
         plain = self.fields if fields is None else fields
@@ -113,8 +116,8 @@ class ActiveInterpretations:
 
 
 def activate(
-    fields: Mapping[str, FieldsForm],
-    typed: Iterable[TypedForm],
+    fields: Mapping[str, FieldsInterpretation],
+    typed: Iterable[Interpretation],
     *,
     concepts: Concepts,
     formats: Mapping[str, FormatChoice] | None = None,
@@ -127,8 +130,8 @@ def activate(
 
 
 def activate_each(
-    fields: Mapping[str, FieldsForm],
-    typed: Iterable[TypedForm],
+    fields: Mapping[str, FieldsInterpretation],
+    typed: Iterable[Interpretation],
     *,
     concepts: Concepts,
     formats: Mapping[str, FormatChoice] | None = None,
@@ -138,10 +141,10 @@ def activate_each(
     declared = {each.name: each for each in typed}
     declared[CANONICAL] = merged_canonical_model(base, declared.get(CANONICAL))
     found, outcomes = load_all(declared.values())
-    faulty_root = outcomes[CANONICAL]
-    if has_errors(faulty_root[1]):  # what the ontology says of root counts all the same
+    faulty_model = outcomes[CANONICAL]
+    if has_errors(faulty_model[1]):  # the part from the ontology stays
         found, outcomes = load_all([*(declared | {CANONICAL: base}).values()])
-        outcomes[CANONICAL] = faulty_root
+        outcomes[CANONICAL] = faulty_model
     refused = {
         name: tuple(fault for fault in faults if fault.severity == "error")
         for name, (_, faults) in outcomes.items()
@@ -154,7 +157,7 @@ def activate_each(
     return in_force, [(CANONICAL, tuple(problems)), *told]
 
 
-def merged_canonical_model(base: TypedForm, more: TypedForm | None) -> TypedForm:
+def merged_canonical_model(base: Interpretation, more: Interpretation | None) -> Interpretation:
     """The canonical model of the ontology with the site's additions; equal types are merged."""
     if more is None:
         return base

@@ -33,7 +33,7 @@ from rapport.mediation.interpretations.registry import (
     RegisteredInterpretation,
     Replacement,
     check_replacement,
-    replaced_root,
+    replaced_canonical_model,
     rewrite,
     unchainable,
 )
@@ -216,11 +216,11 @@ def load_all(
     descendants. The second part has the result by name.
     """
     waiting = {each.name: each for each in interpretations}
-    root = waiting.pop(CANONICAL, None)
+    model = waiting.pop(CANONICAL, None)
     now = InterpretationRegistry()
     found: dict[str, ApplyResult] = {}
-    if root is not None:
-        parts = (root.types, root.mappings, root.rules, root.conversions)
+    if model is not None:
+        parts = (model.types, model.mappings, model.rules, model.conversions)
         now, problems = apply_change(now, Augment(CANONICAL, *parts))
         found[CANONICAL] = now, problems
     while waiting:
@@ -255,7 +255,7 @@ def _bad_place(old: InterpretationRegistry, declared: Interpretation) -> Problem
         return Problem(
             code="interpretation.bad_name",
             message=f"{declared.name!r} cannot be declared",
-            hint="root grows by augmentation; types of it are replaced",
+            hint="augment the canonical model, or replace one of its types",
         )
     if declared.parent not in old:
         nearest = nearest_names(declared.parent, old.names, 1)
@@ -381,13 +381,15 @@ def _replace_type(old: InterpretationRegistry, change: ReplaceType) -> ApplyResu
     replacement = Replacement(change.old, change.new.name, change.forth, change.back)
     problems = check_replacement(replacement, change.new, Types(old.canonical.types))
     for name in unchainable(old.canonical, change.old):
-        message = f"conversion {name} of root takes or gives {change.old} with others"
+        message = (
+            f"conversion {name} of the canonical model takes or gives {change.old} with others"
+        )
         problems.append(Problem(code="replacement.invalid", message=message))
     if problems:
         return old, tuple(problems)
-    root = replaced_root(old.canonical, replacement, change.new)
+    model = replaced_canonical_model(old.canonical, replacement, change.new)
     new = InterpretationRegistry(
-        (*old.canonical_versions, root), (*old.replacements, replacement), old.registered
+        (*old.canonical_versions, model), (*old.replacements, replacement), old.registered
     )
     return _verdict(old, new, CANONICAL, ())
 
@@ -396,7 +398,7 @@ def _remove(old: InterpretationRegistry, name: str) -> ApplyResult:
     old.named(name)
     below = old.children(name)
     if name == CANONICAL or below:
-        what = f"{', '.join(below)} descend from it" if below else "it is root"
+        what = f"{', '.join(below)} descend from it" if below else "it is the canonical model"
         message = f"{name} cannot be removed: {what}"
         return old, (Problem(code="interpretation.in_use", message=message),)
     held = {each: one for each, one in old.registered.items() if each != name}
@@ -412,7 +414,7 @@ def _verdict(
         known = {problem.message for problem in old.checked(each).problems}
         for problem in new.checked(each).problems:
             if problem.severity == "error" and problem.code == "conversion.signature":
-                continue  # overridden before the parent had one of this name: nothing changes
+                continue  # it overrode nothing when it was declared; its behaviour does not change
             if problem.message not in known:
                 problems.append(_replace(problem, message=f"{each}: {problem.message}"))
     problems.sort(key=lambda problem: problem.severity != "error")

@@ -118,7 +118,7 @@ class InterpretationUpdater:
         `record` nothing is appended, to inspect a site whose node does not run.
         """
         async with self._turn:
-            if record:  # a reader that never moves on keeps retention from taking changes away
+            if record:  # a reader that never commits protects changes from retention
                 await self._channels.subscribe(CHANNEL, READER)
             await self._read_on()
             return await self._take_in(files, record=record)
@@ -166,7 +166,7 @@ class InterpretationUpdater:
             )
             await self._read_on()
         except RapportError as error:
-            _log.warning("going back is not on record", reason=str(error))
+            _log.warning("roll-back not recorded", reason=str(error))
             return False
         return True
 
@@ -180,7 +180,7 @@ class InterpretationUpdater:
         together = await self._beside(lambda: restore_state(files, self._kept, said, records))
         self._tell(together)
         await self._put_in_force(together, events, record=record)
-        if record and not events:  # what was just appended must be read before
+        if record and not events:  # appended events must be read first
             await self._keep_checkpoint()
         return together.problems
 
@@ -331,7 +331,7 @@ class InterpretationUpdater:
     ) -> None:
         if next_.events and record:
             await self._channels.channel(CHANNEL).append(next_.events)
-        # From here on no wait: lanes see the repository and their transformers change at once.
+        # No await from here on: lanes see repository and transformers change together.
         self._repository.swap(next_.in_force)
         self._reader.take_over(next_.meanings, self._bindings, self._lookups)
         for take_over in next_.others:
@@ -346,7 +346,7 @@ class InterpretationUpdater:
 
     def _together(self) -> CombinedState:
         if self._now is None:
-            raise InvalidInput("nothing was taken in yet", code="interpretation.not_begun")
+            raise InvalidInput("interpretations are not started", code="interpretation.not_begun")
         return self._now
 
     def _tell(self, together: CombinedState, before: CombinedState | None = None) -> None:
@@ -359,5 +359,5 @@ class InterpretationUpdater:
 def _can_be_kept(event: Event) -> bool:
     if len(event.data) <= MAX_DATA_BYTES:
         return True
-    _log.warning("version too large to be kept", version=event.id, bytes=len(event.data))
+    _log.warning("version too large to record", version=event.id, bytes=len(event.data))
     return False

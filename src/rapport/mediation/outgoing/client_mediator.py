@@ -58,7 +58,7 @@ def import_interpretations(body: bytes) -> ActiveInterpretations:
         spoken = msgspec.json.decode(body, type=_ExportedInterpretations)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(
-            f"these are no interpretations: {error}", code="interpretation.unreadable"
+            f"these are not exported interpretations: {error}", code="interpretation.unreadable"
         ) from None
     typed = InterpretationRegistry(spoken.roots, spoken.replacements, spoken.held)
     return ActiveInterpretations({}, typed, formats=spoken.formats, concepts=spoken.concepts)

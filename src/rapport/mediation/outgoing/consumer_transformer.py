@@ -108,7 +108,7 @@ class ConsumerTransformer:
         try:
             if event.type not in self._usual:
                 self._usual[event.type] = self._make_usual(event.type)
-            return self._straight(event) or self._made(event, *self._root_value(event))
+            return self._straight(event) or self._made(event, *self._canonical_value(event))
         except Rejected as rejected:
             return ConsumerResult((), rejected.code, rejected.message[:500])
         except RapportError as error:
@@ -161,7 +161,7 @@ class ConsumerTransformer:
         concept, _, attribute = type_name.partition(".")
         return self._in_force.concepts.get(concept, {}).get(attribute)
 
-    def _root_value(self, event: Event) -> tuple[str, Any]:
+    def _canonical_value(self, event: Event) -> tuple[str, Any]:
         """Canonical type and value."""
         declared, data = self._attribute(event.type), event.payload()
         if declared is None:
@@ -193,7 +193,7 @@ class ConsumerTransformer:
         try:
             plan = self._transformer(type_name if declared is None else concept).plan
         except Rejected:
-            return None  # said of every event when its turn comes, after what is wrong with itself
+            return None  # reported for each event after its own faults
         if not is_written_as_json(self._format):
             return None
         types = self._in_force.typed.types_met(self.name)
@@ -240,7 +240,7 @@ class ConsumerTransformer:
     def _make(self, type_name: str) -> Transformer | Rejected:
         """The transformer, or why events of the type cannot be converted."""
         if self.is_one_way:
-            message = f"{self.name!r} says only what is received in it, not how root is said in it"
+            message = f"{self.name!r} converts received events only, not canonical ones"
             return Rejected("interpretation.one_way", message, "declare it with types")
         try:
             made = make_transformer(
@@ -254,7 +254,7 @@ class ConsumerTransformer:
         except InvalidInput as error:
             return Rejected(error.code, error.message, error.hint)
         if any(map(remembers, made.conversions)):
-            # A consumer may begin anywhere, and two must not get different things.
+            # Consumers start at any position and must get the same results.
             message = f"{type_name} in {self.name!r} depends on the events before it"
             return Rejected("conversion.remembers", message, "use it for what is received only")
         return made
@@ -456,10 +456,10 @@ class RawConsumerTransformer:
         """The results by position."""
         found, rejections = self._meaning.apply_many(stored)
         raw = {str(one.position): one for one in stored}
-        at_root = [_at_root(each, raw[each.headers[RAW_POSITION]]) for each in found]
+        canonical = [_as_canonical(each, raw[each.headers[RAW_POSITION]]) for each in found]
         parts: dict[int, list[ConsumerResult]] = {one.position: [] for one in stored}
-        for root, said in zip(at_root, self.speech.transform_all(at_root), strict=True):
-            parts[root.position].append(said)
+        for event, said in zip(canonical, self.speech.transform_all(canonical), strict=True):
+            parts[event.position].append(said)
         faults: dict[int, tuple[str, str]] = {}
         for one in rejections:
             faults.setdefault(one.position, (one.code, one.message))
@@ -469,7 +469,7 @@ class RawConsumerTransformer:
         }
 
 
-def _at_root(event: Event, raw: StoredEvent) -> StoredEvent:
+def _as_canonical(event: Event, raw: StoredEvent) -> StoredEvent:
     sealed = without_raw_signature(unmarked(event), raw.event)
     return StoredEvent(raw.position, raw.received, sealed)
 

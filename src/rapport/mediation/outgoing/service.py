@@ -106,7 +106,9 @@ class ConsumerStatistics:
         self.unsaid.append(unsaid)
         if (interpretation, said.code) not in self._logged:
             self._logged.add((interpretation, said.code))
-            _log.warning("event cannot be said", **msgspec.structs.asdict(unsaid))
+            _log.warning(
+                "event cannot be converted for consumers", **msgspec.structs.asdict(unsaid)
+            )
 
 
 MAX_CACHE_BYTES = 32 * 1024 * 1024
@@ -202,7 +204,7 @@ class ResultCache:
             for future in futures.values():
                 if not future.done():
                     future.set_exception(error)
-                    future.exception()  # somebody may have given up meanwhile
+                    future.exception()  # the waiter may be cancelled
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -336,7 +338,7 @@ class OutgoingMediation:
                     continue
                 speech = ConsumerTransformer(in_force, name, None, ConversionEnvironment(tables))
             except (UnknownName, InterpretationError):
-                continue  # who reads in it is told when it comes
+                continue  # its readers get the error
             speech.prepare(former.transformed_types())
             speeches[name] = speech
 
@@ -359,7 +361,7 @@ class OutgoingMediation:
         if self._thread is not None:
             yield "thread", partial(self._thread.shutdown, wait=False)
 
-    # --- events of root ---------------------------------------------------------------------------
+    # --- canonical events -------------------------------------------------------------------------
 
     async def _said(
         self,

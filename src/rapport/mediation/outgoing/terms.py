@@ -246,7 +246,7 @@ def reading_term(attribute: str, kind: AttributeType) -> Term:
 
 def _stepped(step: Step, term: Term, types: Types) -> Term:
     if isinstance(step, KeepStep) or isinstance(term, Opaque) or term == ABSENT:
-        return term  # what is not there stays so, or is rejected
+        return term  # absent values stay absent or are rejected
     if isinstance(term, Cases):
         return Cases(tuple(_stepped(step, case, types) for case in term.cases))
     match step:
@@ -355,7 +355,7 @@ def consumer_terms(
         try:
             forms |= _forms(interpretations, name, type_name, concepts)
         except InterpretationError:
-            continue  # no mapping: nothing of this type is ever seen
+            continue  # no mapping: consumers never see this type
     return forms
 
 

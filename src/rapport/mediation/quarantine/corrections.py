@@ -176,8 +176,8 @@ class Reprocessor:
 def _gone(stored: StoredEvent) -> Rejection:
     return Rejection(
         "raw.gone",
-        "the raw event is no longer kept, and was too large to be copied",
-        "keep raw channels longer than it takes to mend an interpretation",
+        "the raw event no longer exists and was too large to be copied",
+        "keep raw channels longer than it takes to correct an interpretation",
         stored.event,
         stored.position,
     )

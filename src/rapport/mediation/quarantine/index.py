@@ -63,7 +63,7 @@ class ScratchStore:
         self._store.close()
 
     def _move_to_file(self) -> None:
-        # Here, since who has little to hold needs no database.
+        # Imported here: small quarantines need no database.
         from rapport.store.sqlite import SqliteRecordStore
 
         in_memory, self._store = self._store, SqliteRecordStore(None)
@@ -168,7 +168,7 @@ class QuarantineIndex:
     async def refresh(self) -> None:
         """Processes events appended since the last call."""
         async with self._turn:
-            # Releases up to here speak of what is in quarantine already.
+            # Releases up to here refer to events that are in quarantine already.
             last = self._releases.last_position()
             while batch := await self._quarantine.read_after(self._read_to, limit=_PAGE):
                 for stored in batch:
@@ -237,7 +237,7 @@ class QuarantineIndex:
     def _take_rejection(self, stored: StoredEvent) -> None:
         told = _entry_of(stored.event)
         if told is None:
-            return  # not ours: it says of no event why it is held
+            return  # foreign event
         said, key = told.said, _key(told.place)
         known = self._at(told.table, key)
         if known is None:
@@ -329,7 +329,7 @@ def _place_of(event: Event, said: _RejectionData) -> RawKey:
         return event.headers.get("rawchannel", ""), int(event.headers.get("rawposition", "0"))
     if said.event is None or not said.reason:
         raise ValueError("neither a raw event nor a reading")
-    # A reading that no raw event is known of is its own place.
+    # A reading without a raw event is its own key.
     return said.event.rawchannel or event.id, int(said.event.rawposition)
 
 
@@ -471,7 +471,7 @@ a ratio within 0..1 looks like a fraction: unit = "1"'
     if _unit(low) == _unit(high):
         within = f"always within {values.low:g}..{values.high:g}"
         return f"{said}, {within}: {high}" if high else ""
-    # Where the ends look different, the greater one decides: a percentage may be small.
+    # If both ends differ, the greater one decides: a percentage may be small.
     return f"{said}, up to {values.high:g}: {high}" if high else ""
 
 

@@ -285,20 +285,18 @@ class ReleaseService:
         """The request with its end position; raises if there is nothing to do."""
         if asked.what == "again":
             if not asked.source:
-                raise InvalidInput(
-                    "say which source is to be mediated again", code="release.no_source"
-                )
+                raise InvalidInput("name the source to mediate again", code="release.no_source")
             raw = RAW_PREFIX + asked.source
             if raw not in self._channels.names():
                 raws = [name for name in self._channels.names() if name.startswith(RAW_PREFIX)]
                 known = [name.removeprefix(RAW_PREFIX) for name in raws]
-                raise UnknownName("source that was heard", asked.source, known)
+                raise UnknownName("source with received events", asked.source, known)
             if self._meaning(asked.source).depends_on_present:
                 raise Unsupported(
                     f"mediating {asked.source!r} again",
-                    "a source with conversions that answer by what is so at present",
-                    hint="what they knew then is not on record: its readings would be corrected by "
-                    "what they know now",
+                    "a source with conversions that depend on present values",
+                    hint="their past values are not recorded: its readings would be corrected by "
+                    "present values",
                 )
             through = self._channels.channel(raw).last_position()
             return msgspec.structs.replace(asked, through=through)
@@ -312,11 +310,11 @@ class ReleaseService:
     def _refusal(self, asked: Asked) -> RapportError:
         for id in asked.ids:
             if self.index.one(id) is None:
-                return UnknownName("event that is held back", id)
+                return UnknownName("quarantined event", id)
         return InvalidInput(
-            "nothing is held back that fits",
+            "no quarantined event matches",
             code="release.nothing_held",
-            hint="rapport mediate quarantine lists what is; readings that policies cannot use are "
+            hint="rapport mediate quarantine lists them; readings that policies cannot use are "
             "mediated again by: rapport mediate again",
         )
 
@@ -340,7 +338,7 @@ class ReleaseService:
             if asked.what == "again"
             else raws.held(self._chosen(asked), progress)
         )
-        # One for each channel: what it remembers goes on from batch to batch.
+        # One per channel: its memory continues from batch to batch.
         giving: dict[str, Reprocessor] = {}
         async for channel, batch in batches:
             if channel not in giving:
