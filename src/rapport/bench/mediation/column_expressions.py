@@ -30,8 +30,8 @@ from rapport.mediation.conversion.conversions import (
 )
 from rapport.mediation.conversion.notations import EPOCH_MILLISECONDS, EPOCH_SECONDS, ParseTime
 from rapport.mediation.conversion.places import (
-    PLACES,
     FixedOrigin,
+    Place,
     ToAbsolute,
     ToCartesian,
     ToLatLon,
@@ -219,7 +219,7 @@ def _walk(path: ColumnPath, step: Step) -> Iterator[tuple[ColumnPath, ConvertSte
 def _column_step(path: ColumnPath, step: ConvertStep, types: Types | None) -> ColumnStep:
     conversion = step.conversion
     how = conversion.how
-    if types is None or not isinstance(how, PLACES) or not is_columnar(how):
+    if types is None or not isinstance(how, Place) or not is_columnar(how):
         return ColumnStep(path, tuple(_formulas(conversion, step.path)))
     takes = tuple(port.name for port in how.takes(1))
     return ColumnStep(path, (conversion,), takes, tuple(port.name for port in how.gives(1)))
@@ -227,7 +227,7 @@ def _column_step(path: ColumnPath, step: ConvertStep, types: Types | None) -> Co
 
 def _left_behind(path: ColumnPath, conversion: Conversion, types: Types | None) -> list[ColumnPath]:
     """Attributes of an object that its result does not have."""
-    if types is None or not isinstance(conversion.how, PLACES):
+    if types is None or not isinstance(conversion.how, Place):
         return []
     before, after = (types.attributes(each) for each in (conversion.argument, conversion.result))
     return [(*path, name) for name in before if name not in after]

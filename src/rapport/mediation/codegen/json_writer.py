@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from rapport.mediation.codegen import runtime
 from rapport.mediation.codegen.generator import CodeWriter, is_idle
 from rapport.mediation.codegen.json_structs import (
     MAX_IRREGULAR,
@@ -24,7 +23,7 @@ from rapport.mediation.codegen.json_structs import (
     most_after,
     result_layout,
 )
-from rapport.mediation.codegen.runtime import callable_of
+from rapport.mediation.codegen.runtime import GENERATED_NAMES, callable_of
 from rapport.mediation.conversion.conversions import Call, Chain, Conversion, Stateful
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.interpretations.model import (
@@ -37,11 +36,8 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.memory import ConversionMemory, remembers
 from rapport.mediation.plans import LEAVE, ConvertStep, ObjectPart, ObjectStep, Step
-from rapport.mediation.rejections import Rejected
 from rapport.mediation.types import TAG, Types
 from rapport.units.quantities import Affine
-
-_NAMES = ("number", "finite", "an_object", "a_list", "missing", "null", "unknown_type")
 
 
 class CallTable:
@@ -52,7 +48,7 @@ class CallTable:
 
     def __init__(self, surroundings: ConversionEnvironment | None = None) -> None:
         self._surroundings = surroundings or ConversionEnvironment()
-        self.names: dict[str, Any] = {"number": runtime.number}
+        self.names: dict[str, Any] = {"number": GENERATED_NAMES["number"]}
 
     @property
     def are_none(self) -> bool:
@@ -63,8 +59,7 @@ class CallTable:
         """A step as the transformer runs it; it may modify its argument."""
         writer = CodeWriter(own=True)
         about = writer.function(step, "part")
-        names: dict[str, Any] = {name: getattr(runtime, name) for name in _NAMES}
-        names["Rejected"] = Rejected
+        names = dict(GENERATED_NAMES)
         for number, conversion in enumerate(writer.conversions):
             names[f"convert_{number}"] = self._callable(conversion, types)
         exec(compile("\n".join(writer.lines), "<straight step>", "exec"), names)

@@ -12,7 +12,6 @@ import msgspec
 
 from rapport.core.errors import InterpretationError, InvalidInput, Problem
 from rapport.mediation.conversion.conversions import (
-    VALUE_KINDS,
     Call,
     Chain,
     Conversion,
@@ -36,7 +35,7 @@ from rapport.mediation.conversion.lookups import (
     TableLookup,
     lookup_calculation,
 )
-from rapport.mediation.conversion.notations import NOTATIONS, notation_calculation
+from rapport.mediation.conversion.notations import Notation, notation_calculation
 from rapport.mediation.conversion.places import place_calculation
 from rapport.mediation.memory import ConversionMemory, Function, Functions
 from rapport.mediation.rejections import (
@@ -123,17 +122,16 @@ def _single(results: Sequence[Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-__all__ = [
-    "a_list",
-    "an_object",
-    "callable_of",
-    "finite",
-    "missing",
-    "null",
-    "number",
-    "text",
-    "unknown_type",
-]
+GENERATED_NAMES: Mapping[str, Any] = {
+    "number": number,
+    "finite": finite,
+    "an_object": an_object,
+    "a_list": a_list,
+    "missing": missing,
+    "null": null,
+    "unknown_type": unknown_type,
+    "Rejected": Rejected,
+}
 """The names that generated text uses."""
 
 
@@ -161,7 +159,7 @@ def callable_of(
     around = surroundings if surroundings is not None else ConversionEnvironment()
     if isinstance(how, Chain):
         return _chain([callable_of(step, functions, memory, types, around) for step in how.steps])
-    if isinstance(how, VALUE_KINDS):
+    if isinstance(how, ValueKind):
         calculate = _calculation(conversion, how, memory, types, around)
         return as_function(conversion, how, calculate, types)
     if isinstance(how, (Call, Stateful)):
@@ -181,7 +179,7 @@ def _calculation(
         return lookup_calculation(how, conversion.name, kinds, around)
     if isinstance(how, ChangeCurrency):
         return currency_calculation(conversion, how, around, memory)
-    if isinstance(how, NOTATIONS):
+    if isinstance(how, Notation):
         return notation_calculation(how, conversion.name, kinds)
     return place_calculation(conversion, how, around, memory)
 

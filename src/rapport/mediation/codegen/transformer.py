@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
-from rapport.mediation.codegen import runtime
 from rapport.mediation.codegen.generator import (
     GeneratedCode,
     generate,
     generate_batch,
     split_functions,
 )
-from rapport.mediation.codegen.runtime import callable_of
+from rapport.mediation.codegen.runtime import GENERATED_NAMES, callable_of
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.interpretations.model import Direction
 from rapport.mediation.interpretations.registry import InterpretationRegistry
@@ -22,8 +21,6 @@ from rapport.mediation.memory import ConversionMemory, Functions
 from rapport.mediation.plans import Plan
 from rapport.mediation.rejections import Rejected
 from rapport.mediation.types import Types
-
-_NAMES = ("number", "finite", "an_object", "a_list", "missing", "null", "unknown_type")
 
 BatchTransform = Callable[[Sequence[Any], list[Any], list[tuple[int, Rejected]]], None]
 """Takes a batch and two empty lists for results and rejections."""
@@ -113,8 +110,7 @@ class Transformer:
 
     def _compiled(self, generated: GeneratedCode) -> dict[str, Any]:
         """Executes the text and returns its names."""
-        names: dict[str, Any] = {name: getattr(runtime, name) for name in _NAMES}
-        names["Rejected"] = Rejected
+        names = dict(GENERATED_NAMES)
         for number, conversion in enumerate(generated.conversions):
             names[f"convert_{number}"] = callable_of(
                 conversion, self._functions, self._memory, self._types, self._surroundings

@@ -13,7 +13,6 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, Problem, nearest_names
 from rapport.mediation.conversion.conversions import (
-    VALUE_KINDS,
     Conversion,
     Enumeration,
     Stateful,
@@ -172,7 +171,7 @@ def check_kind(conversion: Conversion, types: Types) -> Iterator[Problem]:
         yield from _enumeration(conversion, how, types)
     elif isinstance(how, Stateful):
         yield from _stateful(conversion, how, types)
-    elif isinstance(how, VALUE_KINDS):
+    elif isinstance(how, ValueKind):
         yield from check_ports(conversion, how, types)
         yield from _details(conversion, how, types)
 

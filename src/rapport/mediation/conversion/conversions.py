@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.mediation.conversion.currencies import ChangeCurrency
-from rapport.mediation.conversion.lookups import ContextLookup, LookupKind, Scalar, TableLookup
+from rapport.mediation.conversion.lookups import LookupKind, Scalar
 from rapport.mediation.conversion.notations import (
     ISO,
     Notation,
@@ -146,6 +146,8 @@ class Chain(msgspec.Struct, frozen=True, tag="chain"):
     steps: tuple[Conversion, ...]
 
 
+ValueKind = Place | Notation | LookupKind | ChangeCurrency
+"""Kinds that work on named values, see `Port`."""
 How = (
     Identity
     | Formula
@@ -160,40 +162,7 @@ How = (
     | Call
     | Stateful
     | Chain
-    | ToCartesian
-    | ToPolar
-    | ToAbsolute
-    | ToRelative
-    | ToPlan
-    | ToLatLon
-    | ParseTime
-    | WriteTime
-    | ParseNumber
-    | WriteNumber
-    | ParseAngle
-    | WriteAngle
-    | TableLookup
-    | ContextLookup
-    | ChangeCurrency
-)
-ValueKind = Place | Notation | LookupKind | ChangeCurrency
-"""Kinds that work on named values, see `Port`."""
-VALUE_KINDS = (
-    ToCartesian,
-    ToPolar,
-    ToAbsolute,
-    ToRelative,
-    ToPlan,
-    ToLatLon,
-    ParseTime,
-    WriteTime,
-    ParseNumber,
-    WriteNumber,
-    ParseAngle,
-    WriteAngle,
-    TableLookup,
-    ContextLookup,
-    ChangeCurrency,
+    | ValueKind
 )
 
 

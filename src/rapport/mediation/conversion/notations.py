@@ -126,7 +126,6 @@ def _kind_of(time_format: str) -> PortKind:
 
 
 Notation = ParseTime | WriteTime | ParseNumber | WriteNumber | ParseAngle | WriteAngle
-NOTATIONS = (ParseTime, WriteTime, ParseNumber, WriteNumber, ParseAngle, WriteAngle)
 
 
 _UNIT_MS = {EPOCH_SECONDS: 1_000.0, EPOCH_MILLISECONDS: 1.0}

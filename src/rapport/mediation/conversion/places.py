@@ -126,40 +126,30 @@ class MovingOrigin(msgspec.Struct, frozen=True, tag_field="kind", tag="moving"):
 Origin = FixedOrigin | TableOrigin | MovingOrigin
 
 
-class ToAbsolute(msgspec.Struct, frozen=True, tag="relative-to-absolute"):
+class _Framed(msgspec.Struct, frozen=True):
+    """A conversion between absolute positions and positions relative to an origin."""
+
+    origin: Origin
+    x: str = "x"
+    y: str = "y"
+    to_x: str = "x"
+    to_y: str = "y"
+    unit: str = "m"
+    to_unit: str = "m"
+
+    def takes(self, arguments: int) -> tuple[Port, ...]:
+        return (*number_ports(self.x, self.y, unit=self.unit), *_key_of(self.origin))
+
+    def gives(self, results: int) -> tuple[Port, ...]:
+        return number_ports(self.to_x, self.to_y, unit=self.to_unit)
+
+
+class ToAbsolute(_Framed, frozen=True, tag="relative-to-absolute"):
     """Converts x and y relative to a device (+y is its heading) to absolute ones."""
 
-    origin: Origin
-    x: str = "x"
-    y: str = "y"
-    to_x: str = "x"
-    to_y: str = "y"
-    unit: str = "m"
-    to_unit: str = "m"
 
-    def takes(self, arguments: int) -> tuple[Port, ...]:
-        return (*number_ports(self.x, self.y, unit=self.unit), *_key_of(self.origin))
-
-    def gives(self, results: int) -> tuple[Port, ...]:
-        return number_ports(self.to_x, self.to_y, unit=self.to_unit)
-
-
-class ToRelative(msgspec.Struct, frozen=True, tag="absolute-to-relative"):
+class ToRelative(_Framed, frozen=True, tag="absolute-to-relative"):
     """Converts absolute x and y to ones relative to a device."""
-
-    origin: Origin
-    x: str = "x"
-    y: str = "y"
-    to_x: str = "x"
-    to_y: str = "y"
-    unit: str = "m"
-    to_unit: str = "m"
-
-    def takes(self, arguments: int) -> tuple[Port, ...]:
-        return (*number_ports(self.x, self.y, unit=self.unit), *_key_of(self.origin))
-
-    def gives(self, results: int) -> tuple[Port, ...]:
-        return number_ports(self.to_x, self.to_y, unit=self.to_unit)
 
 
 class ToPlan(msgspec.Struct, frozen=True, tag="lat-lon-to-plan"):
@@ -203,7 +193,6 @@ class ToLatLon(msgspec.Struct, frozen=True, tag="plan-to-lat-lon"):
 
 
 Place = ToCartesian | ToPolar | ToAbsolute | ToRelative | ToPlan | ToLatLon
-PLACES = (ToCartesian, ToPolar, ToAbsolute, ToRelative, ToPlan, ToLatLon)
 
 
 def _key_of(origin: Origin) -> tuple[Port, ...]:

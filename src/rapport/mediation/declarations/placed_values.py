@@ -59,17 +59,8 @@ class PlacedFile(TomlFile):
         self, path: ValuePath, code: str, message: str, *, hint: str = "", severity: str = "error"
     ) -> Problem:
         """A problem at a value, at a cost independent of the file's size."""
-        line, column = self.place_of(path)
-        return Problem(
-            file=self.name,
-            line=line,
-            column=column,
-            severity=severity,  # type: ignore[arg-type]
-            code=code,
-            message=message,
-            hint=hint,
-            excerpt=excerpt_at(self._lines, line, column),
-        )
+        found = problem_at(self.name, self._lines, self.place_of(path), code, message, hint)
+        return msgspec.structs.replace(found, severity=severity)
 
 
 class FileContent(msgspec.Struct, frozen=True):
@@ -132,17 +123,23 @@ def excerpt_at(lines: Sequence[str], line: int, column: int) -> str:
     return excerpt_with_caret(lines[line - 1], 1, column)
 
 
-def unreadable_file(
-    name: str, text: str, place: tuple[int, int], code: str, message: str, hint: str
-) -> FileContent:
+def problem_at(
+    name: str, lines: Sequence[str], place: tuple[int, int], code: str, message: str, hint: str
+) -> Problem:
+    """A problem at a location, with the line as an excerpt."""
     line, column = place
-    problem = Problem(
+    return Problem(
         file=name,
         line=line,
         column=column,
         code=code,
         message=message,
         hint=hint,
-        excerpt=excerpt_at(text.splitlines(), line, column),
+        excerpt=excerpt_at(lines, line, column),
     )
-    return FileContent(None, (problem,))
+
+
+def unreadable_file(
+    name: str, text: str, place: tuple[int, int], code: str, message: str, hint: str
+) -> FileContent:
+    return FileContent(None, (problem_at(name, text.splitlines(), place, code, message, hint),))

@@ -9,12 +9,13 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from rapport.core.errors import InterpretationError, InvalidInput, Problem
+from rapport.core.errors import InterpretationError, Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.conversion.lookups import Scalar
 from rapport.mediation.declarations.conversion_tables import ConversionTableReader
+from rapport.mediation.declarations.fields_tables import read_format_choice
 from rapport.mediation.declarations.placed_values import (
     FAULT_CODES,
     is_scalar,
@@ -22,7 +23,6 @@ from rapport.mediation.declarations.placed_values import (
     table_entries,
 )
 from rapport.mediation.declarations.type_tables import TypeNames, declared_names, read_types
-from rapport.mediation.formats.catalogue import get_format, parse_format
 from rapport.mediation.interpretations.model import (
     CANONICAL,
     CreateAttribute,
@@ -267,7 +267,7 @@ def read_typed(
         interpretation=interpretation,
         about=fields.filled_text("about", ""),
         units=_units(fields),
-        format=_format(fields),
+        format=read_format_choice(fields) if fields.has("format") else None,
         place=SourceLocation(section.file.name, line, column),
         places=_places(section),
     )
@@ -345,19 +345,6 @@ def _units(fields: Fields) -> tuple[UnitDeclaration, ...]:
             continue
         found.append(UnitDeclaration(attribute, table.text(attribute)))
     return tuple(found)
-
-
-def _format(fields: Fields) -> FormatChoice | None:
-    """`format = "csv"`, or a table with `name` and options."""
-    if not fields.has("format"):
-        return None
-    try:
-        name, options = parse_format(fields.section.values["format"])
-        get_format(name, options)
-    except InvalidInput as error:
-        fields.report("format", error)
-        return None
-    return FormatChoice(name, options)
 
 
 def _last_part(dotted: str) -> str:

@@ -22,7 +22,7 @@ from rapport.mediation.declarations.placed_values import (
     FileContent,
     PlacedFile,
     ValuePath,
-    excerpt_at,
+    problem_at,
 )
 
 
@@ -345,19 +345,8 @@ class _XmlReader:
     def _fault(
         self, node: XmlNode, message: str, hint: str, code: str = "interpretation.unknown_key"
     ) -> None:
-        line, column = self._place(node)
-        excerpt = excerpt_at(self._lines, line, column)
-        self.problems.append(
-            Problem(
-                file=self._name,
-                line=line,
-                column=column,
-                code=code,
-                message=message,
-                hint=hint,
-                excerpt=excerpt,
-            )
-        )
+        place = self._place(node)
+        self.problems.append(problem_at(self._name, self._lines, place, code, message, hint))
 
 
 _CONTENT = {

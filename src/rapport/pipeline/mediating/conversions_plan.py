@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from rapport.mediation.conversion.conversions import (
-    VALUE_KINDS,
     Call,
     Chain,
     Conversion,
@@ -22,6 +21,7 @@ from rapport.mediation.conversion.conversions import (
     Scatter,
     Stateful,
     UnitChange,
+    ValueKind,
 )
 from rapport.mediation.conversion.currencies import ChangeCurrency
 from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
@@ -232,7 +232,7 @@ class Conversions:
 
     def _stepped(self, conversion: Conversion, values: list[Symbol], place: str) -> list[Symbol]:
         how = conversion.how
-        if not isinstance(how, VALUE_KINDS):
+        if not isinstance(how, ValueKind):
             raise NotColumnsError(place, f"{conversion.name} is no conversion of columns")
         taken, held = self._taken(conversion, how, values, place)
         kinds = self._result_kinds(conversion, how)

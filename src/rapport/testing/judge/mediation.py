@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rapport.mediation.conversion.conversions import (
-    VALUE_KINDS,
     Call,
     Chain,
     Conversion,
@@ -26,6 +25,7 @@ from rapport.mediation.conversion.conversions import (
     Lookup,
     Rename,
     UnitChange,
+    ValueKind,
 )
 from rapport.mediation.interpretations.model import (
     EXPLORE,
@@ -289,7 +289,7 @@ class Judge:
 
     def convert(self, conversion: Conversion, *values: Any) -> Any:
         """The conversion of one value, or of several for merging and splitting."""
-        if isinstance(conversion.how, VALUE_KINDS):
+        if isinstance(conversion.how, ValueKind):
             objects = {
                 name: {each: kind for each, (kind, _) in self.attributes(name).items()}
                 for name in self._own
@@ -311,7 +311,7 @@ class Judge:
             for step in how.steps:
                 value = self._convert(value, step)
             return value
-        if isinstance(how, VALUE_KINDS):
+        if isinstance(how, ValueKind):
             return self.convert(conversion, value)
         if isinstance(how, Enumeration):
             for pair in how.pairs:
