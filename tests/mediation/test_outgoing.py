@@ -253,7 +253,9 @@ def test_what_cannot_be_said_is_left_out_counted_and_listed() -> None:
             "value.not_a_number": 1,
             "event.bad_data": 1,
         }
-        listed = [(one.channel, one.position, one.interpretation) for one in out.statistics.unsaid]
+        listed = [
+            (one.channel, one.position, one.interpretation) for one in out.statistics.undeliverable
+        ]
         assert listed == [("events", 2, "us"), ("events", 3, "us"), ("events", 4, "us")]
 
     asyncio.run(scenario())

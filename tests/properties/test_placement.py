@@ -216,7 +216,9 @@ async def _check_counts(world: World, audience: list[Reader]) -> None:
         if words == "a":
             assert done == 0
         assert done <= events
-        unsaid = [one for one in world.outgoing.statistics.unsaid if one.interpretation == words]
+        unsaid = [
+            one for one in world.outgoing.statistics.undeliverable if one.interpretation == words
+        ]
         assert len(unsaid) <= sum(
             world.channels.channel(name).last_position() for name in world.channels.names()
         )

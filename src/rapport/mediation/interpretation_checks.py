@@ -6,23 +6,11 @@ one applies (warning); an event type without a mapping keeps its type or cannot 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
-from rapport.core.errors import InterpretationError, InvalidInput, Problem
-from rapport.mediation.conversion.conversion_checks import check_kind
-from rapport.mediation.conversion.conversions import (
-    Chain,
-    Conversion,
-    Cut,
-    Formula,
-    Gather,
-    Join,
-    Scatter,
-    UnitChange,
-)
+from rapport.core.errors import InterpretationError, Problem
+from rapport.mediation.conversion.conversion_checks import check_conversion
 from rapport.mediation.interpretations.model import (
     CANONICAL,
     DIRECTIONS,
@@ -148,7 +136,7 @@ class CheckedInterpretation:
     def _conversions(self, chain: Sequence[Interpretation]) -> Iterator[Problem]:
         inherited = {each.name: each for one in chain[:-1] for each in one.conversions}
         for conversion in self.interpretation.conversions:
-            yield from _signature(conversion, self.scope)
+            yield from check_conversion(conversion, self.scope.types)
             above = inherited.get(conversion.name)
             if above is not None and above.signature() != conversion.signature():
                 yield Problem(
@@ -198,89 +186,6 @@ def _rules_in(step: Step) -> Iterator[str]:
     elif isinstance(step, VariantsStep):
         for case in step.cases:
             yield from _rules_in(case.step)
-
-
-def _signature(conversion: Conversion, scope: Scope) -> Iterator[Problem]:
-    name = conversion.name
-    for reference in (*conversion.arguments, *conversion.results):
-        if reference not in scope.types:
-            yield _bad(conversion, "type.unknown", f"there is no type {reference!r}")
-            return
-    if not conversion.arguments or not conversion.results:
-        yield _bad(conversion, "conversion.signature", "has no argument or no result")
-        return
-    how = conversion.how
-    kinds = [scope.types.kind(each) for each in (*conversion.arguments, *conversion.results)]
-    if isinstance(how, (Formula, UnitChange)):
-        yield from _numbers(conversion, how, kinds)
-    elif isinstance(how, (Join, Cut)) and any(kind != "text" for kind in kinds):
-        yield _bad(conversion, "conversion.signature", "joins and cuts texts only")
-    elif isinstance(how, Cut) and not how.separator:
-        yield _bad(conversion, "conversion.signature", "has an empty separator")
-    elif isinstance(how, (Gather, Scatter)):
-        yield from _object_parts(conversion, how, scope)
-    elif isinstance(how, Chain):
-        yield from _chained(conversion, how, scope)
-    yield from check_kind(conversion, scope.types)
-    if name == EXPLORE or not name:
-        yield _bad(conversion, "conversion.signature", "needs a name")
-
-
-def _chained(conversion: Conversion, how: Chain, scope: Scope) -> Iterator[Problem]:
-    """The first step may take several values and the last return several; in between it is one."""
-    steps = how.steps
-    if not steps:
-        yield _bad(conversion, "conversion.signature", "has no steps")
-        return
-    ends = (steps[0].arguments, steps[-1].results)
-    if ends != (conversion.arguments, conversion.results):
-        message = f"chains ({', '.join(ends[0])}) -> {', '.join(ends[1])}"
-        yield _bad(conversion, "conversion.signature", message)
-    for one, other in pairwise(steps):
-        fits = len(one.results) == len(other.arguments) == 1
-        if not fits or not scope.types.is_subtype(one.result, other.argument):
-            found, wanted = ", ".join(one.results), ", ".join(other.arguments)
-            message = f"{one.name} gives {found}, {other.name} takes {wanted}"
-            yield _bad(conversion, "conversion.signature", message)
-    for step in steps:
-        yield from _signature(step, scope)
-
-
-def _numbers(
-    conversion: Conversion, how: Formula | UnitChange, kinds: Sequence[str]
-) -> Iterator[Problem]:
-    if any(kind not in ("number", "integer") for kind in kinds) or kinds[-1] == "integer":
-        yield _bad(conversion, "conversion.signature", "is arithmetic from a number to a number")
-    try:
-        affine = how.affine()
-    except InvalidInput as error:
-        yield _bad(conversion, error.code, error.message, error.hint)
-        return
-    if affine.divide == 0 or not all(
-        map(math.isfinite, (affine.multiply, affine.add, affine.divide))
-    ):
-        yield _bad(conversion, "conversion.formula", "divides by zero or is not finite")
-
-
-def _object_parts(conversion: Conversion, how: Gather | Scatter, scope: Scope) -> Iterator[Problem]:
-    gathers = isinstance(how, Gather)
-    whole = conversion.results[0] if gathers else conversion.arguments[0]
-    values = conversion.arguments if gathers else conversion.results
-    attributes = scope.types.attributes(innermost(whole)) if scope.types.is_complex(whole) else {}
-    if len(values) != len(how.names) or any(name not in attributes for name in how.names):
-        yield _bad(conversion, "conversion.signature", f"names attributes that {whole} lacks")
-        return
-    for name, value in zip(how.names, values, strict=True):
-        inner, outer = (value, attributes[name].type) if gathers else (attributes[name].type, value)
-        if not scope.types.is_subtype(inner, outer):
-            yield _bad(conversion, "conversion.signature", f"{name!r}: {inner} is no {outer}")
-    missing = [each.name for each in attributes.values() if not each.optional]
-    if gathers and set(missing) - set(how.names):
-        yield _bad(conversion, "conversion.signature", f"does not give all of {whole}")
-
-
-def _bad(conversion: Conversion, code: str, reason: str, hint: str = "") -> Problem:
-    return Problem(code=code, message=f"conversion {conversion.name}: {reason}", hint=hint)
 
 
 def _twice(kind: str, what: str) -> Problem:

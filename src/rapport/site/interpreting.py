@@ -20,12 +20,12 @@ from rapport.mediation.config import (
     interpretations_from_site,
     typed_from_site,
 )
+from rapport.mediation.conversion.conversion_checks import check_references
 from rapport.mediation.declarations.fields_tables import TableColumns
 from rapport.mediation.declarations.files import Declarations
 from rapport.mediation.declarations.inference import complete_declarations
 from rapport.mediation.declarations.typed_tables import DeclaredInterpretation, is_typed_table
 from rapport.mediation.interpretations.model import CANONICAL, Interpretation, TypeMapping
-from rapport.mediation.interpretations.registry import check_references
 from rapport.mediation.interpretations.repository import (
     ActiveInterpretations,
     merged_canonical_model,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rapport.core.errors import Problem
+from rapport.mediation.conversion.conversion_checks import check_references
 from rapport.mediation.conversion.conversions import (
     Chain,
     Conversion,
@@ -27,7 +28,7 @@ from rapport.mediation.conversion.places import (
     ToPolar,
 )
 from rapport.mediation.interpretations.model import Interpretation
-from rapport.mediation.interpretations.registry import check_references, feeds_of, functions_needed
+from rapport.mediation.interpretations.registry import feeds_of, functions_needed
 from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 

@@ -154,6 +154,6 @@ async def _in_words(
         said = await outgoing.view(channel, stored, interpretation)
     finally:
         await outgoing.close()
-    for one in outgoing.statistics.unsaid:
+    for one in outgoing.statistics.undeliverable:
         stderr().print(f"{one.position}: {one.code}: {one.message}", highlight=False, markup=False)
     return said

@@ -5,21 +5,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 
 import msgspec
 
-from rapport.core.errors import InvalidInput, Problem, nearest_names
+from rapport.core.errors import (
+    InvalidInput,
+    Problem,
+    nearest_names,
+)
 from rapport.mediation.conversion.conversions import (
+    Chain,
     Conversion,
+    Cut,
     Enumeration,
+    Formula,
+    Gather,
+    Join,
+    Scatter,
     Stateful,
     UnitChange,
     ValueKind,
 )
-from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents, RateTable
 from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
 from rapport.mediation.conversion.notations import (
     EPOCH_MILLISECONDS,
@@ -33,6 +44,7 @@ from rapport.mediation.conversion.notations import (
 from rapport.mediation.conversion.places import (
     FixedOrigin,
     MovingOrigin,
+    TableOrigin,
     ToAbsolute,
     ToCartesian,
     ToLatLon,
@@ -40,8 +52,15 @@ from rapport.mediation.conversion.places import (
     ToPolar,
     ToRelative,
 )
+from rapport.mediation.interpretations.model import (
+    EXPLORE,
+)
 from rapport.mediation.rejections import Port, is_of_kind
-from rapport.mediation.types import Attribute, Types
+from rapport.mediation.types import (
+    Attribute,
+    Types,
+    innermost,
+)
 from rapport.units.catalogue import BY_NAME
 from rapport.units.geodesy import PlanOrigin
 from rapport.units.quantities import converter, unit_named
@@ -334,3 +353,159 @@ def _tried(conversion: Conversion, attempt: Callable[[], object]) -> Iterator[Pr
         attempt()
     except InvalidInput as error:
         yield bad(conversion, error.message, error.hint, error.code)
+
+
+def check_conversion(conversion: Conversion, types: Types) -> Iterator[Problem]:
+    """All faults of a conversion: its signature, then its kind."""
+    name = conversion.name
+    for reference in (*conversion.arguments, *conversion.results):
+        if reference not in types:
+            yield bad(conversion, f"there is no type {reference!r}", "", "type.unknown")
+            return
+    if not conversion.arguments or not conversion.results:
+        yield bad(conversion, "has no argument or no result")
+        return
+    how = conversion.how
+    kinds = [types.kind(each) for each in (*conversion.arguments, *conversion.results)]
+    if isinstance(how, (Formula, UnitChange)):
+        yield from _numbers(conversion, how, kinds)
+    elif isinstance(how, (Join, Cut)) and any(kind != "text" for kind in kinds):
+        yield bad(conversion, "joins and cuts texts only")
+    elif isinstance(how, Cut) and not how.separator:
+        yield bad(conversion, "has an empty separator")
+    elif isinstance(how, (Gather, Scatter)):
+        yield from _object_parts(conversion, how, types)
+    elif isinstance(how, Chain):
+        yield from _chained(conversion, how, types)
+    yield from check_kind(conversion, types)
+    if name == EXPLORE or not name:
+        yield bad(conversion, "needs a name")
+
+
+def _chained(conversion: Conversion, how: Chain, types: Types) -> Iterator[Problem]:
+    """The first step may take several values and the last return several; in between it is one."""
+    steps = how.steps
+    if not steps:
+        yield bad(conversion, "has no steps")
+        return
+    ends = (steps[0].arguments, steps[-1].results)
+    if ends != (conversion.arguments, conversion.results):
+        message = f"chains ({', '.join(ends[0])}) -> {', '.join(ends[1])}"
+        yield bad(conversion, message)
+    for one, other in pairwise(steps):
+        fits = len(one.results) == len(other.arguments) == 1
+        if not fits or not types.is_subtype(one.result, other.argument):
+            found, wanted = ", ".join(one.results), ", ".join(other.arguments)
+            message = f"{one.name} gives {found}, {other.name} takes {wanted}"
+            yield bad(conversion, message)
+    for step in steps:
+        yield from check_conversion(step, types)
+
+
+def _numbers(
+    conversion: Conversion, how: Formula | UnitChange, kinds: Sequence[str]
+) -> Iterator[Problem]:
+    if any(kind not in ("number", "integer") for kind in kinds) or kinds[-1] == "integer":
+        yield bad(conversion, "is arithmetic from a number to a number")
+    try:
+        affine = how.affine()
+    except InvalidInput as error:
+        yield bad(conversion, error.message, error.hint, error.code)
+        return
+    if affine.divide == 0 or not all(
+        map(math.isfinite, (affine.multiply, affine.add, affine.divide))
+    ):
+        yield bad(conversion, "divides by zero or is not finite", "", "conversion.formula")
+
+
+def _object_parts(conversion: Conversion, how: Gather | Scatter, types: Types) -> Iterator[Problem]:
+    gathers = isinstance(how, Gather)
+    whole = conversion.results[0] if gathers else conversion.arguments[0]
+    values = conversion.arguments if gathers else conversion.results
+    attributes = types.attributes(innermost(whole)) if types.is_complex(whole) else {}
+    if len(values) != len(how.names) or any(name not in attributes for name in how.names):
+        yield bad(conversion, f"names attributes that {whole} lacks")
+        return
+    for name, value in zip(how.names, values, strict=True):
+        inner, outer = (value, attributes[name].type) if gathers else (attributes[name].type, value)
+        if not types.is_subtype(inner, outer):
+            yield bad(conversion, f"{name!r}: {inner} is no {outer}")
+    missing = [each.name for each in attributes.values() if not each.optional]
+    if gathers and set(missing) - set(how.names):
+        yield bad(conversion, f"does not give all of {whole}")
+
+
+def check_references(
+    conversions: Iterable[Conversion],
+    tables: Mapping[str, tuple[str, ...]],
+    concepts: Mapping[str, Iterable[str]],
+) -> list[Problem]:
+    """Reports unknown tables, columns, concepts and attributes, with the nearest name.
+    `tables`: as from `Tables.columns()`; `concepts`: with the names of their attributes.
+    """
+    return list(
+        dict.fromkeys(
+            problem
+            for conversion in conversions
+            for step in _steps(conversion)
+            for problem in _check(step, tables, concepts)
+        )
+    )
+
+
+def _steps(conversion: Conversion) -> Iterator[Conversion]:
+    if isinstance(conversion.how, Chain):
+        for step in conversion.how.steps:
+            yield from _steps(step)
+    else:
+        yield conversion
+
+
+def _check(
+    conversion: Conversion,
+    tables: Mapping[str, tuple[str, ...]],
+    concepts: Mapping[str, Iterable[str]],
+) -> Iterator[Problem]:
+    how = conversion.how
+    if isinstance(how, ContextLookup):
+        yield from _concept(conversion, how, concepts)
+        return
+    table, columns = _table_of(conversion)
+    if not table:
+        return
+    if table not in tables:
+        hint = suggestion(table, tables) if tables else "declare it in the site file"
+        yield bad(conversion, f"there is no table {table!r}", hint, "lookup.unknown_table")
+        return
+    for column in columns:
+        if column not in tables[table]:
+            hint = suggestion(column, tables[table])
+            message = f"table {table!r} has no column {column!r}"
+            yield bad(conversion, message, hint, "lookup.unknown_column")
+
+
+def _table_of(conversion: Conversion) -> tuple[str, tuple[str, ...]]:
+    how = conversion.how
+    if isinstance(how, TableLookup):
+        return how.table, how.columns
+    if isinstance(how, (ToAbsolute, ToRelative)) and isinstance(how.origin, TableOrigin):
+        origin = how.origin
+        heading = (origin.heading,) if origin.heading else ()
+        return origin.table, (origin.x, origin.y, *heading)
+    if isinstance(how, ChangeCurrency) and isinstance(how.rates, RateTable):
+        rates = how.rates
+        return rates.table, (rates.currency, rates.rate, rates.valid_from)
+    return "", ()
+
+
+def _concept(
+    conversion: Conversion, how: ContextLookup, concepts: Mapping[str, Iterable[str]]
+) -> Iterator[Problem]:
+    if how.concept not in concepts:
+        hint = suggestion(how.concept, concepts) if concepts else ""
+        message = f"there is no concept {how.concept!r}"
+        yield bad(conversion, message, hint, "lookup.unknown_concept")
+    elif how.attribute not in concepts[how.concept]:
+        hint = suggestion(how.attribute, tuple(concepts[how.concept]))
+        message = f"the concept {how.concept!r} has no attribute {how.attribute!r}"
+        yield bad(conversion, message, hint, "lookup.unknown_attribute")

@@ -13,17 +13,13 @@ of the canonical model are chained and its patterns renamed.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Mapping as Dict
 
 import msgspec
 
 from rapport.core.errors import InterpretationError, Problem, UnknownName
-from rapport.mediation.conversion.conversion_checks import bad, suggestion
 from rapport.mediation.conversion.conversions import Chain, Conversion, Rename, functions_of
-from rapport.mediation.conversion.currencies import ChangeCurrency, RateTable
-from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
-from rapport.mediation.conversion.places import TableOrigin, ToAbsolute, ToRelative
 from rapport.mediation.interpretation_checks import CheckedInterpretation
 from rapport.mediation.interpretations.model import (
     CANONICAL,
@@ -423,24 +419,6 @@ def _unmapped(name: str, type_name: str, direction: Direction) -> Problem:
     )
 
 
-def check_references(
-    conversions: Iterable[Conversion],
-    tables: Mapping[str, tuple[str, ...]],
-    concepts: Mapping[str, Iterable[str]],
-) -> list[Problem]:
-    """Reports unknown tables, columns, concepts and attributes, with the nearest name.
-    `tables`: as from `Tables.columns()`; `concepts`: with the names of their attributes.
-    """
-    return list(
-        dict.fromkeys(
-            problem
-            for conversion in conversions
-            for step in _steps(conversion)
-            for problem in _check(step, tables, concepts)
-        )
-    )
-
-
 def feeds_of(
     interpretations: InterpretationRegistry, name: str
 ) -> dict[str, tuple[Conversion, ...]]:
@@ -460,61 +438,3 @@ def functions_needed(interpretations: InterpretationRegistry, name: str) -> tupl
     for replacement in interpretations.replacements[interpretations.canonical_version(name) :]:
         conversions += [replacement.forth, replacement.back]
     return tuple(dict.fromkeys(each for one in conversions for each in functions_of(one)))
-
-
-def _steps(conversion: Conversion) -> Iterator[Conversion]:
-    if isinstance(conversion.how, Chain):
-        for step in conversion.how.steps:
-            yield from _steps(step)
-    else:
-        yield conversion
-
-
-def _check(
-    conversion: Conversion,
-    tables: Mapping[str, tuple[str, ...]],
-    concepts: Mapping[str, Iterable[str]],
-) -> Iterator[Problem]:
-    how = conversion.how
-    if isinstance(how, ContextLookup):
-        yield from _concept(conversion, how, concepts)
-        return
-    table, columns = _table_of(conversion)
-    if not table:
-        return
-    if table not in tables:
-        hint = suggestion(table, tables) if tables else "declare it in the site file"
-        yield bad(conversion, f"there is no table {table!r}", hint, "lookup.unknown_table")
-        return
-    for column in columns:
-        if column not in tables[table]:
-            hint = suggestion(column, tables[table])
-            message = f"table {table!r} has no column {column!r}"
-            yield bad(conversion, message, hint, "lookup.unknown_column")
-
-
-def _table_of(conversion: Conversion) -> tuple[str, tuple[str, ...]]:
-    how = conversion.how
-    if isinstance(how, TableLookup):
-        return how.table, how.columns
-    if isinstance(how, (ToAbsolute, ToRelative)) and isinstance(how.origin, TableOrigin):
-        origin = how.origin
-        heading = (origin.heading,) if origin.heading else ()
-        return origin.table, (origin.x, origin.y, *heading)
-    if isinstance(how, ChangeCurrency) and isinstance(how.rates, RateTable):
-        rates = how.rates
-        return rates.table, (rates.currency, rates.rate, rates.valid_from)
-    return "", ()
-
-
-def _concept(
-    conversion: Conversion, how: ContextLookup, concepts: Mapping[str, Iterable[str]]
-) -> Iterator[Problem]:
-    if how.concept not in concepts:
-        hint = suggestion(how.concept, concepts) if concepts else ""
-        message = f"there is no concept {how.concept!r}"
-        yield bad(conversion, message, hint, "lookup.unknown_concept")
-    elif how.attribute not in concepts[how.concept]:
-        hint = suggestion(how.attribute, tuple(concepts[how.concept]))
-        message = f"the concept {how.concept!r} has no attribute {how.attribute!r}"
-        yield bad(conversion, message, hint, "lookup.unknown_attribute")

@@ -92,7 +92,7 @@ class ConsumerTransformer:
             if "." not in concept
         }
         self._transformers: dict[str, Transformer | Rejected] = {}
-        self._usual: dict[str, JsonFastPath | None] = {}
+        self._fast_paths: dict[str, JsonFastPath | None] = {}
 
     def passes(self, event: Event) -> bool:
         """Whether the event is delivered unchanged: its type is not canonical, or the
@@ -106,9 +106,9 @@ class ConsumerTransformer:
         if self.passes(event):
             return ConsumerResult((event,), is_made=False)
         try:
-            if event.type not in self._usual:
-                self._usual[event.type] = self._make_usual(event.type)
-            return self._straight(event) or self._made(event, *self._canonical_value(event))
+            if event.type not in self._fast_paths:
+                self._fast_paths[event.type] = self._make_fast_path(event.type)
+            return self._fast_path_result(event) or self._made(event, *self._canonical_value(event))
         except Rejected as rejected:
             return ConsumerResult((), rejected.code, rejected.message[:500])
         except RapportError as error:
@@ -118,32 +118,34 @@ class ConsumerTransformer:
 
     def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
         """Like `transform` for each; runs of one type cost less."""
-        said: list[ConsumerResult] = []
+        results: list[ConsumerResult] = []
         for _type, row in groupby(stored, _type_of):
             alike = list(row)
-            said += (
-                self._said_together(alike) if len(alike) >= _ENOUGH else map(self.transform, alike)
+            results += (
+                self._batch_results(alike) if len(alike) >= _ENOUGH else map(self.transform, alike)
             )
-        return said
+        return results
 
-    def _said_together(self, alike: Sequence[StoredEvent]) -> list[ConsumerResult]:
+    def _batch_results(self, alike: Sequence[StoredEvent]) -> list[ConsumerResult]:
         first = self.transform(alike[0])
-        usual = self._usual.get(alike[0].event.type)
+        fast_path = self._fast_paths.get(alike[0].event.type)
         others = [one.event for one in alike[1:]]
-        found = usual.data_of_all(others) if usual is not None else None
-        if usual is None or found is None:
+        found = fast_path.data_of_all(others) if fast_path is not None else None
+        if fast_path is None or found is None:
             return [first, *map(self.transform, alike[1:])]
         return [
             first,
             *(
-                self.transform(one) if data is None else self._said_with(one.event, usual, data)
+                self.transform(one)
+                if data is None
+                else self._fast_result(one.event, fast_path, data)
                 for one, data in zip(alike[1:], found, strict=True)
             ),
         ]
 
     def transformed_types(self) -> list[str]:
         """The canonical types converted so far."""
-        return list(self._usual)
+        return list(self._fast_paths)
 
     def prepare(self, types: Iterable[str]) -> None:
         """Builds now what is otherwise built at the first events of these types; for an
@@ -152,9 +154,9 @@ class ConsumerTransformer:
         for type_name in types:
             if self.is_canonical or type_name not in self._known_types:
                 continue
-            usual = self._usual[type_name] = self._make_usual(type_name)
-            if usual is not None:
-                usual.prepare()
+            fast_path = self._fast_paths[type_name] = self._make_fast_path(type_name)
+            if fast_path is not None:
+                fast_path.prepare()
 
     def _attribute(self, type_name: str) -> ConceptAttribute | None:
         """The attribute of a reading; None for other events."""
@@ -173,20 +175,22 @@ class ConsumerTransformer:
             message = f"event {event.id[:60]!r} is no reading of {event.type}"
             raise Rejected("reading.malformed", message) from None
 
-    def _straight(self, event: Event) -> ConsumerResult | None:
+    def _fast_path_result(self, event: Event) -> ConsumerResult | None:
         """Tries the fast path."""
-        usual = self._usual[event.type]
-        data = usual.data_of(event) if usual is not None else None
-        if usual is None or data is None:
+        fast_path = self._fast_paths[event.type]
+        data = fast_path.data_of(event) if fast_path is not None else None
+        if fast_path is None or data is None:
             return None
-        return self._said_with(event, usual, data)
+        return self._fast_result(event, fast_path, data)
 
-    def _said_with(self, event: Event, usual: JsonFastPath, data: bytes) -> ConsumerResult:
+    def _fast_result(self, event: Event, fast_path: JsonFastPath, data: bytes) -> ConsumerResult:
         headers = self._headers(event)
-        made = Event(event.source, event.id, usual.type, event.subject, event.time, data, headers)
+        made = Event(
+            event.source, event.id, fast_path.type, event.subject, event.time, data, headers
+        )
         return ConsumerResult((made,))
 
-    def _make_usual(self, type_name: str) -> JsonFastPath | None:
+    def _make_fast_path(self, type_name: str) -> JsonFastPath | None:
         """Builds the transformer too."""
         declared = self._attribute(type_name)
         concept, _, attribute = type_name.partition(".")
@@ -211,20 +215,22 @@ class ConsumerTransformer:
         headers = self._headers(event)
         plan = transformer.plan
         if not plan.several:
-            return self._said([(event.id, result)], event, plan.result_type, headers)
+            return self._results([(event.id, result)], event, plan.result_type, headers)
         several = [(f"{event.id}:{number}", each) for number, each in enumerate(result)]
-        return self._said(several, event, plan.result_type, headers)
+        return self._results(several, event, plan.result_type, headers)
 
-    def _said(
+    def _results(
         self, values: list[tuple[str, Any]], event: Event, type_name: str, headers: dict[str, str]
     ) -> ConsumerResult:
         events: list[Event] = []
         for own_id, value in values:
-            told = value.get(TAG) if value.__class__ is dict else None
-            said = told if isinstance(told, str) else type_name
-            data, marks = write_event_data(value, self._format, said)
+            tag = value.get(TAG) if value.__class__ is dict else None
+            own_type = tag if isinstance(tag, str) else type_name
+            data, marks = write_event_data(value, self._format, own_type)
             own = headers | marks if marks else headers
-            events.append(Event(event.source, own_id, said, event.subject, event.time, data, own))
+            events.append(
+                Event(event.source, own_id, own_type, event.subject, event.time, data, own)
+            )
         is_json = not events or not (events[0].headers.keys() & _SAYS_HOW)
         plain = () if is_json else tuple(msgspec.json.encode(value) for _, value in values)
         return ConsumerResult(tuple(events), plain=plain)
@@ -344,9 +350,9 @@ class DeclaredTypes:
         """The declared type of a raw event; its own type if none is declared."""
         if self._scope is None:
             return raw.type
-        told = self._told(raw) if self._choice.name == "ngsi" else ""
+        tag = self._format_type(raw) if self._choice.name == "ngsi" else ""
         speaks = binding.speaks if binding is not None else ""
-        return received_type(self._scope, self._only, told, speaks, raw.type) or raw.type
+        return received_type(self._scope, self._only, tag, speaks, raw.type) or raw.type
 
     def fits(self, raw: Event, binding: SourceBinding | None) -> bool:
         """Whether a raw event conforms to its declared type; one received in another
@@ -366,7 +372,7 @@ class DeclaredTypes:
             return False
         return not any(type_mismatch(value, name, scope.types) for value in values)
 
-    def _told(self, raw: Event) -> str:
+    def _format_type(self, raw: Event) -> str:
         try:
             return next((one.type for one in self._format.read(raw, {}) if one.type), "")
         except (Rejected, RapportError):
@@ -408,18 +414,18 @@ class RawConsumerTransformer:
     def __init__(
         self,
         source: str,
-        speech: ConsumerTransformer,
+        consumer: ConsumerTransformer,
         sources: RawSources,
         in_force: ActiveInterpretations,
     ) -> None:
         """Raises Unsupported for a source whose events depend on their order."""
         binding = sources.binding(source)
-        self.stamp = speech.stamp
-        self.speech = speech
-        self.is_own = binding is not None and binding.interpretation == speech.name
+        self.stamp = consumer.stamp
+        self.consumer = consumer
+        self.is_own = binding is not None and binding.interpretation == consumer.name
         """Whether source and consumer use the same interpretation."""
         self._binding = binding
-        self._types = DeclaredTypes(in_force, speech.name) if self.is_own else None
+        self._types = DeclaredTypes(in_force, consumer.name) if self.is_own else None
         self._in_order = binding is not None and _in_order_only(in_force, binding)
         if not self.is_own and binding is not None and self._in_order:
             raise Unsupported(
@@ -428,21 +434,21 @@ class RawConsumerTransformer:
                 hint=f"read {binding.into!r}, where they have got their meaning in order",
             )
         self._meaning = sources.isolated_transformer(source)
-        self.may_block = self._meaning.may_block or speech.may_block
+        self.may_block = self._meaning.may_block or consumer.may_block
 
     def transform(self, stored: StoredEvent) -> ConsumerResult:
         """Returns the raw event unchanged if both sides use the same interpretation, else
         converts it. An event received in another version of the interpretation is converted
         via the canonical model.
         """
-        return self._original(stored.event) or self._said([stored])[stored.position]
+        return self._original(stored.event) or self._results([stored])[stored.position]
 
     def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
         """Like `transform` for each; events of one type cost less together."""
         originals = {one.position: self._original(one.event) for one in stored}
         others = {one.position: one for one in stored if originals[one.position] is None}
-        said = self._said(list(others.values())) if others else {}
-        return [originals[one.position] or said[one.position] for one in stored]
+        results = self._results(list(others.values())) if others else {}
+        return [originals[one.position] or results[one.position] for one in stored]
 
     def _original(self, raw: Event) -> ConsumerResult | None:
         if self._types is None:
@@ -452,19 +458,19 @@ class RawConsumerTransformer:
         name = self._types.type_of(raw, self._binding)
         return ConsumerResult((original_event(raw, self.stamp, name),), is_made=False)
 
-    def _said(self, stored: Sequence[StoredEvent]) -> dict[int, ConsumerResult]:
+    def _results(self, stored: Sequence[StoredEvent]) -> dict[int, ConsumerResult]:
         """The results by position."""
         found, rejections = self._meaning.apply_many(stored)
         raw = {str(one.position): one for one in stored}
         canonical = [_as_canonical(each, raw[each.headers[RAW_POSITION]]) for each in found]
         parts: dict[int, list[ConsumerResult]] = {one.position: [] for one in stored}
-        for event, said in zip(canonical, self.speech.transform_all(canonical), strict=True):
-            parts[event.position].append(said)
+        for event, result in zip(canonical, self.consumer.transform_all(canonical), strict=True):
+            parts[event.position].append(result)
         faults: dict[int, tuple[str, str]] = {}
         for one in rejections:
             faults.setdefault(one.position, (one.code, one.message))
         return {
-            position: _together(several, faults.get(position))
+            position: _combined(several, faults.get(position))
             for position, several in parts.items()
         }
 
@@ -474,7 +480,7 @@ def _as_canonical(event: Event, raw: StoredEvent) -> StoredEvent:
     return StoredEvent(raw.position, raw.received, sealed)
 
 
-def _together(parts: Sequence[ConsumerResult], fault: tuple[str, str] | None) -> ConsumerResult:
+def _combined(parts: Sequence[ConsumerResult], fault: tuple[str, str] | None) -> ConsumerResult:
     """The result for one raw event; mediation faults come before conversion faults."""
     faults = [fault] if fault else [(one.code, one.message) for one in parts if one.code]
     code, message = faults[0] if faults else ("", "")

@@ -74,7 +74,7 @@ class ConsumerStatistics:
 
     def __init__(self) -> None:
         self.counts: dict[str, ConsumerCounts] = {}
-        self.unsaid: deque[UndeliverableEvent] = deque(maxlen=_MOST_TOLD)
+        self.undeliverable: deque[UndeliverableEvent] = deque(maxlen=_MOST_TOLD)
         self._logged: set[tuple[str, str]] = set()
 
     def of(self, interpretation: str) -> ConsumerCounts:
@@ -91,23 +91,23 @@ class ConsumerStatistics:
         }
 
     def made(
-        self, interpretation: str, channel: str, stored: StoredEvent, said: ConsumerResult
+        self, interpretation: str, channel: str, stored: StoredEvent, result: ConsumerResult
     ) -> None:
         """Counts a new result."""
         counts = self.of(interpretation)
-        if said.is_made and (said.events or not said.code):
+        if result.is_made and (result.events or not result.code):
             counts.transformed += 1
-        if not said.code:
+        if not result.code:
             return
-        counts.rejected[said.code] = counts.rejected.get(said.code, 0) + 1
-        unsaid = UndeliverableEvent(
-            channel, stored.position, interpretation, said.code, said.message
+        counts.rejected[result.code] = counts.rejected.get(result.code, 0) + 1
+        undeliverable = UndeliverableEvent(
+            channel, stored.position, interpretation, result.code, result.message
         )
-        self.unsaid.append(unsaid)
-        if (interpretation, said.code) not in self._logged:
-            self._logged.add((interpretation, said.code))
+        self.undeliverable.append(undeliverable)
+        if (interpretation, result.code) not in self._logged:
+            self._logged.add((interpretation, result.code))
             _log.warning(
-                "event cannot be converted for consumers", **msgspec.structs.asdict(unsaid)
+                "event cannot be converted for consumers", **msgspec.structs.asdict(undeliverable)
             )
 
 
@@ -148,12 +148,12 @@ class ResultCache:
         self._known.move_to_end(key)
         return found[0]
 
-    def put(self, key: Hashable, said: ConsumerResult, key_bytes: int) -> None:
+    def put(self, key: Hashable, result: ConsumerResult, key_bytes: int) -> None:
         """Stores a result unless it is larger than a quarter of the cache."""
-        size = key_bytes + sum(len(event.data) for event in said.events) + _OVERHEAD_BYTES
+        size = key_bytes + sum(len(event.data) for event in result.events) + _OVERHEAD_BYTES
         if size > self._most_bytes // 4 or key in self._known:
             return
-        self._known[key] = (said, size)
+        self._known[key] = (result, size)
         self._bytes += size
         while self._bytes > self._most_bytes:
             self._bytes -= self._known.popitem(last=False)[1][1]
@@ -197,9 +197,9 @@ class ResultCache:
     ) -> None:
         numbers = list(futures)
         try:
-            for number, said in zip(numbers, await make(numbers), strict=True):
-                self.put(keys[number], said, sizes[number])
-                futures[number].set_result(said)
+            for number, result in zip(numbers, await make(numbers), strict=True):
+                self.put(keys[number], result, sizes[number])
+                futures[number].set_result(result)
         except BaseException as error:
             for future in futures.values():
                 if not future.done():
@@ -213,11 +213,19 @@ class ResultCache:
                     del self._making[keys[number]]
 
 
-def cache_key(words: Hashable, stored: StoredEvent) -> tuple[Hashable, ...]:
+def cache_key(transformer: Hashable, stored: StoredEvent) -> tuple[Hashable, ...]:
     """Everything that the result of an event in this interpretation depends on."""
     event = stored.event
     return (
-        *(words, stored.position, event.source, event.id, event.type, event.subject, event.time),
+        *(
+            transformer,
+            stored.position,
+            event.source,
+            event.id,
+            event.type,
+            event.subject,
+            event.time,
+        ),
         *(event.data, *event.headers, *event.headers.values()),
     )
 
@@ -262,8 +270,8 @@ class OutgoingMediation:
         self._sources, self._tables, self._open_functions = sources, tables, functions
         self._cache, self.statistics = ResultCache(cache_bytes), ConsumerStatistics()
         self._generation, self._rows = repository.generation, self._revision()
-        self._speeches: dict[str, ConsumerTransformer] = {}
-        self._late: dict[tuple[str, str], RawConsumerTransformer] = {}
+        self._consumers: dict[str, ConsumerTransformer] = {}
+        self._raw_consumers: dict[tuple[str, str], RawConsumerTransformer] = {}
         self._views: dict[str, View] = {}
         self._types: dict[str, DeclaredTypes] = {}
         self._opened: dict[ConsumerTransformer, SiteFunctions] = {}
@@ -281,9 +289,9 @@ class OutgoingMediation:
         if self._rows != self._revision():
             self._rows = self._revision()
             self._cache.clear()
-        if interpretation not in self._speeches:
-            self._speeches[interpretation] = self._begin(interpretation)
-        return self._speeches[interpretation]
+        if interpretation not in self._consumers:
+            self._consumers[interpretation] = self._begin(interpretation)
+        return self._consumers[interpretation]
 
     async def view(
         self,
@@ -297,31 +305,31 @@ class OutgoingMediation:
         position. Raises UnknownName, InterpretationError, ChannelUnavailable, and
         Unsupported for a raw channel whose events depend on their order.
         """
-        speech = self.transformer_for(interpretation)
-        with self._speaking(speech):
+        consumer = self.transformer_for(interpretation)
+        with self._in_use(consumer):
             if channel.startswith(RAW_PREFIX):
-                said = await self._said_late(channel, stored, speech)
-            elif speech.is_canonical:
+                results = await self._results_of_raw(channel, stored, consumer)
+            elif consumer.is_canonical:
                 return list(stored)
             else:
-                said = await self._said(channel, stored, speech, identity)
+                results = await self._results(channel, stored, consumer, identity)
         return [
             StoredEvent(one.position, one.received, event)
-            for one, each in zip(stored, said, strict=True)
+            for one, each in zip(stored, results, strict=True)
             for event in each.events
         ]
 
     def query_view(self, interpretation: str) -> View:
         """Resolves conditions in the consumer's terms; for `Views.use`."""
-        speech = self.transformer_for(interpretation)
+        consumer = self.transformer_for(interpretation)
         if interpretation not in self._views:
 
-            def say(stored: StoredEvent) -> ConsumerResult:
-                key = cache_key(speech, stored)
+            def convert(stored: StoredEvent) -> ConsumerResult:
+                key = cache_key(consumer, stored)
                 known = self._cache.get(key)
-                return known or self._say_new("", stored, speech, speech.name, key)
+                return known or self._transform_new("", stored, consumer, consumer.name, key)
 
-            self._views[interpretation] = query_view(speech, self.repository.in_force, say)
+            self._views[interpretation] = query_view(consumer, self.repository.in_force, convert)
         return self._views[interpretation]
 
     def prepare(
@@ -331,20 +339,20 @@ class OutgoingMediation:
         result on the loop in one step with the repository's swap. Transformers with site
         functions are built at the first event, in the thread of the functions.
         """
-        speeches: dict[str, ConsumerTransformer] = {}
-        for name, former in self._speeches.copy().items():
+        consumers: dict[str, ConsumerTransformer] = {}
+        for name, former in self._consumers.copy().items():
             try:
                 if site_functions_of(in_force, name):
                     continue
-                speech = ConsumerTransformer(in_force, name, None, ConversionEnvironment(tables))
+                consumer = ConsumerTransformer(in_force, name, None, ConversionEnvironment(tables))
             except (UnknownName, InterpretationError):
                 continue  # its readers get the error
-            speech.prepare(former.transformed_types())
-            speeches[name] = speech
+            consumer.prepare(former.transformed_types())
+            consumers[name] = consumer
 
         def take_over() -> None:
             self._forget()
-            self._speeches = speeches
+            self._consumers = consumers
 
         return take_over
 
@@ -363,98 +371,100 @@ class OutgoingMediation:
 
     # --- canonical events -------------------------------------------------------------------------
 
-    async def _said(
+    async def _results(
         self,
         channel: str,
         stored: Sequence[StoredEvent],
-        speech: ConsumerTransformer,
+        consumer: ConsumerTransformer,
         identity: str,
     ) -> list[ConsumerResult]:
-        said: list[ConsumerResult | None] = [
-            ConsumerResult((one.event,), is_made=False) if speech.passes(one.event) else None
+        results: list[ConsumerResult | None] = [
+            ConsumerResult((one.event,), is_made=False) if consumer.passes(one.event) else None
             for one in stored
         ]
         raws = {
             number: raw
             for number, one in enumerate(stored)
-            if (raw := raw_location(one.event, speech.stamp))
+            if (raw := raw_location(one.event, consumer.stamp))
             and self._may_read(identity, raw.channel)
             and not (self.hides(channel) or self.hides(raw.channel))
         }
         if raws:
-            originals = await self._originals(stored, raws, speech)
+            originals = await self._originals(stored, raws, consumer)
             for number, original in originals.items():
-                said[number] = original
-        others = [number for number, one in enumerate(said) if one is None]
-        made = await self._made(channel, [stored[number] for number in others], speech, speech.name)
+                results[number] = original
+        others = [number for number, one in enumerate(results) if one is None]
+        made = await self._made(
+            channel, [stored[number] for number in others], consumer, consumer.name
+        )
         for number, one in zip(others, made, strict=True):
-            said[number] = one
-        return [one for one in said if one is not None]
+            results[number] = one
+        return [one for one in results if one is not None]
 
     async def _originals(
         self,
         stored: Sequence[StoredEvent],
         raws: dict[int, RawLocation],
-        speech: ConsumerTransformer,
+        consumer: ConsumerTransformer,
     ) -> dict[int, ConsumerResult]:
         """Originals by index, as far as they exist. An original with several readings is
         delivered once, for the first of them.
         """
         numbers = list(raws)
-        keys: list[Hashable] = [("original", *cache_key(speech, stored[one])) for one in numbers]
-        counts = self.statistics.of(speech.name)
+        keys: list[Hashable] = [("original", *cache_key(consumer, stored[one])) for one in numbers]
+        counts = self.statistics.of(consumer.name)
 
         async def make(missing: list[int]) -> list[ConsumerResult]:
             places = [raws[numbers[each]] for each in missing]
             found = await read_raws(self._channels, places)
-            said = []
+            results = []
             for each, place in zip(missing, places, strict=True):
                 raw = found.get(place)
                 is_there = raw is not None and is_original(raw, stored[numbers[each]].event)
                 counts.originals += is_there
-                said.append(
-                    ConsumerResult((self._as_received(raw, place, speech),), is_made=False)
+                results.append(
+                    ConsumerResult((self._as_received(raw, place, consumer),), is_made=False)
                     if is_there and raw is not None
                     else ConsumerResult((), "raw.gone")
                 )
-            return said
+            return results
 
         counts.from_cache += sum(self._cache.get(key) is not None for key in keys)
         sizes = [len(stored[number].event.data) for number in numbers]
-        all_said = await self._cache.once(keys, sizes, make)
-        there = {number: one for number, one in zip(numbers, all_said, strict=True) if one.events}
+        results = await self._cache.once(keys, sizes, make)
+        there = {number: one for number, one in zip(numbers, results, strict=True) if one.events}
         first = {raws[number]: number for number in reversed(there)}
         nothing = ConsumerResult((), is_made=False)
         return {n: one if first[raws[n]] == n else nothing for n, one in there.items()}
 
-    def _as_received(self, raw: Event, place: RawLocation, speech: ConsumerTransformer) -> Event:
+    def _as_received(self, raw: Event, place: RawLocation, consumer: ConsumerTransformer) -> Event:
         source = place.channel.removeprefix(RAW_PREFIX)
         binding = self._sources.binding(source) if self._sources is not None else None
-        if speech.name not in self._types:
-            self._types[speech.name] = DeclaredTypes(self.repository.in_force, speech.name)
-        return original_event(raw, speech.stamp, self._types[speech.name].type_of(raw, binding))
+        if consumer.name not in self._types:
+            self._types[consumer.name] = DeclaredTypes(self.repository.in_force, consumer.name)
+        return original_event(raw, consumer.stamp, self._types[consumer.name].type_of(raw, binding))
 
     def _may_read(self, identity: str, channel: str) -> bool:
         return self._rights is None or self._rights.allows(identity, "subscribe", channel)
 
     # --- raw channels -----------------------------------------------------------------------------
 
-    async def _said_late(
-        self, channel: str, stored: Sequence[StoredEvent], speech: ConsumerTransformer
+    async def _results_of_raw(
+        self, channel: str, stored: Sequence[StoredEvent], consumer: ConsumerTransformer
     ) -> list[ConsumerResult]:
         if self._sources is None:
             raise Unsupported("reading raw channels in an interpretation", "this program")
         source = channel.removeprefix(RAW_PREFIX)
-        if (source, speech.name) not in self._late:
+        if (source, consumer.name) not in self._raw_consumers:
             in_force = self.repository.in_force
-            late = RawConsumerTransformer(source, speech, self._sources, in_force)
-            self._late[source, speech.name] = late
-        late = self._late[source, speech.name]
-        is_new = [cache_key(late, one) not in self._cache for one in stored]
-        said = await self._made(channel, stored, late, speech.name)
-        originals = (new and not one.is_made for new, one in zip(is_new, said, strict=True))
-        self.statistics.of(speech.name).originals += sum(originals) if late.is_own else 0
-        return said
+            raw_consumer = RawConsumerTransformer(source, consumer, self._sources, in_force)
+            self._raw_consumers[source, consumer.name] = raw_consumer
+        raw_consumer = self._raw_consumers[source, consumer.name]
+        is_new = [cache_key(raw_consumer, one) not in self._cache for one in stored]
+        results = await self._made(channel, stored, raw_consumer, consumer.name)
+        originals = (new and not one.is_made for new, one in zip(is_new, results, strict=True))
+        self.statistics.of(consumer.name).originals += sum(originals) if raw_consumer.is_own else 0
+        return results
 
     # --- once for all -----------------------------------------------------------------------------
 
@@ -462,25 +472,29 @@ class OutgoingMediation:
         self,
         channel: str,
         stored: Sequence[StoredEvent],
-        words: ConsumerTransformer | RawConsumerTransformer,
+        transformer: ConsumerTransformer | RawConsumerTransformer,
         name: str,
     ) -> list[ConsumerResult]:
         """The result of each event, cached or made now."""
-        keys = [cache_key(words, one) for one in stored]
-        if not words.may_block and not self._cache.is_making and self._are_few(keys):
-            return self._made_now(channel, stored, keys, words, name)
+        keys = [cache_key(transformer, one) for one in stored]
+        if not transformer.may_block and not self._cache.is_making and self._are_few(keys):
+            return self._made_now(channel, stored, keys, transformer, name)
         self.statistics.of(name).from_cache += sum(key in self._cache for key in keys)
 
         async def make(numbers: list[int]) -> list[ConsumerResult]:
-            said: list[ConsumerResult] = []
-            with self._speaking(words if isinstance(words, ConsumerTransformer) else words.speech):
+            results: list[ConsumerResult] = []
+            with self._in_use(
+                transformer
+                if isinstance(transformer, ConsumerTransformer)
+                else transformer.consumer
+            ):
                 for begin in range(0, len(numbers), _AT_ONCE):
                     part = [stored[number] for number in numbers[begin : begin + _AT_ONCE]]
-                    said += await self._say_all(words, part)
+                    results += await self._transform_all(transformer, part)
                     await self._clock.sleep(0)
-            for number, one in zip(numbers, said, strict=True):
+            for number, one in zip(numbers, results, strict=True):
                 self.statistics.made(name, channel, stored[number], one)
-            return said
+            return results
 
         return await self._cache.once(keys, [len(one.event.data) for one in stored], make)
 
@@ -493,45 +507,47 @@ class OutgoingMediation:
         channel: str,
         stored: Sequence[StoredEvent],
         keys: Sequence[Hashable],
-        words: ConsumerTransformer | RawConsumerTransformer,
+        transformer: ConsumerTransformer | RawConsumerTransformer,
         name: str,
     ) -> list[ConsumerResult]:
         """Makes all missing results in one call; the same event may occur twice."""
-        said = {key: found for key in keys if (found := self._cache.get(key)) is not None}
-        new = {key: one for key, one in zip(keys, stored, strict=True) if key not in said}
+        results = {key: found for key in keys if (found := self._cache.get(key)) is not None}
+        new = {key: one for key, one in zip(keys, stored, strict=True) if key not in results}
         for (key, one), made in zip(
-            new.items(), words.transform_all(list(new.values())) if new else (), strict=True
+            new.items(), transformer.transform_all(list(new.values())) if new else (), strict=True
         ):
             self._keep(channel, one, made, name, key)
-            said[key] = made
+            results[key] = made
         self.statistics.of(name).from_cache += len(keys) - len(new)
-        return [said[key] for key in keys]
+        return [results[key] for key in keys]
 
-    def _say_new(
+    def _transform_new(
         self,
         channel: str,
         stored: StoredEvent,
-        words: ConsumerTransformer | RawConsumerTransformer,
+        transformer: ConsumerTransformer | RawConsumerTransformer,
         name: str,
         key: Hashable,
     ) -> ConsumerResult:
-        said = words.transform(stored)
-        self._keep(channel, stored, said, name, key)
-        return said
+        result = transformer.transform(stored)
+        self._keep(channel, stored, result, name, key)
+        return result
 
     def _keep(
-        self, channel: str, stored: StoredEvent, said: ConsumerResult, name: str, key: Hashable
+        self, channel: str, stored: StoredEvent, result: ConsumerResult, name: str, key: Hashable
     ) -> None:
-        self.statistics.made(name, channel, stored, said)
-        self._cache.put(key, said, len(stored.event.data))
+        self.statistics.made(name, channel, stored, result)
+        self._cache.put(key, result, len(stored.event.data))
 
-    async def _say_all(
-        self, words: ConsumerTransformer | RawConsumerTransformer, stored: Sequence[StoredEvent]
+    async def _transform_all(
+        self,
+        transformer: ConsumerTransformer | RawConsumerTransformer,
+        stored: Sequence[StoredEvent],
     ) -> list[ConsumerResult]:
-        if not words.may_block:
-            return words.transform_all(stored)
+        if not transformer.may_block:
+            return transformer.transform_all(stored)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._own_thread(), words.transform_all, stored)
+        return await loop.run_in_executor(self._own_thread(), transformer.transform_all, stored)
 
     # --- what holds until the next change ---------------------------------------------------------
 
@@ -542,12 +558,12 @@ class OutgoingMediation:
         if names and self._open_functions is not None:
             functions = self._open_functions(names)
         tables = self._tables() if self._tables is not None else None
-        speech = ConsumerTransformer(
+        consumer = ConsumerTransformer(
             in_force, interpretation, functions, ConversionEnvironment(tables)
         )
         if functions is not None:
-            self._opened[speech] = functions
-        return speech
+            self._opened[consumer] = functions
+        return consumer
 
     def _revision(self) -> int:
         """The revision of the tables."""
@@ -556,27 +572,27 @@ class OutgoingMediation:
 
     def _forget(self) -> None:
         self._generation = self.repository.generation
-        self._speeches, self._late, self._views, self._types = {}, {}, {}, {}
+        self._consumers, self._raw_consumers, self._views, self._types = {}, {}, {}, {}
         self._cache.clear()
         opened, self._opened = self._opened, {}
-        for speech, functions in opened.items():
-            if speech in self._at_work:
-                self._over[speech] = functions
+        for consumer, functions in opened.items():
+            if consumer in self._at_work:
+                self._over[consumer] = functions
             else:
                 self._own_thread().submit(functions.close)
 
     @contextmanager
-    def _speaking(self, speech: ConsumerTransformer) -> Iterator[None]:
+    def _in_use(self, consumer: ConsumerTransformer) -> Iterator[None]:
         """Keeps site functions open until pending work is done, whatever changes meanwhile."""
-        self._at_work[speech] += 1
+        self._at_work[consumer] += 1
         try:
             yield
         finally:
-            self._at_work[speech] -= 1
-            if not self._at_work[speech]:
-                del self._at_work[speech]
-                if speech in self._over:
-                    self._own_thread().submit(self._over.pop(speech).close)
+            self._at_work[consumer] -= 1
+            if not self._at_work[consumer]:
+                del self._at_work[consumer]
+                if consumer in self._over:
+                    self._own_thread().submit(self._over.pop(consumer).close)
 
     def _own_thread(self) -> ThreadPoolExecutor:
         """Site functions need a single thread."""

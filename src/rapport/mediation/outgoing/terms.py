@@ -158,7 +158,7 @@ def _value(conversion: Conversion, value: Scalar) -> Found:
         case Formula() | UnitChange() as how:
             return _number(_arithmetic(how), value)
         case Lookup() as how:
-            found = _last_said(how).get((isinstance(value, bool), value))
+            found = _effective_entries(how).get((isinstance(value, bool), value))
             return found[1] if found is not None else how.otherwise
         case Chain(steps):
             changed: Found = value
@@ -181,11 +181,11 @@ def _number(step: Arithmetic, value: Scalar) -> Found:
 
 def _listed(how: Lookup, term: Term, name: str) -> Term:
     if isinstance(term, Same) or (isinstance(term, Linear) and not term.steps):
-        return Listed(term.path, tuple(_last_said(how).values()), how.otherwise)
+        return Listed(term.path, tuple(_effective_entries(how).values()), how.otherwise)
     return Opaque(f"the conversion {name} lists what was calculated")
 
 
-def _last_said(how: Lookup) -> dict[tuple[bool, Scalar], tuple[Scalar, Scalar]]:
+def _effective_entries(how: Lookup) -> dict[tuple[bool, Scalar], tuple[Scalar, Scalar]]:
     """The effective entries by key; numbers and booleans are different keys."""
     return {(isinstance(key, bool), key): (key, value) for key, value in how.entries}
 
@@ -267,8 +267,8 @@ def _tagged(term: Term, tag: str) -> Term:
     whole = as_members(term)
     if whole is None:
         return term
-    told = Opaque("its type is told by the conversion")
-    return Members(whole.path, {**whole.members, TAG: told}, whole.rest)
+    tag_term = Opaque("its type is tag_term by the conversion")
+    return Members(whole.path, {**whole.members, TAG: tag_term}, whole.rest)
 
 
 def _each(step: EachStep, term: Term, types: Types) -> Term:
@@ -381,26 +381,26 @@ _replace = msgspec.structs.replace
 
 
 def query_view(
-    speech: ConsumerTransformer,
+    consumer: ConsumerTransformer,
     in_force: ActiveInterpretations,
-    say: Callable[[StoredEvent], ConsumerResult],
+    convert: Callable[[StoredEvent], ConsumerResult],
 ) -> View:
-    """The terms of the interpretation, with `say` for conditions that terms cannot resolve.
+    """The terms of the interpretation, with `convert` for conditions that terms cannot resolve.
     Results are cached, so a matching event is not converted again when it is delivered.
     """
-    if speech.is_one_way:
-        return View(speech.stamp, {}, lambda stored: ())
+    if consumer.is_one_way:
+        return View(consumer.stamp, {}, lambda stored: ())
 
     def see(stored: StoredEvent) -> list[StoredEvent]:
         """With the canonical envelope and plain data, as conditions expect them."""
-        said = say(stored)
-        data = said.plain or tuple(event.data for event in said.events)
+        result = convert(stored)
+        data = result.plain or tuple(event.data for event in result.events)
         return [_replace(stored, event=_replace(stored.event, data=each)) for each in data]
 
     def accepts(stored: StoredEvent) -> bool:
         """Originals and events that need a worker are accepted without conversion."""
-        is_own = raw_location(stored.event, speech.stamp) is not None
-        return is_own or speech.may_block or bool(say(stored).events)
+        is_own = raw_location(stored.event, consumer.stamp) is not None
+        return is_own or consumer.may_block or bool(convert(stored).events)
 
-    forms = consumer_terms(in_force.typed, speech.name, in_force.concepts)
-    return View(speech.stamp, forms, see, accepts, speech.may_block)
+    forms = consumer_terms(in_force.typed, consumer.name, in_force.concepts)
+    return View(consumer.stamp, forms, see, accepts, consumer.may_block)
