@@ -79,7 +79,7 @@ SITE = in_force()
 def speeches(site: ActiveInterpretations = SITE) -> tuple[ConsumerTransformer, ConsumerTransformer]:
     """One that tries to be quick, and one that never does."""
     quick, plain = ConsumerTransformer(site, "desk"), ConsumerTransformer(site, "desk")
-    plain._usual = dict.fromkeys(TYPES)
+    plain._fast_paths = dict.fromkeys(TYPES)
     return quick, plain
 
 
@@ -141,7 +141,7 @@ def test_usual_events_are_said_in_the_consumers_words(name: str, sent: Any, told
     event = Event("s", "e", name, "", 7, json.dumps(sent).encode())
     (said,) = quick.transform(StoredEvent(1, 0, event)).events
     assert json.loads(said.data) == told
-    usual = quick._usual[name]
+    usual = quick._fast_paths[name]
     assert usual is not None
     assert usual.data_of(event) == said.data
 
@@ -153,7 +153,7 @@ def test_where_hardly_an_event_is_usual_nothing_is_tried_any_longer() -> None:
     for _ in range(60):
         (said,) = quick.transform(StoredEvent(1, 0, odd)).events
         assert json.loads(said.data) == {"level": 32.0, "undeclared": 1}
-    usual = quick._usual["Alarm"]
+    usual = quick._fast_paths["Alarm"]
     assert usual is not None
     assert usual.data_of(good) is None
     (said,) = quick.transform(StoredEvent(1, 0, good)).events
@@ -165,7 +165,7 @@ def test_consumers_of_another_format_get_it() -> None:
     event = StoredEvent(1, 0, Event("s", "e", "Alarm", "", 7, b'{"level":0}'))
     assert quick.transform(event) == plain.transform(event)
     assert b"32" in quick.transform(event).events[0].data
-    assert quick._usual["Alarm"] is None
+    assert quick._fast_paths["Alarm"] is None
 
 
 rows = st.tuples(st.sampled_from(TYPES), st.lists(data, min_size=6, max_size=20))

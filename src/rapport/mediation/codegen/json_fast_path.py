@@ -154,7 +154,7 @@ def _turned(
     _untagged(form)
     writer.check()
     if wanted is not None:
-        writer.unless(wanted.text(seen), "told.append(KEPT_BACK); continue")
+        writer.unless(wanted.text(seen), "told.append(FILTERED_OUT); continue")
     return decoded, form, tail
 
 
