@@ -291,11 +291,11 @@ def match_path(pattern: BoundPattern, path: TypePath, types: Types) -> MatchedPa
     if start < floating:
         return None
     gap: tuple[None, ...] = (None,) * (start - floating)
-    laid: MatchedPattern = (*items[:floating], *gap, *items[floating:])
-    for index, (item, position) in enumerate(zip(laid, path, strict=True)):
+    matched: MatchedPattern = (*items[:floating], *gap, *items[floating:])
+    for index, (item, position) in enumerate(zip(matched, path, strict=True)):
         if item is not None and not _fits(item, position, types, index == len(path) - 1):
             return None
-    return laid
+    return matched
 
 
 def select_most_specific(
@@ -315,8 +315,8 @@ def select_most_specific(
 def _select_at(
     index: int, position: PathPosition, candidates: list[tuple[MatchedPattern, _Any]], types: Types
 ) -> list[tuple[MatchedPattern, _Any]]:
-    said = {item for laid, _ in candidates if (item := laid[index]) is not None}
-    kept = {item for item in said if not _is_undercut(item, said, types)}
+    items = {item for matched, _ in candidates if (item := matched[index]) is not None}
+    kept = {item for item in items if not _is_undercut(item, items, types)}
     if any(item.attribute for item in kept):
         kept = {item for item in kept if item.attribute}
     if not kept:
@@ -326,8 +326,8 @@ def _select_at(
     return [each for each in candidates if each[0][index] in kept]
 
 
-def _is_undercut(item: BoundItem, said: set[BoundItem], types: Types) -> bool:
-    return any(types.is_strict_subtype(other.type, item.type) for other in said)
+def _is_undercut(item: BoundItem, items: set[BoundItem], types: Types) -> bool:
+    return any(types.is_strict_subtype(other.type, item.type) for other in items)
 
 
 def _nearness(item: BoundItem, position: PathPosition, types: Types) -> tuple[int, int]:

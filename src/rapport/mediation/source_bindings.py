@@ -314,7 +314,7 @@ def source_payload(binding: SourceBinding, in_force: ActiveInterpretations) -> S
 
 def field_id(value: Any, field: str) -> str:
     """The text or integer in the id field as text; empty if there is none."""
-    said: Any = value.get(field) if field and isinstance(value, dict) else None
-    if isinstance(said, str):
-        return said.strip()
-    return str(said) if isinstance(said, int) and not isinstance(said, bool) else ""
+    found: Any = value.get(field) if field and isinstance(value, dict) else None
+    if isinstance(found, str):
+        return found.strip()
+    return str(found) if isinstance(found, int) and not isinstance(found, bool) else ""

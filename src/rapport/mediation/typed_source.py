@@ -424,12 +424,14 @@ class TypedTransformer:
             lambda transformer: transformer.plan.result_type not in self._concepts,
         )
 
-    def _type_of(self, told: str, event: Event) -> str:
+    def _type_of(self, format_type: str, event: Event) -> str:
         """The type from the format, the site, the envelope, or the only received type."""
-        found = received_type(self._scope, self._only, told, self._binding.speaks, event.type)
+        found = received_type(
+            self._scope, self._only, format_type, self._binding.speaks, event.type
+        )
         if found:
             return found
-        said = told or self._binding.speaks or event.type
+        said = format_type or self._binding.speaks or event.type
         known = self._scope.types.complex_names
         error = UnknownName("type", said, known, code="type.unexpected")
         raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')

@@ -101,12 +101,12 @@ def check_ports(conversion: Conversion, how: ValueKind, types: Types) -> Iterato
 def check_unit(conversion: Conversion, unit: str, type_name: str) -> Iterator[Problem]:
     """Checks the unit against a type that is named after a unit."""
     try:
-        said = unit_named(unit)
+        declared = unit_named(unit)
     except InvalidInput as error:
         yield bad(conversion, error.message, error.hint, error.code)
         return
     known = BY_NAME.get(type_name)
-    if known is not None and known.symbol == type_name and known != said:
+    if known is not None and known.symbol == type_name and known != declared:
         hint = f"say {type_name!r}, or name a type of {unit}"
         yield bad(conversion, f"{type_name} is not in {unit}", hint, "unit.mismatch")
 

@@ -284,10 +284,10 @@ def maps_to(
     shape: list[ShapeStep] = [DropAttribute(each) for each in drop]
     shape += [RenameAttribute(old, new) for old, new in (rename or {}).items()]
     shape += [CreateAttribute(new, kind, value) for new, (kind, value) in (create or {}).items()]
-    told = _MappingMark(name.rpartition(".")[2], direction, tuple(shape))
+    mark_ = _MappingMark(name.rpartition(".")[2], direction, tuple(shape))
 
     def mark(given: type[_Any]) -> type[_Any]:
-        _own_marks(given).mappings.append(told)
+        _own_marks(given).mappings.append(mark_)
         return given
 
     return mark
@@ -368,14 +368,14 @@ class _ModuleReader:
         )
 
     def _mappings(self, given: type) -> Iterator[TypeMapping]:
-        for told in _marks_of(given).mappings:
-            first = TypeMapping(given.__name__, told.target, "in", told.shape)
+        for mark_ in _marks_of(given).mappings:
+            first = TypeMapping(given.__name__, mark_.target, "in", mark_.shape)
             back = reversed_mapping(first)
-            if told.direction != "out":
+            if mark_.direction != "out":
                 yield first
-            if told.direction != "in" and back is not None:
+            if mark_.direction != "in" and back is not None:
                 yield back
-            elif told.direction != "in":
+            elif mark_.direction != "in":
                 message = f"{first} cannot be turned round"
                 hint = 'renaming, creating and drop=["*"] can be; else say direction="in"'
                 self.reader.fault("mapping.one_way", message, hint)

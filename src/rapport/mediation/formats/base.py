@@ -186,8 +186,8 @@ def parsed_object(event: Event) -> dict[str, Any] | None:
 
 def added_fields(event: Event) -> dict[str, Any]:
     """The fields added by the transport; none without the header."""
-    said = event.headers.get(ADDED_FIELDS)
-    found = decode_json(said) if said is not None else {}
+    header = event.headers.get(ADDED_FIELDS)
+    found = decode_json(header) if header is not None else {}
     if not isinstance(found, dict):
         raise Rejected("payload.bad_fields", f"the header {ADDED_FIELDS} is not an object")
     return found

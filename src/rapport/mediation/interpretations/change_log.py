@@ -176,8 +176,8 @@ def change_id(changed: ChangeRecord) -> str:
     """Depends on the change and its predecessor, not on author, time or node: the same change
     made twice has one id.
     """
-    said = msgspec.json.encode((changed.changes, changed.formats), order="deterministic")
-    return content_id(str(changed.number), changed.after, said.decode())
+    content = msgspec.json.encode((changed.changes, changed.formats), order="deterministic")
+    return content_id(str(changed.number), changed.after, content.decode())
 
 
 def change_event(changed: ChangeRecord, time_ms: int) -> Event:
@@ -261,10 +261,10 @@ def version_events(
 ) -> Iterator[Event]:
     """An event for each active version that is not `known`, parents first."""
     canonical = _canonical_stamps(in_force)
-    told = set(known)
+    recorded = set(known)
     for stamp, version in _versions(in_force, canonical):
-        if stamp not in told:
-            told.add(stamp)
+        if stamp not in recorded:
+            recorded.add(stamp)
             yield make_event(
                 source=CHANNEL,
                 id=stamp,

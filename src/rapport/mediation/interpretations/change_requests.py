@@ -76,8 +76,10 @@ def read_fields_declaration(
         message = f"tables and lists are nested more than {MAX_FILE_DEPTH} levels deep"
         return None, [Problem(code="interpretation.too_deep", message=message)]
     found, problems = read_interpretation(change.name, _section(change), tables)
-    told = [_named(change.name, each) for each in problems]
-    return (None if found is None else msgspec.structs.replace(found, place=SourceLocation())), told
+    named = [_named(change.name, each) for each in problems]
+    return (
+        None if found is None else msgspec.structs.replace(found, place=SourceLocation())
+    ), named
 
 
 def other_form_problem(name: str, found: str) -> Problem:
@@ -103,8 +105,8 @@ def _section(change: DeclareFields) -> Section:
 
 
 def _named(name: str, problem: Problem) -> Problem:
-    told = f"{name[:60]}: {problem.message}"
-    return msgspec.structs.replace(problem, message=told, file="", line=0, column=0)
+    message = f"{name[:60]}: {problem.message}"
+    return msgspec.structs.replace(problem, message=message, file="", line=0, column=0)
 
 
 MOST_CHANGES = 200
@@ -132,8 +134,8 @@ def check_formats(formats: Mapping[str, FormatChoice], declared: Collection[str]
         try:
             get_format(choice.name, choice.options)
         except InvalidInput as error:
-            told = f"{name}: {error.message}"
-            problems.append(Problem(code=error.code, message=told, hint=error.hint))
+            message = f"{name}: {error.message}"
+            problems.append(Problem(code=error.code, message=message, hint=error.hint))
     return problems
 
 
@@ -197,13 +199,13 @@ def _functions(conversions: Sequence[Conversion], allowed: Collection[str]) -> I
                 yield unknown_function_problem(f"conversion {conversion.name}", name)
 
 
-def unknown_function_problem(who: str, name: str) -> Problem:
+def unknown_function_problem(subject: str, name: str) -> Problem:
     """The right to change an interpretation must not grant the right to run arbitrary
     functions.
     """
     return Problem(
         code="change.unknown_function",
-        message=f"{who}: no file of the site uses {name[:60]!r}",
+        message=f"{subject}: no file of the site uses {name[:60]!r}",
         hint="only the files of the site may add functions",
     )
 
@@ -257,9 +259,9 @@ def new_misfits(
 def _misfits(binding: SourceBinding, in_force: ActiveInterpretations) -> list[Problem]:
     """Without locations, so that known misfits compare equal."""
     found = source_problems(binding, in_force)
-    said = in_force.fields.get(binding.interpretation)
-    if said is not None and not found:
-        found = check_binding(msgspec.structs.replace(said, place=SourceLocation()), binding)
+    own = in_force.fields.get(binding.interpretation)
+    if own is not None and not found:
+        found = check_binding(msgspec.structs.replace(own, place=SourceLocation()), binding)
     return found
 
 

@@ -168,12 +168,12 @@ class InterpretationState:
             if name != CANONICAL and kept.changed.number < file_numbers.get(name, 0)
         ]
         if lost:
-            said = all(self._is_said_by_file(change) for change in kept.changed.changes)
-            return self, ChangeOutcome("lost", () if said else (_lost(kept, lost),))
+            is_in_file = all(self._is_in_file(change) for change in kept.changed.changes)
+            return self, ChangeOutcome("lost", () if is_in_file else (_lost(kept, lost),))
         new, problems = self.apply(kept.changed)
         return new, ChangeOutcome("refused" if has_errors(problems) else "in force", problems)
 
-    def _is_said_by_file(self, change: AnyChange) -> bool:
+    def _is_in_file(self, change: AnyChange) -> bool:
         if isinstance(change, DeclareFields):
             found, own = read_fields_declaration(change)[0], self.files.fields.get(change.name)
             return found is not None and own is not None and found.meaning() == own.meaning()
@@ -221,8 +221,8 @@ class InterpretationState:
             typed, problems = _applied(self.in_force.typed, Declare(form))
             if not has_errors(problems):
                 waiting = {each: one for each, one in self._waiting.items() if each != name}
-                said = self.files.formats
-                own = {name: said[name]} if name in said else {}
+                formats = self.files.formats
+                own = {name: formats[name]} if name in formats else {}
                 return self._with(typed, {**self.in_force.formats, **own}, waiting)
         return None
 
@@ -237,12 +237,14 @@ class CombinedState(msgspec.Struct, frozen=True):
     """The problems of the files."""
 
 
-def combine(files: SiteInterpretations, kept: ChangeLog, said: Mapping[str, str]) -> CombinedState:
+def combine(
+    files: SiteInterpretations, kept: ChangeLog, digests: Mapping[str, str]
+) -> CombinedState:
     """Applies all changes that no file supersedes to the files. Costs the checks of every
     interpretation and of every change.
     """
     standing, problems = InterpretationState.from_files(files)
-    file_numbers = kept.file_numbers(said)
+    file_numbers = kept.file_numbers(digests)
     outcomes: dict[str, ChangeOutcome] = {}
     for change in kept.changes():
         standing, outcomes[change.id] = standing.after(change, file_numbers)
@@ -345,10 +347,10 @@ def evaluate_change(
         return ChangeResult(changed=False, id=last.id, number=last.changed.number)
     bound = list(bindings)
     removed = [each.name for each in changed.changes if isinstance(each, Remove)]
-    spoken = [*in_use_problems(removed, bound)]
+    in_use = [*in_use_problems(removed, bound)]
     new, problems = standing.apply(changed)
-    if has_errors(problems) or spoken:
-        raise ChangeRefused([*spoken, *problems])
+    if has_errors(problems) or in_use:
+        raise ChangeRefused([*in_use, *problems])
     if new is standing:
         return ChangeResult(changed=False, problems=problems)
     wrong = new_misfits(bound, standing.in_force, new.in_force)
@@ -414,15 +416,15 @@ _IN_FORCE = ChangeOutcome("in force")
 def restore_state(
     files: SiteInterpretations,
     kept: ChangeLog,
-    said: Mapping[str, str],
+    digests: Mapping[str, str],
     records: RecordStore | None,
 ) -> CombinedState:
     """Like `combine`. A valid checkpoint saves the checks of its changes."""
     found = _load(records) if records is not None else None
     changes = kept.changes()
-    file_numbers = kept.file_numbers(said)
+    file_numbers = kept.file_numbers(digests)
     if found is None or not _fits(found, files, changes, file_numbers):
-        return combine(files, kept, said)
+        return combine(files, kept, digests)
     _, problems = InterpretationState.from_files(files)
     standing = _standing(found, files)
     outcomes = {one.id: found.outcomes.get(one.id, _IN_FORCE) for one in changes[: found.count]}
@@ -493,11 +495,11 @@ def _standing(found: Checkpoint, files: SiteInterpretations) -> InterpretationSt
 
 def _grounds(files: SiteInterpretations, file_numbers: Mapping[str, int]) -> str:
     tables = {name: sorted(columns) for name, columns in (files.tables or {}).items()}
-    said = (
+    parts = (
         *(files.fields, files.typed, files.formats, files.concepts, files.said, files.unread),
         *(sorted(files.functions), tables, files.tables is None, file_numbers),
     )
-    texts = (msgspec.json.encode(each, order="deterministic").decode() for each in said)
+    texts = (msgspec.json.encode(each, order="deterministic").decode() for each in parts)
     return content_id(__version__, *texts)
 
 
@@ -524,10 +526,10 @@ async def read_logged_state(
     kept = ChangeLog(node)
     if CHANNEL in channels.names():
         await read_new_changes(channels.channel(CHANNEL), kept)
-    before, said = kept.last_digests(), file_digests(files, kept)
-    names = before.keys() | said.keys()
-    other = [name for name in names if before and before.get(name) != said.get(name)]
-    together = await run_in_background(lambda: combine(files, kept, said), resting=False)
+    before, digests = kept.last_digests(), file_digests(files, kept)
+    names = before.keys() | digests.keys()
+    other = [name for name in names if before and before.get(name) != digests.get(name)]
+    together = await run_in_background(lambda: combine(files, kept, digests), resting=False)
     return LoggedState(together, tuple(sorted(other)))
 
 

@@ -153,8 +153,8 @@ def activate_each(
     in_force = ActiveInterpretations(
         fields, found, formats=formats, concepts=concepts, refused=refused
     )
-    told = [(name, faults) for name, (_, faults) in outcomes.items()]
-    return in_force, [(CANONICAL, tuple(problems)), *told]
+    by_name = [(name, faults) for name, (_, faults) in outcomes.items()]
+    return in_force, [(CANONICAL, tuple(problems)), *by_name]
 
 
 def merged_canonical_model(base: Interpretation, more: Interpretation | None) -> Interpretation:

@@ -121,7 +121,7 @@ class InterpretationUpdater:
             if record:  # a reader that never commits protects changes from retention
                 await self._channels.subscribe(CHANNEL, READER)
             await self._read_on()
-            return await self._take_in(files, record=record)
+            return await self._load(files, record=record)
 
     async def load_files(
         self, files: SiteInterpretations, bindings: Mapping[str, SourceBinding], lookups: Lookups
@@ -135,7 +135,7 @@ class InterpretationUpdater:
             former = self._bindings, self._lookups
             self._bindings, self._lookups = bindings, lookups
             try:
-                await self._take_in(files)
+                await self._load(files)
             except BaseException:
                 self._bindings, self._lookups = former
                 raise
@@ -152,14 +152,16 @@ class InterpretationUpdater:
         async with self._turn:
             await self._read_on()
             self._bindings, self._lookups = former.bindings, former.lookups
-            is_kept = await self._keep_undone(former.files)
-            await self._take_in(former.files, record=is_kept)
+            is_kept = await self._record_roll_back(former.files)
+            await self._load(former.files, record=is_kept)
 
-    async def _keep_undone(self, files: SiteInterpretations) -> bool:
-        said, kept = file_digests(files, self._kept), self._kept
-        if said == kept.last_digests():
+    async def _record_roll_back(self, files: SiteInterpretations) -> bool:
+        digests, kept = file_digests(files, self._kept), self._kept
+        if digests == kept.last_digests():
             return True
-        taken = FilesRecord(number=kept.next_number(), said=said, undoes=kept.last_files_number())
+        taken = FilesRecord(
+            number=kept.next_number(), said=digests, undoes=kept.last_files_number()
+        )
         try:
             await self._channels.channel(CHANNEL).append(
                 [files_event(taken, kept.node, self._clock.now_ms())]
@@ -170,15 +172,15 @@ class InterpretationUpdater:
             return False
         return True
 
-    async def _take_in(self, files: SiteInterpretations, *, record: bool = True) -> ProblemsByName:
-        before, said = self._kept.last_digests(), file_digests(files, self._kept)
+    async def _load(self, files: SiteInterpretations, *, record: bool = True) -> ProblemsByName:
+        before, digests = self._kept.last_digests(), file_digests(files, self._kept)
         events: list[Event] = []
-        if said != before and record:
-            taken = FilesRecord(number=self._kept.next_number(), said=said)
+        if digests != before and record:
+            taken = FilesRecord(number=self._kept.next_number(), said=digests)
             events.append(files_event(taken, self._kept.node, self._clock.now_ms()))
         records = self._records
-        together = await self._beside(lambda: restore_state(files, self._kept, said, records))
-        self._tell(together)
+        together = await self._beside(lambda: restore_state(files, self._kept, digests, records))
+        self._log_outcomes(together)
         await self._put_in_force(together, events, record=record)
         if record and not events:  # appended events must be read first
             await self._keep_checkpoint()
@@ -259,19 +261,19 @@ class InterpretationUpdater:
         if fresh:
             now = self._together()
             together = await self._beside(lambda: self._with_changes(now, fresh))
-            self._tell(together, now)
+            self._log_outcomes(together, now)
             await self._put_in_force(together, [])
         await self._keep_checkpoint()
 
     def _with_changes(self, now: CombinedState, fresh: list[LoggedChange]) -> CombinedState:
         """Applies changes one by one if they come last, else recombines everything."""
-        said = self._kept.last_digests()
+        digests = self._kept.last_digests()
         known = {each.id for each in fresh}
         behind = [each.key for each in self._kept.changes() if each.id not in known]
         if behind and min(each.key for each in fresh) < behind[-1]:
-            return combine(now.standing.files, self._kept, said)
+            return combine(now.standing.files, self._kept, digests)
         standing, outcomes = now.standing, dict(now.outcomes)
-        file_numbers = self._kept.file_numbers(said)
+        file_numbers = self._kept.file_numbers(digests)
         for change in sorted(fresh, key=lambda each: each.key):
             standing, outcomes[change.id] = standing.after(change, file_numbers)
         return CombinedState(standing, outcomes, now.problems)
@@ -290,9 +292,9 @@ class InterpretationUpdater:
         """Runs `find` on the state after loading these files."""
         async with self._turn:
             await self._follow()
-            said, records = file_digests(files, self._kept), self._records
+            digests, records = file_digests(files, self._kept), self._records
             return await self._beside(
-                lambda: find(restore_state(files, self._kept, said, records).standing)
+                lambda: find(restore_state(files, self._kept, digests, records).standing)
             )
 
     def history(self) -> list[tuple[LoggedChange, ChangeOutcome]]:
@@ -313,10 +315,10 @@ class InterpretationUpdater:
 
     def _next(self, standing: InterpretationState, events: Iterable[Event]) -> _PendingUpdate:
         """In the background: everything that lanes need, and unrecorded versions."""
-        told = standing.in_force
-        typed = told.typed.apart(self._repository.in_force.typed)
-        in_force = told.with_parts(typed, told.formats, told.refused)
-        in_force.stamps = told.stamps
+        active = standing.in_force
+        typed = active.typed.apart(self._repository.in_force.typed)
+        in_force = active.with_parts(typed, active.formats, active.refused)
+        in_force.stamps = active.stamps
         for name in {binding.interpretation for binding in self._bindings.values()}:
             if name in typed:
                 typed.checked(name)
@@ -337,8 +339,8 @@ class InterpretationUpdater:
         for take_over in next_.others:
             take_over()
         self._now = together
-        for told in self.on_activated:
-            told()
+        for callback in self.on_activated:
+            callback()
 
     async def _beside(self, work: Callable[[], T]) -> T:
         """Without pauses at the start, when no events flow."""
@@ -349,7 +351,7 @@ class InterpretationUpdater:
             raise InvalidInput("interpretations are not started", code="interpretation.not_begun")
         return self._now
 
-    def _tell(self, together: CombinedState, before: CombinedState | None = None) -> None:
+    def _log_outcomes(self, together: CombinedState, before: CombinedState | None = None) -> None:
         for change, outcome in together.outcomes.items():
             if outcome.state != "in force" and (before is None or change not in before.outcomes):
                 for problem in outcome.problems:

@@ -125,14 +125,14 @@ def overview(
         )
         for name, one in in_force.fields.items()
     ]
-    told = list(outcomes)
+    listed = list(outcomes)
     return InterpretationOverview(
         interpretations=rows,
         refused=[
             RefusedInterpretation(name, why) for name, why in sorted(in_force.refused.items())
         ],
-        changes=len(told),
-        not_in_force=sum(each.state != "in force" for each in told),
+        changes=len(listed),
+        not_in_force=sum(each.state != "in force" for each in listed),
     )
 
 

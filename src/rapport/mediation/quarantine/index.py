@@ -215,8 +215,8 @@ class QuarantineIndex:
 
     def newest(self, stored: StoredEvent) -> QuarantinedEvent | None:
         """The quarantined event whose newest event in `quarantine` is this one."""
-        told = _entry_of(stored.event)
-        found = self._at(told.table, _key(told.place)) if told is not None else None
+        entry = _entry_of(stored.event)
+        found = self._at(entry.table, _key(entry.place)) if entry is not None else None
         return found if found is not None and found.position == stored.position else None
 
     def correction(self, channel: str, id: str) -> str:
@@ -235,22 +235,22 @@ class QuarantineIndex:
     # --- taking in --------------------------------------------------------------------------------
 
     def _take_rejection(self, stored: StoredEvent) -> None:
-        told = _entry_of(stored.event)
-        if told is None:
+        entry = _entry_of(stored.event)
+        if entry is None:
             return  # foreign event
-        said, key = told.said, _key(told.place)
-        known = self._at(told.table, key)
+        data, key = entry.data, _key(entry.place)
+        known = self._at(entry.table, key)
         if known is None:
-            known = _quarantined(stored, said, told.place, told.table == _READINGS)
-            self._fresh[_IDS, known.id] = f"{told.table} {key}".encode()
+            known = _quarantined(stored, data, entry.place, entry.table == _READINGS)
+            self._fresh[_IDS, known.id] = f"{entry.table} {key}".encode()
         else:
             self._by_reason[known.source, known.reason] -= 1
-            known.reason, known.position = said.reason, stored.position
-            known.message, known.hint = said.message, said.hint
+            known.reason, known.position = data.reason, stored.position
+            known.message, known.hint = data.message, data.hint
             known.attempts += 1
             known.state = "rejected again"
         self._by_reason[known.source, known.reason] += 1
-        self._fresh[told.table, key] = _ENCODE(known)
+        self._fresh[entry.table, key] = _ENCODE(known)
 
     def _take_release(self, event: Event) -> None:
         done: BatchDone = event.payload_as(BatchDone)
@@ -305,18 +305,18 @@ class QuarantineIndex:
 class _QuarantineEntry(msgspec.Struct, frozen=True):
     """A decoded event of `quarantine`."""
 
-    said: _RejectionData
+    data: _RejectionData
     place: RawKey
     table: str
 
 
 def _entry_of(event: Event) -> _QuarantineEntry | None:
     try:
-        said: _RejectionData = event.payload_as(_RejectionData)
-        place = _place_of(event, said)
+        data: _RejectionData = event.payload_as(_RejectionData)
+        place = _place_of(event, data)
     except (InvalidInput, ValueError):
         return None
-    return _QuarantineEntry(said, place, _HELD if event.type == REJECTED_TYPE else _READINGS)
+    return _QuarantineEntry(data, place, _HELD if event.type == REJECTED_TYPE else _READINGS)
 
 
 def _key(place: RawKey) -> str:
@@ -324,30 +324,30 @@ def _key(place: RawKey) -> str:
     return f"{place[0]}/{place[1]:020d}"
 
 
-def _place_of(event: Event, said: _RejectionData) -> RawKey:
+def _place_of(event: Event, data: _RejectionData) -> RawKey:
     if event.type == REJECTED_TYPE:
         return event.headers.get("rawchannel", ""), int(event.headers.get("rawposition", "0"))
-    if said.event is None or not said.reason:
+    if data.event is None or not data.reason:
         raise ValueError("neither a raw event nor a reading")
     # A reading without a raw event is its own key.
-    return said.event.rawchannel or event.id, int(said.event.rawposition)
+    return data.event.rawchannel or event.id, int(data.event.rawposition)
 
 
 def _quarantined(
-    stored: StoredEvent, said: _RejectionData, place: RawKey, is_reading: bool
+    stored: StoredEvent, data: _RejectionData, place: RawKey, is_reading: bool
 ) -> QuarantinedEvent:
     channel, raw_position = place
-    source = said.source or channel.removeprefix(RAW_PREFIX)
-    if is_reading and said.event is not None and not said.event.rawchannel:
-        source = said.event.source
+    source = data.source or channel.removeprefix(RAW_PREFIX)
+    if is_reading and data.event is not None and not data.event.rawchannel:
+        source = data.event.source
     return QuarantinedEvent(
         id=stored.event.id,
         source=source,
         channel=channel,
         raw_position=raw_position,
-        reason=said.reason,
-        message=said.message,
-        hint=said.hint,
+        reason=data.reason,
+        message=data.message,
+        hint=data.hint,
         time=stored.event.time,
         received=stored.received,
         first=stored.position,
@@ -467,12 +467,12 @@ def range_hint(values: FieldValues) -> str:
 a ratio within 0..1 looks like a fraction: unit = "1"'
     """
     low, high = (plausible_unit(values.field, end) for end in (values.low, values.high))
-    said = f"{values.count} values of {values.field}"
+    summary = f"{values.count} values of {values.field}"
     if _unit(low) == _unit(high):
         within = f"always within {values.low:g}..{values.high:g}"
-        return f"{said}, {within}: {high}" if high else ""
+        return f"{summary}, {within}: {high}" if high else ""
     # If both ends differ, the greater one decides: a percentage may be small.
-    return f"{said}, up to {values.high:g}: {high}" if high else ""
+    return f"{summary}, up to {values.high:g}: {high}" if high else ""
 
 
 def _unit(hint: str) -> str:
