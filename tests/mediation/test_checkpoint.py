@@ -77,10 +77,10 @@ class Node:
 
 
 @pytest.fixture
-def apply(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many changes were checked."""
     counts = [0]
-    checked = InterpretationState.tried
+    checked = InterpretationState.apply
 
     def counting(self: InterpretationState, changed: Any) -> Any:
         counts[0] += 1

@@ -195,14 +195,14 @@ def test_a_batch_that_cannot_be_stored_is_not_taken_in_twice(failing: str) -> No
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 await lane.run()
-            assert not await lane.keep_learned()
+            assert not await lane.save_learned()
         events.append = append  # type: ignore[method-assign]
         records.is_full = False
         await channels.channel("raw.m").append(counted(4))
         while await lane.step(timeout_ms=0):
             pass
         assert [one.event.payload() for one in await events.read_after(0)] == [1, 3, 6, 10]
-        assert await lane.keep_learned()
+        assert await lane.save_learned()
         assert SourceMemory.restore(records, "m").states.states == {"sum": 10}
         assert lane.counts.read == 4
 
@@ -219,7 +219,7 @@ def test_imported_events_leave_what_is_remembered_of_live_ones_as_it_was() -> No
             copied.memory = deepcopy(lane.memory)
             return copied
 
-        lane = Lane(channels, "m", lambda: live, choose_apart=apart, records=records)
+        lane = Lane(channels, "m", lambda: live, choose_isolated=apart, records=records)
         live.memory = lane.memory
         imported = [
             msgspec.structs.replace(one, headers={HISTORY: "true"}) for one in counted(100, 200)

@@ -99,16 +99,16 @@ class Lane:
         source: str,
         choose: Callable[[], EventTransformer],
         *,
-        choose_apart: Callable[[], EventTransformer] | None = None,
+        choose_isolated: Callable[[], EventTransformer] | None = None,
         sign: SignReading | None = None,
         records: RecordStore | None = None,
     ) -> None:
-        """`choose_apart`: builds a transformer with a separate memory for imported events;
+        """`choose_isolated`: builds a transformer with a separate memory for imported events;
         None: they share the memory of live events. `records`: keeps the memory across
         restarts.
         """
-        self._choose_apart = choose_apart
-        self._apart: tuple[EventTransformer, EventTransformer] | None = None
+        self._choose_isolated = choose_isolated
+        self._isolated: tuple[EventTransformer, EventTransformer] | None = None
         """The transformer for imported events, after the live transformer it was built for."""
         self.source, self.counts = source, SourceCounts()
         self._sign, self._records = sign, records
@@ -138,23 +138,23 @@ class Lane:
         if self._subscription is None:
             self._subscription = await self._channels.subscribe(RAW_PREFIX + self.source, READER)
         if self._unfinished is not None:
-            return await self._make_up_for(self._unfinished, self._subscription)
+            return await self._retry_store(self._unfinished, self._subscription)
         limit = _BLOCKING_LIMIT if self._choose().may_block else _LIMIT
         batch = await self._subscription.next_batch(limit=limit, timeout_ms=timeout_ms)
         if not batch:
             return 0
         async with self._turn:
             chosen, self._is_midway = self._choose(), True
-            readings, rejections = await self._apply_all(chosen, self._not_remembered(batch))
+            readings, rejections = await self._apply_all(chosen, self._without_remembered(batch))
             readings, implausible = split_plausible(
-                self._in_file_order(chosen, readings), batch, chosen.stamp
+                self._resolve_repeated_hours(chosen, readings), batch, chosen.stamp
             )
             self._unfinished = _TransformedBatch(
                 batch, chosen.into, readings, [*rejections, *implausible]
             )
             return await self._finish(self._unfinished, self._subscription)
 
-    async def keep_learned(self) -> bool:
+    async def save_learned(self) -> bool:
         """Saves what conversions learned from other sources; returns False without saving
         while a batch is pending, since its events are in the memory, too.
         """
@@ -164,7 +164,7 @@ class Lane:
             await self._remember(self.memory.position)
         return True
 
-    async def _make_up_for(self, applied: _TransformedBatch, subscription: Subscription) -> int:
+    async def _retry_store(self, applied: _TransformedBatch, subscription: Subscription) -> int:
         """Stores an unfinished batch; reading resumes from there."""
         async with self._turn:
             done = await self._finish(applied, subscription)
@@ -175,7 +175,7 @@ class Lane:
         """Stores the results of a batch; idempotent."""
         batch, last = applied.batch, applied.batch[-1].position
         try:
-            readings = await self._sealed(applied.readings, batch)
+            readings = await self._signed(applied.readings, batch)
             refused_ones = await self._append_readings(readings, batch, applied.into)
             await self._append_rejections([*applied.rejections, *refused_ones])
         except InvalidInput:  # needs a correction; retried with the interpretation in force then
@@ -187,13 +187,15 @@ class Lane:
         self.counts.read += len(batch)
         return len(batch)
 
-    def _in_file_order(self, chosen: EventTransformer, readings: list[Event]) -> list[Event]:
+    def _resolve_repeated_hours(
+        self, chosen: EventTransformer, readings: list[Event]
+    ) -> list[Event]:
         """Resolves repeated hours by the order of imported rows."""
         if self._hours is None or self._hours[0] != chosen.local_zone:
             self._hours = (chosen.local_zone, RepeatedHours(chosen.local_zone))
         return self._hours[1].settle(readings)
 
-    def _not_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
+    def _without_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
         """Skips events in the memory, whose readings were stored before it was saved."""
         return [one for one in batch if one.position > self.memory.position]
 
@@ -219,14 +221,14 @@ class Lane:
         values of the past must not affect the present.
         """
         imported = [one for one in batch if HISTORY in one.event.headers]
-        if not imported or self._choose_apart is None:
-            self._apart = None
+        if not imported or self._choose_isolated is None:
+            self._isolated = None
             return await self._apply(chosen, batch)
-        if self._apart is None or self._apart[0] is not chosen:
-            self._apart = chosen, self._choose_apart()
+        if self._isolated is None or self._isolated[0] is not chosen:
+            self._isolated = chosen, self._choose_isolated()
         live = [one for one in batch if HISTORY not in one.event.headers]
         readings, rejections = await self._apply(chosen, live) if live else ([], [])
-        more, rejected = await self._apply(self._apart[1], imported)
+        more, rejected = await self._apply(self._isolated[1], imported)
         return [*readings, *more], [*rejections, *rejected]
 
     async def _apply(
@@ -240,7 +242,7 @@ class Lane:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, chosen.apply_many, batch)
 
-    async def _sealed(self, readings: list[Event], batch: list[StoredEvent]) -> list[Event]:
+    async def _signed(self, readings: list[Event], batch: list[StoredEvent]) -> list[Event]:
         """Replaces signatures by the node's own, in a thread since signing is slow."""
         raw = {str(one.position): one.event for one in batch}
         seal = self._sign or without_raw_signature

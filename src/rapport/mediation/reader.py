@@ -146,7 +146,7 @@ class MediationReader:
             self._typed_in_use,
             lambda: repository.in_force.concepts,
             records,
-            keep=self._keep_learned,
+            keep=self._save_learned,
         )
 
     async def start(self) -> None:
@@ -192,7 +192,7 @@ class MediationReader:
                 self._channels,
                 source,
                 lambda: self.transformer(source),
-                choose_apart=lambda: self.isolated_transformer(source),
+                choose_isolated=lambda: self.isolated_transformer(source),
                 sign=self._sign,
                 records=self._records,
             )
@@ -336,7 +336,7 @@ class MediationReader:
         meanings = [self.transformer(source) for source in {**self._bindings, **self._in_use}]
         return [each for each in meanings if isinstance(each, TypedTransformer)]
 
-    async def _keep_learned(self) -> bool:
+    async def _save_learned(self) -> bool:
         """Saves what sources learned from the feed; False if one is in the middle of a
         batch.
         """
@@ -345,7 +345,7 @@ class MediationReader:
             for source, (_, meaning) in self._in_use.items()
             if isinstance(meaning, TypedTransformer) and meaning.feeds
         ]
-        return all([await self.lane(source).keep_learned() for source in learning])
+        return all([await self.lane(source).save_learned() for source in learning])
 
     def _conversions_of(self, source: str) -> WorkerConversions:
         if source not in self._conversions:

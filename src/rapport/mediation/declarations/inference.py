@@ -61,19 +61,19 @@ AppliedUnits = tuple[Interpretation, list[tuple[str, Problem]]]
 
 
 def apply_units(
-    given: Interpretation, types: Types, wishes: Sequence[UnitDeclaration]
+    given: Interpretation, types: Types, unit_declarations: Sequence[UnitDeclaration]
 ) -> AppliedUnits:
     """Adds the types and mappings that the unit declarations imply; problems come with their
     attribute.
     """
-    wisher = _UnitTypes(given.name, types)
-    for wish in wishes:
-        wisher.take(wish)
+    unit_types = _UnitTypes(given.name, types)
+    for declaration in unit_declarations:
+        unit_types.add(declaration)
     known = {each.name for each in given.types}
-    added = [each for each in wisher.made() if each.name not in known]
+    added = [each for each in unit_types.made() if each.name not in known]
     mappings = [
         mapping
-        for name in wisher.changed
+        for name in unit_types.changed
         for mapping in (
             TypeMapping(derived_name(given.name, name), name, "in"),
             TypeMapping(name, derived_name(given.name, name), "out"),
@@ -82,7 +82,7 @@ def apply_units(
     ]
     return msgspec.structs.replace(
         given, types=(*given.types, *added), mappings=(*given.mappings, *mappings)
-    ), wisher.problems
+    ), unit_types.problems
 
 
 def derived_name(interpretation: str, type_name: str) -> str:
@@ -103,24 +103,28 @@ class _UnitTypes:
         self.changed: dict[str, dict[str, TypeRef]] = {}
         self._inner: dict[str, Type] = {}
 
-    def take(self, wish: UnitDeclaration) -> None:
+    def add(self, declaration: UnitDeclaration) -> None:
         """Adds one declaration, or reports why it is not possible."""
-        concept, _, attribute = wish.attribute.rpartition(".")
+        concept, _, attribute = declaration.attribute.rpartition(".")
         if not self._types.is_complex(concept):
             known = self._types.complex_names
             self._fault(
-                wish, "type.unknown", f"the canonical model has no type {concept!r}", known, concept
+                declaration,
+                "type.unknown",
+                f"the canonical model has no type {concept!r}",
+                known,
+                concept,
             )
             return
         attributes = self._types.attributes(concept)
         if attribute not in attributes:
             message = f"{concept} has no attribute {attribute!r}"
-            self._fault(wish, "mapping.no_place", message, attributes, attribute)
-        elif wish.unit not in BY_NAME:
-            message = f"there is no unit named {wish.unit[:40]!r}"
-            self._fault(wish, "unit.unknown", message, BY_NAME, wish.unit)
+            self._fault(declaration, "mapping.no_place", message, attributes, attribute)
+        elif declaration.unit not in BY_NAME:
+            message = f"there is no unit named {declaration.unit[:40]!r}"
+            self._fault(declaration, "unit.unknown", message, BY_NAME, declaration.unit)
         else:
-            changed = self._in_unit(wish, attributes[attribute].type)
+            changed = self._in_unit(declaration, attributes[attribute].type)
             if changed is not None:
                 self.changed.setdefault(concept, {})[attribute] = changed
 
@@ -136,34 +140,34 @@ class _UnitTypes:
             types.append(ComplexType(derived_name(self._name, concept), attributes))
         return types
 
-    def _in_unit(self, wish: UnitDeclaration, reference: TypeRef) -> TypeRef | None:
+    def _in_unit(self, declaration: UnitDeclaration, reference: TypeRef) -> TypeRef | None:
         inner = innermost(reference)
         if self._types.is_complex(inner):
-            changed = self._complex_in_unit(wish, inner)
+            changed = self._complex_in_unit(declaration, inner)
         else:
-            changed = self._number_in_unit(wish, inner)
+            changed = self._number_in_unit(declaration, inner)
         return reference.replace(inner, changed) if changed is not None else None
 
-    def _number_in_unit(self, wish: UnitDeclaration, inner: str) -> str | None:
+    def _number_in_unit(self, declaration: UnitDeclaration, inner: str) -> str | None:
         if inner not in BY_NAME:
-            message = f"{wish.attribute} is {inner} in the canonical model, without a unit"
+            message = f"{declaration.attribute} is {inner} in the canonical model, without a unit"
             hint = "declare the canonical unit first, in the units of the concept"
             self.problems.append(
-                (wish.attribute, Problem(code="unit.no_target", message=message, hint=hint))
+                (declaration.attribute, Problem(code="unit.no_target", message=message, hint=hint))
             )
             return None
-        if BY_NAME[wish.unit].dimension != BY_NAME[inner].dimension:
-            message = f"{wish.attribute} is in {inner}, never in {wish.unit}"
+        if BY_NAME[declaration.unit].dimension != BY_NAME[inner].dimension:
+            message = f"{declaration.attribute} is in {inner}, never in {declaration.unit}"
             same = [u for u in BY_NAME if BY_NAME[u].dimension == BY_NAME[inner].dimension]
-            self._fault(wish, "unit.mismatch", message, same[:12], "")
+            self._fault(declaration, "unit.mismatch", message, same[:12], "")
             return None
-        return self._add(unit_type(wish.unit))
+        return self._add(unit_type(declaration.unit))
 
-    def _complex_in_unit(self, wish: UnitDeclaration, inner: str) -> str | None:
+    def _complex_in_unit(self, declaration: UnitDeclaration, inner: str) -> str | None:
         """Changes every number of that dimension, such as both coordinates of a point in
         feet.
         """
-        dimension = BY_NAME[wish.unit].dimension
+        dimension = BY_NAME[declaration.unit].dimension
         given = self._types.attributes(inner).values()
         fitting = [
             each.name
@@ -171,10 +175,10 @@ class _UnitTypes:
             if each.type in BY_NAME and BY_NAME[each.type].dimension == dimension
         ]
         if not fitting:
-            message = f"{inner} of {wish.attribute} has no {dimension}"
-            self._fault(wish, "unit.mismatch", message, (), "")
+            message = f"{inner} of {declaration.attribute} has no {dimension}"
+            self._fault(declaration, "unit.mismatch", message, (), "")
             return None
-        unit = self._add(unit_type(wish.unit))
+        unit = self._add(unit_type(declaration.unit))
         attributes = tuple(
             Attribute(each.name, unit if each.name in fitting else each.type, each.optional)
             for each in given
@@ -187,10 +191,10 @@ class _UnitTypes:
         return made.name
 
     def _fault(
-        self, wish: UnitDeclaration, code: str, message: str, known: Iterable[str], name: str
+        self, declaration: UnitDeclaration, code: str, message: str, known: Iterable[str], name: str
     ) -> None:
         problem = Problem(code=code, message=message, hint=suggest(name, known))
-        self.problems.append((wish.attribute, problem))
+        self.problems.append((declaration.attribute, problem))
 
 
 _replace = msgspec.structs.replace
@@ -229,7 +233,7 @@ def infer(
         scope = Scope((root, *parents, _with_usable_signatures(interpretation)))
     searched = _RuleSearch(scope, interpretation)
     for mapping in interpretation.mappings:
-        searched.look_at(mapping)
+        searched.infer_rules(mapping)
     return InferenceResult(searched.result(), (*problems, *searched.problems.items()))
 
 
@@ -269,7 +273,7 @@ class _RuleSearch:
         self._paths_left = MAX_PATHS
         self.problems: dict[str, Problem] = {}
 
-    def look_at(self, mapping: TypeMapping) -> None:
+    def infer_rules(self, mapping: TypeMapping) -> None:
         """Infers what one mapping needs."""
         if not (self._types.is_complex(mapping.source) and self._types.is_complex(mapping.target)):
             return
@@ -524,8 +528,10 @@ class _Completer:
             return
         above = self._names_above(declared.name)
         parents = [found for name in reversed(above) if (found := self._interpretation(name))]
-        wishes = self._wishes([*reversed(above), declared.name]) if declared.units else ()
-        inferred = infer(declared.interpretation, self._model, parents, wishes)
+        unit_declarations = (
+            self._unit_declarations([*reversed(above), declared.name]) if declared.units else ()
+        )
+        inferred = infer(declared.interpretation, self._model, parents, unit_declarations)
         problems = [*_placed(inferred, declared)]
         self.problems += problems
         errors = tuple(each for each in problems if each.severity == "error")
@@ -534,13 +540,13 @@ class _Completer:
         else:
             self.done[declared.name] = _replace(declared, interpretation=inferred.interpretation)
 
-    def _wishes(self, names: list[str]) -> tuple[UnitDeclaration, ...]:
+    def _unit_declarations(self, names: list[str]) -> tuple[UnitDeclaration, ...]:
         """Includes those of ancestors, since their type is derived again."""
         found = {
-            wish.attribute: wish
+            declaration.attribute: declaration
             for name in names
             if name in self._given
-            for wish in self._given[name].units
+            for declaration in self._given[name].units
         }
         own = {each.attribute.rpartition(".")[0] for each in self._given[names[-1]].units}
         return tuple(each for each in found.values() if each.attribute.rpartition(".")[0] in own)

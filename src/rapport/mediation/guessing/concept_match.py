@@ -239,8 +239,8 @@ def match_concept(
     return ConceptMatch(concept, False, matches)
 
 
-def _how_many(becoming: ConceptMatch) -> tuple[int, int]:
-    fitting = [match for match in becoming.matches.values() if match.fits]
+def _how_many(concept_match: ConceptMatch) -> tuple[int, int]:
+    fitting = [match for match in concept_match.matches.values() if match.fits]
     return len(fitting), sum(match.taken for match in fitting)
 
 
@@ -275,24 +275,24 @@ def _in_concept(
 
 
 def _with_the_others(
-    becoming: ConceptMatch,
+    concept_match: ConceptMatch,
     guess: Guess,
     attributes: Mapping[str, ConceptAttribute],
     is_name: IsName,
 ) -> ConceptMatch:
     """Unmatched columns get a possible name for the concept."""
-    others = [value for value in guess.values if value.column.path not in becoming.matches]
+    others = [value for value in guess.values if value.column.path not in concept_match.matches]
     names = attribute_names(others, (KEY, TIME, *attributes), is_name)
-    matches = dict(becoming.matches)
+    matches = dict(concept_match.matches)
     for value in others:
         path = value.column.path
         because = (
-            f"{becoming.concept} has no attribute for it; one could be added to "
-            f"[concepts.{becoming.concept}.attributes]"
+            f"{concept_match.concept} has no attribute for it; one could be added to "
+            f"[concepts.{concept_match.concept}.attributes]"
         )
         matches[path] = AttributeMatch(names[path], "", False, False, because, fits=False)
     ordered = {each.column.path: matches[each.column.path] for each in guess.values}
-    return ConceptMatch(becoming.concept, True, ordered)
+    return ConceptMatch(concept_match.concept, True, ordered)
 
 
 def _proposed(value: ValueGuess, attribute: str) -> AttributeMatch:

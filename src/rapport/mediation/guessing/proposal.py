@@ -191,26 +191,26 @@ def can_be_typed(guess: Guess) -> bool:
     return len(guess.values) > 1 and flat and can_name
 
 
-def typed_form(guess: Guess, becoming: ConceptMatch, name: str, file: str) -> Iterator[str]:
+def typed_form(guess: Guess, concept_match: ConceptMatch, name: str, file: str) -> Iterator[str]:
     """The lines of the interpretation; `name`: of the source."""
     own = ("interpretations", base_name(name))
-    row = "Row" if becoming.concept != "Row" else "FileRow"
+    row = "Row" if concept_match.concept != "Row" else "FileRow"
     yield header(*own)
     yield f"about = {toml_of(f'rows of {file}')}"
     yield format_line(guess)
     yield ""
-    yield from _row(guess, becoming, (*own, "types", row))
-    conversions = [*_conversions(guess, becoming)]
+    yield from _row(guess, concept_match, (*own, "types", row))
+    conversions = [*_conversions(guess, concept_match)]
     if conversions:
         yield from ("", header(*own, "conversions"), *conversions)
-    for value in _texts(guess, becoming):
+    for value in _texts(guess, concept_match):
         yield from _rule(value, row, own)
     yield ""
-    yield from _mapping(guess, becoming, row, own)
+    yield from _mapping(guess, concept_match, row, own)
     yield ""
 
 
-def _row(guess: Guess, becoming: ConceptMatch, path: tuple[str, ...]) -> Iterator[str]:
+def _row(guess: Guess, concept_match: ConceptMatch, path: tuple[str, ...]) -> Iterator[str]:
     names = [column.path[-1] for column in guess.columns]
     yield header(*path, *(("attributes",) if set(names) & set(_NO_ATTRIBUTES) else ()))
     if guess.key is not None:
@@ -218,7 +218,7 @@ def _row(guess: Guess, becoming: ConceptMatch, path: tuple[str, ...]) -> Iterato
         yield line(guess.key.field[0], kind, guess.key.because, guess.key.doubts)
     if guess.time is not None:
         yield line(guess.time.field[0], _time_kind(guess), guess.time.because)
-    for value, match in becoming.columns(guess.values):
+    for value, match in concept_match.columns(guess.values):
         yield _column_line(guess, value, match)
 
 
@@ -240,16 +240,16 @@ def _typed(column: Column, kind: str) -> Any:
     return kind if column.filled == column.rows else {"type": kind, "optional": True}
 
 
-def _conversions(guess: Guess, becoming: ConceptMatch) -> Iterator[str]:
+def _conversions(guess: Guess, concept_match: ConceptMatch) -> Iterator[str]:
     if guess.time is not None:
         yield line("when", _when(guess), guess.time.because, guess.time.doubts)
     if guess.key is not None and _is_number(guess, _column(guess, guess.key.field)):
         how = {"from": "number", "to": "text", "write-number": {"decimal": "point"}}
         yield line("name", how, "identities are texts in the canonical model")
-    for value in _texts(guess, becoming):
+    for value in _texts(guess, concept_match):
         yield line(
             f"read {value.column.name}",
-            _reading(guess, value, becoming.matches[value.column.path]),
+            _reading(guess, value, concept_match.matches[value.column.path]),
             f"the numbers come as text, such as {value.column.examples[0]!r}",
         )
 
@@ -294,14 +294,16 @@ def _rule(value: ValueGuess, row: str, own: tuple[str, ...]) -> Iterator[str]:
     yield 'direction = "in"'
 
 
-def _mapping(guess: Guess, becoming: ConceptMatch, row: str, own: tuple[str, ...]) -> Iterator[str]:
+def _mapping(
+    guess: Guess, concept_match: ConceptMatch, row: str, own: tuple[str, ...]
+) -> Iterator[str]:
     yield f"[{header(*own, 'mappings')}]"
     yield f"from = {toml_of(row)}"
-    if becoming.known:
-        yield line("to", becoming.concept, "most columns fit this concept of the site")
+    if concept_match.known:
+        yield line("to", concept_match.concept, "most columns fit this concept of the site")
     else:
         text = f"{UNSURE} a concept proposed below, for you to name"
-        yield f"to = {toml_of(becoming.concept)}  {comment(text)}"
+        yield f"to = {toml_of(concept_match.concept)}  {comment(text)}"
     yield 'direction = "in"'
     yield 'drop = ["*"]'
     if guess.key is None:
@@ -316,7 +318,7 @@ def _mapping(guess: Guess, becoming: ConceptMatch, row: str, own: tuple[str, ...
         yield comment(f"{UNSURE} no column looks like a time; the time of arrival counts")
     yield ""
     yield header(*own, "mappings", "rename")
-    renames = [*_key_and_time(guess), *_values(guess, becoming)]
+    renames = [*_key_and_time(guess), *_values(guess, concept_match)]
     # Renames run in sequence: a name must be free before it is reused.
     old = {each.old for each in renames}
     yield from (each.text for each in sorted(renames, key=lambda each: each.new in old))
@@ -329,15 +331,15 @@ def _key_and_time(guess: Guess) -> Iterator[RenameLine]:
             yield RenameLine(found.field[0], name, text)
 
 
-def _values(guess: Guess, becoming: ConceptMatch) -> Iterator[RenameLine]:
-    for value, match in becoming.columns(guess.values):
+def _values(guess: Guess, concept_match: ConceptMatch) -> Iterator[RenameLine]:
+    for value, match in concept_match.columns(guess.values):
         name, new = value.column.path[0], match.attribute
         if match.taken and name == new:
             yield RenameLine("", "", comment(f"{name} keeps its name: sure: {match.because}"))
         elif match.taken and match.sure:
             yield RenameLine(name, new, line(name, new, match.because))
         elif match.taken:
-            place = f"{becoming.concept}.{new}"
+            place = f"{concept_match.concept}.{new}"
             yield RenameLine(name, new, line(name, new, place, (match.because,)))
         elif not match.fits or value.unit.unit:
             yield RenameLine("", "", idle_line(name, new, match.because))
@@ -345,11 +347,11 @@ def _values(guess: Guess, becoming: ConceptMatch) -> Iterator[RenameLine]:
             yield RenameLine("", "", idle_line(name, new, "once its unit is said"))
 
 
-def _texts(guess: Guess, becoming: ConceptMatch) -> list[ValueGuess]:
+def _texts(guess: Guess, concept_match: ConceptMatch) -> list[ValueGuess]:
     """Columns with numbers as text in a format that has numbers."""
     return [
         value
-        for value, match in becoming.columns(guess.values)
+        for value, match in concept_match.columns(guess.values)
         if match.taken and _is_text(guess, value.column)
     ]
 
@@ -386,11 +388,11 @@ class SourceProposal(NamedTuple):
 
 
 def site_tables(
-    guess: Guess, becoming: ConceptMatch, speakers: list[SourceProposal]
+    guess: Guess, concept_match: ConceptMatch, sources: list[SourceProposal]
 ) -> Iterator[str]:
     """The lines, each a comment."""
-    tables = [] if becoming.known else [*_concept(guess, becoming)]
-    tables += [_source(becoming.concept, speaker) for speaker in speakers]
+    tables = [] if concept_match.known else [*_concept(guess, concept_match)]
+    tables += [_source(concept_match.concept, source) for source in sources]
     if tables:
         yield comment(HEADING)
     for table in tables:
@@ -403,48 +405,50 @@ def source_name(name: str) -> str:
     return name if _SOURCE.fullmatch(name) else slug(name) or "source"
 
 
-def _concept(guess: Guess, becoming: ConceptMatch) -> Iterator[list[str]]:
-    own = ("concepts", becoming.concept)
-    names = [f'{toml_key(match.attribute)} = "number"' for match in becoming.matches.values()]
+def _concept(guess: Guess, concept_match: ConceptMatch) -> Iterator[list[str]]:
+    own = ("concepts", concept_match.concept)
+    names = [f'{toml_key(match.attribute)} = "number"' for match in concept_match.matches.values()]
     yield [header(*own, "attributes"), *names]
     units = [
         f"{toml_key(match.attribute)} = {toml_of(match.unit)}"
         if match.unit
         else open_line(match.attribute, value.unit.likely or "...", match.because)
-        for value, match in becoming.columns(guess.values)
+        for value, match in concept_match.columns(guess.values)
     ]
     yield [header(*own, "units"), *units]
 
 
-def _source(concept: str, speaker: SourceProposal) -> list[str]:
-    several = speaker.given or speaker.open
+def _source(concept: str, source: SourceProposal) -> list[str]:
+    several = source.given or source.open
     given = f"attributes = {toml_of(several)}"
-    if len(several) == 1 and not speaker.open:
+    if len(several) == 1 and not source.open:
         given = f"attribute = {toml_of(several[0])}"
-    if speaker.open:
-        left = ", ".join(speaker.open)
+    if source.open:
+        left = ", ".join(source.open)
         given = f"{given}  {comment(f'{UNSURE} only when they are settled: {left}')}"
-    name = toml_of(speaker.interpretation)
+    name = toml_of(source.interpretation)
     lines = [f"concept = {toml_of(concept)}", given, f"interpretation = {name}"]
-    return [header("sources", speaker.name), *lines]
+    return [header("sources", source.name), *lines]
 
 
-def propose(guess: Guess, becoming: ConceptMatch, *, name: str, file: str) -> str:
+def propose(guess: Guess, concept_match: ConceptMatch, *, name: str, file: str) -> str:
     """The text of the file; `name`: of the source, `file`: of the data."""
-    lines = [*_opening(guess, becoming, file), ""]
+    lines = [*_opening(guess, concept_match, file), ""]
     if not guess.values:
         lines.append(comment(f"{UNSURE} no column has numbers that could be readings"))
     elif can_be_typed(guess):
-        lines += typed_form(guess, becoming, name, file)
-        speaker = SourceProposal(source_name(name), becoming.given, becoming.open, base_name(name))
-        lines += site_tables(guess, becoming, [speaker])
+        lines += typed_form(guess, concept_match, name, file)
+        source = SourceProposal(
+            source_name(name), concept_match.given, concept_match.open, base_name(name)
+        )
+        lines += site_tables(guess, concept_match, [source])
     else:
         lines += fields_form(guess, name)
-        lines += site_tables(guess, becoming, _speakers(guess, becoming, name))
+        lines += site_tables(guess, concept_match, _sources(guess, concept_match, name))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _speakers(guess: Guess, becoming: ConceptMatch, name: str) -> list[SourceProposal]:
+def _sources(guess: Guess, concept_match: ConceptMatch, name: str) -> list[SourceProposal]:
     """A source for each fields-form interpretation whose column matches an attribute."""
     names = interpretation_names(guess, name)
     base, is_one = source_name(name), len(names) == 1
@@ -452,21 +456,21 @@ def _speakers(guess: Guess, becoming: ConceptMatch, name: str) -> list[SourcePro
         SourceProposal(
             base if is_one else f"{base}-{match.attribute}", [match.attribute], [], names[path]
         )
-        for path, match in becoming.matches.items()
+        for path, match in concept_match.matches.items()
         if match.fits
     ]
 
 
-def _opening(guess: Guess, becoming: ConceptMatch, file: str) -> Iterator[str]:
+def _opening(guess: Guess, concept_match: ConceptMatch, file: str) -> Iterator[str]:
     yield comment(f"Proposed from {guess.rows:,} rows of {file}. Look at each {UNSURE}")
     if not can_be_typed(guess):
         yield "# Keep the interpretations you need; bind a source to each by its name."
     for doubt in guess.doubts:
         yield comment(f"{UNSURE} {doubt}")
-    if becoming.known and becoming.concept in _types_said(guess):
+    if concept_match.known and concept_match.concept in _types_said(guess):
         yield comment(
-            f"{UNSURE} the data say type {becoming.concept!r}, which is the concept and not the "
-            "row: give one of the two another name"
+            f"{UNSURE} the data have the type {concept_match.concept!r}, which is the concept and "
+            "not the row: rename one of the two"
         )
     yield from _left_out(guess)
 

@@ -104,7 +104,7 @@ class ChangeLog:
             if event.type == CHANGE_EVENT:
                 return self._add_change(stored, _READ_CHANGED.decode(event.data))
             if event.type == FILES_EVENT:
-                self._add_taken(event, _READ_TAKEN.decode(event.data))
+                self._add_files_record(event, _READ_TAKEN.decode(event.data))
                 return None
         except _UNREADABLE:
             self.unreadable += 1
@@ -126,12 +126,12 @@ class ChangeLog:
 
     def last_digests(self) -> Mapping[str, str]:
         """The file digests that this node loaded last."""
-        taken = self._own_taken()
+        taken = self._own_files_records()
         return taken[-1].said if taken else {}
 
     def last_files_number(self) -> int:
         """The number of the last files record of this node; 0: none."""
-        taken = self._own_taken()
+        taken = self._own_files_records()
         return taken[-1].number if taken else 0
 
     def file_numbers(self, said: Mapping[str, str]) -> dict[str, int]:
@@ -141,7 +141,7 @@ class ChangeLog:
         before: Mapping[str, str] = {}
         found: dict[str, int] = {}
         now = FilesRecord(number=self.next_number(), said=dict(said))
-        for taken in [*self._own_taken(), now]:
+        for taken in [*self._own_files_records(), now]:
             for name in before.keys() | taken.said.keys():
                 if before.get(name) != taken.said.get(name):
                     found[name] = taken.number
@@ -158,12 +158,12 @@ class ChangeLog:
         self._changes[event.id] = kept
         return kept
 
-    def _add_taken(self, event: Event, taken: FilesRecord) -> None:
+    def _add_files_record(self, event: Event, taken: FilesRecord) -> None:
         self._highest = max(self._highest, taken.number)
         if event.source == _source_of(self.node):
             self._taken[event.id] = taken
 
-    def _own_taken(self) -> list[FilesRecord]:
+    def _own_files_records(self) -> list[FilesRecord]:
         """In order, without rolled-back records."""
         undone = {each.undoes for each in self._taken.values()}
         held = [
@@ -282,19 +282,19 @@ async def read_version(channels: Channels, stamp: str) -> RecordedVersion:
     version, time = await _one(channels, stamp)
     if version.form == "fields":
         if _stamp_of_fields(version.name, bytes(version.said)) != stamp:
-            raise _false(stamp)
+            raise _corrupt_version(stamp)
         return RecordedVersion(stamp=stamp, time=time, version=version)
     above: list[InterpretationVersion] = []
     parent = version.parent
     while parent:
         if len(above) >= _MOST_ABOVE:
-            raise _false(stamp)
+            raise _corrupt_version(stamp)
         above.append((await _one(channels, parent))[0])
         parent = above[-1].parent
     later = [(await _one(channels, each))[0] for each in version.later]
     chain = [each.said for each in (*reversed(above), version)]
     if stamp_from(version.name, chain, [each.said for each in later], version.format) != stamp:
-        raise _false(stamp)
+        raise _corrupt_version(stamp)
     return RecordedVersion(stamp=stamp, time=time, version=version, above=tuple(reversed(above)))
 
 
@@ -351,10 +351,10 @@ async def _one(channels: Channels, stamp: str) -> tuple[InterpretationVersion, i
             try:
                 return _READ_VERSION.decode(stored.event.data), stored.event.time
             except (msgspec.MsgspecError, RecursionError):
-                raise _false(stamp) from None
+                raise _corrupt_version(stamp) from None
     raise UnknownName("version of an interpretation", stamp, code="interpretation.unknown")
 
 
-def _false(stamp: str) -> Corrupt:
+def _corrupt_version(stamp: str) -> Corrupt:
     message = f"the record {stamp} has other content"
     return Corrupt(message, code="interpretation.bad_version")

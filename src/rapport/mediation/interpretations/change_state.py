@@ -123,9 +123,11 @@ class InterpretationState:
             problems += found
         problems = sorted(dict.fromkeys(problems), key=lambda each: each.severity != "error")
         formats = self._formats(typed, changed)
-        if has_errors(problems) or self._is_so(typed, formats, fields):
+        if has_errors(problems) or self._is_unchanged(typed, formats, fields):
             return self, tuple(problems)
-        return self._with(typed, formats, self._waiting, fields)._with_waiting(), tuple(problems)
+        return self._with(typed, formats, self._waiting, fields)._activate_waiting(), tuple(
+            problems
+        )
 
     def _change_fields(
         self,
@@ -148,14 +150,14 @@ class InterpretationState:
             fields[change.name] = found
         return problems
 
-    def _is_so(
+    def _is_unchanged(
         self,
         typed: InterpretationRegistry,
         formats: Mapping[str, FormatChoice],
         fields: Mapping[str, FieldsInterpretation],
     ) -> bool:
         now = self.in_force
-        same = _says_the_same(typed, now.typed) and formats == now.formats
+        same = _is_equal(typed, now.typed) and formats == now.formats
         return same and same_meaning(fields, now.fields)
 
     def after(
@@ -207,14 +209,14 @@ class InterpretationState:
             self.files, self.in_force.with_typed(typed, formats, fields), waiting
         )
 
-    def _with_waiting(self) -> InterpretationState:
+    def _activate_waiting(self) -> InterpretationState:
         """Activates waiting interpretations of the files as far as possible."""
         found: InterpretationState = self
-        while (more := found._first_of_waiting()) is not None:
+        while (more := found._activate_first_waiting()) is not None:
             found = more
         return found
 
-    def _first_of_waiting(self) -> InterpretationState | None:
+    def _activate_first_waiting(self) -> InterpretationState | None:
         for name, form in self._waiting.items():
             if name in self.in_force.typed or name in self.in_force.fields:
                 continue
@@ -281,7 +283,7 @@ def _needed(typed: InterpretationRegistry, changes: Iterable[AnyChange]) -> Iter
             yield change
 
 
-def _says_the_same(one: InterpretationRegistry, other: InterpretationRegistry) -> bool:
+def _is_equal(one: InterpretationRegistry, other: InterpretationRegistry) -> bool:
     return (one.canonical_versions, one.replacements, one.registered) == (
         other.canonical_versions,
         other.replacements,
@@ -333,7 +335,7 @@ def evaluate_change(
     """
     standing, last = now.standing, kept.last_change()
     _check_expected(standing.in_force.stamps, wanted.expects)
-    changed = _as_written(
+    changed = _as_stored(
         ChangeRecord(
             number=kept.next_number(),
             after=last.id if last is not None else "",
@@ -373,7 +375,7 @@ def _check_expected(stamps: Mapping[str, str], expects: Mapping[str, str]) -> No
             raise StaleVersion(message, hint="read it again, then repeat the request")
 
 
-def _as_written(changed: ChangeRecord) -> ChangeRecord:
+def _as_stored(changed: ChangeRecord) -> ChangeRecord:
     """As it will be decoded from the log: 5 becomes 5.0."""
     return msgspec.json.decode(msgspec.json.encode(changed), type=ChangeRecord)
 

@@ -120,7 +120,7 @@ class InterpretationUpdater:
         async with self._turn:
             if record:  # a reader that never commits protects changes from retention
                 await self._channels.subscribe(CHANNEL, READER)
-            await self._read_on()
+            await self._read_new()
             return await self._load(files, record=record)
 
     async def load_files(
@@ -131,7 +131,7 @@ class InterpretationUpdater:
         """
         async with self._turn:
             before = dict(self._repository.in_force.stamps)
-            await self._read_on()
+            await self._read_new()
             former = self._bindings, self._lookups
             self._bindings, self._lookups = bindings, lookups
             try:
@@ -143,14 +143,14 @@ class InterpretationUpdater:
 
     def previous(self) -> PreviousConfiguration:
         """The argument for `roll_back`."""
-        return PreviousConfiguration(self._together().standing.files, self._bindings, self._lookups)
+        return PreviousConfiguration(self._current().standing.files, self._bindings, self._lookups)
 
     async def roll_back(self, former: PreviousConfiguration) -> None:
         """Undoes `load_files`: changes that the files superseded are active again. If this
         cannot be recorded, it lasts until the next start, which reads the files again.
         """
         async with self._turn:
-            await self._read_on()
+            await self._read_new()
             self._bindings, self._lookups = former.bindings, former.lookups
             is_kept = await self._record_roll_back(former.files)
             await self._load(former.files, record=is_kept)
@@ -166,7 +166,7 @@ class InterpretationUpdater:
             await self._channels.channel(CHANNEL).append(
                 [files_event(taken, kept.node, self._clock.now_ms())]
             )
-            await self._read_on()
+            await self._read_new()
         except RapportError as error:
             _log.warning("roll-back not recorded", reason=str(error))
             return False
@@ -179,19 +179,21 @@ class InterpretationUpdater:
             taken = FilesRecord(number=self._kept.next_number(), said=digests)
             events.append(files_event(taken, self._kept.node, self._clock.now_ms()))
         records = self._records
-        together = await self._beside(lambda: restore_state(files, self._kept, digests, records))
+        together = await self._in_background(
+            lambda: restore_state(files, self._kept, digests, records)
+        )
         self._log_outcomes(together)
         await self._put_in_force(together, events, record=record)
         if record and not events:  # appended events must be read first
-            await self._keep_checkpoint()
+            await self._save_checkpoint()
         return together.problems
 
-    async def _keep_checkpoint(self) -> None:
+    async def _save_checkpoint(self) -> None:
         """Writes a checkpoint from time to time, when all recorded changes are processed."""
-        records, now = self._records, self._together()
+        records, now = self._records, self._current()
         due = len(now.outcomes) - self._in_checkpoint >= CHECKPOINT_EVERY
         if records is not None and due and len(now.outcomes) == len(self._kept.changes()):
-            self._in_checkpoint = await self._beside(
+            self._in_checkpoint = await self._in_background(
                 lambda: write_checkpoint(records, now, self._kept)
             )
 
@@ -217,18 +219,18 @@ class InterpretationUpdater:
     async def _change(
         self, want: Callable[[ActiveInterpretations], ChangeRequest], by: str, *, do: bool
     ) -> ChangeResult:
-        now = self._together()
+        now = self._current()
 
         def consider() -> ChangeResult | AcceptedChange:
             wanted = want(now.standing.in_force)
             return evaluate_change(now, self._kept, wanted, self._bindings.values(), by)
 
-        found = await self._beside(consider)
+        found = await self._in_background(consider)
         if isinstance(found, ChangeResult):
             return found
         time_ms = self._clock.now_ms()
         event = change_event(found.changed, time_ms)
-        next_ = await self._beside(lambda: self._next(found.standing, [event]))
+        update = await self._in_background(lambda: self._prepare_update(found.standing, [event]))
         done = ChangeResult(
             changed=True,
             id=event.id,
@@ -239,7 +241,7 @@ class InterpretationUpdater:
         if do:
             outcomes = now.outcomes | {done.id: ChangeOutcome("in force", found.problems)}
             await self._record_and_swap(
-                next_, CombinedState(found.standing, outcomes, now.problems)
+                update, CombinedState(found.standing, outcomes, now.problems)
             )
         return done
 
@@ -257,13 +259,13 @@ class InterpretationUpdater:
             await self._follow()
 
     async def _follow(self) -> None:
-        fresh = [each for each in await self._read_on() if each.id not in self._together().outcomes]
+        fresh = [each for each in await self._read_new() if each.id not in self._current().outcomes]
         if fresh:
-            now = self._together()
-            together = await self._beside(lambda: self._with_changes(now, fresh))
+            now = self._current()
+            together = await self._in_background(lambda: self._with_changes(now, fresh))
             self._log_outcomes(together, now)
             await self._put_in_force(together, [])
-        await self._keep_checkpoint()
+        await self._save_checkpoint()
 
     def _with_changes(self, now: CombinedState, fresh: list[LoggedChange]) -> CombinedState:
         """Applies changes one by one if they come last, else recombines everything."""
@@ -283,8 +285,8 @@ class InterpretationUpdater:
     async def inspect(self, find: Callable[[InterpretationState], T]) -> T:
         """Runs `find` on the present state in the background."""
         async with self._turn:
-            standing = self._together().standing
-            return await self._beside(lambda: find(standing))
+            standing = self._current().standing
+            return await self._in_background(lambda: find(standing))
 
     async def inspect_with(
         self, files: SiteInterpretations, find: Callable[[InterpretationState], T]
@@ -293,27 +295,29 @@ class InterpretationUpdater:
         async with self._turn:
             await self._follow()
             digests, records = file_digests(files, self._kept), self._records
-            return await self._beside(
+            return await self._in_background(
                 lambda: find(restore_state(files, self._kept, digests, records).standing)
             )
 
     def history(self) -> list[tuple[LoggedChange, ChangeOutcome]]:
         """All changes in order with their outcomes."""
-        outcomes = self._together().outcomes
+        outcomes = self._current().outcomes
         return [(each, outcomes[each.id]) for each in self._kept.changes() if each.id in outcomes]
 
     # --- putting in force ---
 
-    async def _read_on(self) -> list[LoggedChange]:
+    async def _read_new(self) -> list[LoggedChange]:
         return await read_new_changes(self._channels.channel(CHANNEL), self._kept)
 
     async def _put_in_force(
         self, together: CombinedState, events: list[Event], *, record: bool = True
     ) -> None:
-        next_ = await self._beside(lambda: self._next(together.standing, events))
-        await self._record_and_swap(next_, together, record=record)
+        update = await self._in_background(lambda: self._prepare_update(together.standing, events))
+        await self._record_and_swap(update, together, record=record)
 
-    def _next(self, standing: InterpretationState, events: Iterable[Event]) -> _PendingUpdate:
+    def _prepare_update(
+        self, standing: InterpretationState, events: Iterable[Event]
+    ) -> _PendingUpdate:
         """In the background: everything that lanes need, and unrecorded versions."""
         active = standing.in_force
         typed = active.typed.apart(self._repository.in_force.typed)
@@ -325,28 +329,28 @@ class InterpretationUpdater:
         meanings = self._reader.prepare(in_force, self._bindings, self._lookups)
         others = tuple(prepare(in_force, self._lookups) for prepare in self.prepares)
         versions = version_events(in_force, self._kept.versions, self._clock.now_ms())
-        recorded = (*events, *filter(_can_be_kept, versions))
+        recorded = (*events, *filter(_fits_in_log, versions))
         return _PendingUpdate(standing, in_force, meanings, others, recorded)
 
     async def _record_and_swap(
-        self, next_: _PendingUpdate, together: CombinedState, *, record: bool = True
+        self, update: _PendingUpdate, together: CombinedState, *, record: bool = True
     ) -> None:
-        if next_.events and record:
-            await self._channels.channel(CHANNEL).append(next_.events)
+        if update.events and record:
+            await self._channels.channel(CHANNEL).append(update.events)
         # No await from here on: lanes see repository and transformers change together.
-        self._repository.swap(next_.in_force)
-        self._reader.take_over(next_.meanings, self._bindings, self._lookups)
-        for take_over in next_.others:
+        self._repository.swap(update.in_force)
+        self._reader.take_over(update.meanings, self._bindings, self._lookups)
+        for take_over in update.others:
             take_over()
         self._now = together
         for callback in self.on_activated:
             callback()
 
-    async def _beside(self, work: Callable[[], T]) -> T:
+    async def _in_background(self, work: Callable[[], T]) -> T:
         """Without pauses at the start, when no events flow."""
         return await run_in_background(work, resting=self._now is not None)
 
-    def _together(self) -> CombinedState:
+    def _current(self) -> CombinedState:
         if self._now is None:
             raise InvalidInput("interpretations are not started", code="interpretation.not_begun")
         return self._now
@@ -358,7 +362,7 @@ class InterpretationUpdater:
                     _log.warning("change not in force", change=change, reason=problem.message)
 
 
-def _can_be_kept(event: Event) -> bool:
+def _fits_in_log(event: Event) -> bool:
     if len(event.data) <= MAX_DATA_BYTES:
         return True
     _log.warning("version too large to record", version=event.id, bytes=len(event.data))

@@ -276,7 +276,7 @@ class OutgoingMediation:
         self._types: dict[str, DeclaredTypes] = {}
         self._opened: dict[ConsumerTransformer, SiteFunctions] = {}
         self._at_work: Counter[ConsumerTransformer] = Counter()
-        self._over: dict[ConsumerTransformer, SiteFunctions] = {}
+        self._closing: dict[ConsumerTransformer, SiteFunctions] = {}
         """Site functions of dropped transformers that are still in use."""
         self._thread: ThreadPoolExecutor | None = None
 
@@ -361,8 +361,8 @@ class OutgoingMediation:
         await end_each(self._endings())
 
     def _endings(self) -> Iterator[Ending]:
-        opened = [*self._opened.values(), *self._over.values()]
-        self._opened, self._over = {}, {}
+        opened = [*self._opened.values(), *self._closing.values()]
+        self._opened, self._closing = {}, {}
         for functions in opened:
             # Waits for a process to end.
             yield "functions", partial(asyncio.to_thread, functions.close)
@@ -394,7 +394,7 @@ class OutgoingMediation:
             for number, original in originals.items():
                 results[number] = original
         others = [number for number, one in enumerate(results) if one is None]
-        made = await self._made(
+        made = await self._get_results(
             channel, [stored[number] for number in others], consumer, consumer.name
         )
         for number, one in zip(others, made, strict=True):
@@ -461,14 +461,14 @@ class OutgoingMediation:
             self._raw_consumers[source, consumer.name] = raw_consumer
         raw_consumer = self._raw_consumers[source, consumer.name]
         is_new = [cache_key(raw_consumer, one) not in self._cache for one in stored]
-        results = await self._made(channel, stored, raw_consumer, consumer.name)
+        results = await self._get_results(channel, stored, raw_consumer, consumer.name)
         originals = (new and not one.is_made for new, one in zip(is_new, results, strict=True))
         self.statistics.of(consumer.name).originals += sum(originals) if raw_consumer.is_own else 0
         return results
 
     # --- once for all -----------------------------------------------------------------------------
 
-    async def _made(
+    async def _get_results(
         self,
         channel: str,
         stored: Sequence[StoredEvent],
@@ -478,7 +478,7 @@ class OutgoingMediation:
         """The result of each event, cached or made now."""
         keys = [cache_key(transformer, one) for one in stored]
         if not transformer.may_block and not self._cache.is_making and self._are_few(keys):
-            return self._made_now(channel, stored, keys, transformer, name)
+            return self._make_results_now(channel, stored, keys, transformer, name)
         self.statistics.of(name).from_cache += sum(key in self._cache for key in keys)
 
         async def make(numbers: list[int]) -> list[ConsumerResult]:
@@ -502,7 +502,7 @@ class OutgoingMediation:
         """Whether the missing results can be made without a pause."""
         return len(keys) <= _AT_ONCE or sum(key not in self._cache for key in keys) <= _AT_ONCE
 
-    def _made_now(
+    def _make_results_now(
         self,
         channel: str,
         stored: Sequence[StoredEvent],
@@ -577,7 +577,7 @@ class OutgoingMediation:
         opened, self._opened = self._opened, {}
         for consumer, functions in opened.items():
             if consumer in self._at_work:
-                self._over[consumer] = functions
+                self._closing[consumer] = functions
             else:
                 self._own_thread().submit(functions.close)
 
@@ -591,8 +591,8 @@ class OutgoingMediation:
             self._at_work[consumer] -= 1
             if not self._at_work[consumer]:
                 del self._at_work[consumer]
-                if consumer in self._over:
-                    self._own_thread().submit(self._over.pop(consumer).close)
+                if consumer in self._closing:
+                    self._own_thread().submit(self._closing.pop(consumer).close)
 
     def _own_thread(self) -> ThreadPoolExecutor:
         """Site functions need a single thread."""

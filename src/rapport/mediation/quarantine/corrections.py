@@ -73,7 +73,9 @@ class Reprocessor:
         self._correction, self._find = correction, find
         self._released_at, self._sign = format_time(now_ms), sign
 
-    async def give(self, raws: Sequence[StoredEvent], held: Collection[int]) -> ReprocessedBatch:
+    async def reprocess(
+        self, raws: Sequence[StoredEvent], held: Collection[int]
+    ) -> ReprocessedBatch:
         """The readings to append, with their headers, and remaining rejections; `held`:
         positions quarantined now.
         """
@@ -84,7 +86,7 @@ class Reprocessor:
         given = ReprocessedBatch(batch=batch, into=self._meaning.into, raws=events)
         for stored, readings, rejections in await asyncio.to_thread(self._apply, raws):
             is_held = stored.position in held
-            became = {await self._take(reading, stored, given, is_held) for reading in readings}
+            became = {await self._classify(reading, stored, given, is_held) for reading in readings}
             given.rejections += rejections[:1]
             if rejections:
                 batch.rejected.append(stored.position)
@@ -97,7 +99,7 @@ class Reprocessor:
     def _apply(self, raws: Sequence[StoredEvent]) -> _RawResults:
         """In a thread, since site functions may block."""
         return [
-            (stored, [], [_gone(stored)])
+            (stored, [], [_gone_rejection(stored)])
             if stored.event.type == RAW_GONE
             else (stored, *self._apply_alone(stored))
             for stored in raws
@@ -108,7 +110,7 @@ class Reprocessor:
         kept, implausible = split_plausible(readings, [stored], self._meaning.stamp)
         return kept, [*rejections, *implausible]
 
-    async def _take(
+    async def _classify(
         self, reading: Event, stored: StoredEvent, given: ReprocessedBatch, is_held: bool
     ) -> Literal["new", "corrected", "same"]:
         """Adds the events to append for one reading, and classifies it."""
@@ -118,7 +120,7 @@ class Reprocessor:
             given.readings.append(self._marked(reading, stored, {}))
             self._touch(given, reading)
             return "new"
-        if not _says_the_same(former, reading):
+        if not _is_equal(former, reading):
             await self._correct(reading, stored, former, given)
             return "corrected"
         is_ours = self._release in former.causes()  # appended before a crash
@@ -153,7 +155,7 @@ class Reprocessor:
             found = await self._find(reading.source, id)
             if found is None:
                 return id, None
-            if _says_the_same(found, reading) and self._release in found.causes():
+            if _is_equal(found, reading) and self._release in found.causes():
                 return id, found
             number += 1
 
@@ -173,7 +175,7 @@ class Reprocessor:
             given.batch.touch(reading.type, reading.time)
 
 
-def _gone(stored: StoredEvent) -> Rejection:
+def _gone_rejection(stored: StoredEvent) -> Rejection:
     return Rejection(
         "raw.gone",
         "the raw event no longer exists and was too large to be copied",
@@ -183,7 +185,7 @@ def _gone(stored: StoredEvent) -> Rejection:
     )
 
 
-def _says_the_same(former: Event, reading: Event) -> bool:
+def _is_equal(former: Event, reading: Event) -> bool:
     return (former.type, former.subject, former.time, former.data) == (
         reading.type,
         reading.subject,

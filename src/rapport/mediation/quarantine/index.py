@@ -172,15 +172,15 @@ class QuarantineIndex:
             last = self._releases.last_position()
             while batch := await self._quarantine.read_after(self._read_to, limit=_PAGE):
                 for stored in batch:
-                    self._take_rejection(stored)
+                    self._add_rejection(stored)
                 self._read_to = batch[-1].position
-                self._put_down()
+                self._flush()
             while self._released_to < last:
                 batch = await self._releases.read_after(self._released_to, limit=_PAGE)
                 for stored in batch:
                     if stored.position <= last and stored.event.type == BATCH_DONE:
-                        self._take_release(stored.event)
-                        self._put_down()
+                        self._add_release(stored.event)
+                        self._flush()
                 self._released_to = min(batch[-1].position, last) if batch else last
 
     async def pages(
@@ -234,7 +234,7 @@ class QuarantineIndex:
 
     # --- taking in --------------------------------------------------------------------------------
 
-    def _take_rejection(self, stored: StoredEvent) -> None:
+    def _add_rejection(self, stored: StoredEvent) -> None:
         entry = _entry_of(stored.event)
         if entry is None:
             return  # foreign event
@@ -252,23 +252,23 @@ class QuarantineIndex:
         self._by_reason[known.source, known.reason] += 1
         self._fresh[entry.table, key] = _ENCODE(known)
 
-    def _take_release(self, event: Event) -> None:
+    def _add_release(self, event: Event) -> None:
         done: BatchDone = event.payload_as(BatchDone)
         source = done.channel.removeprefix(RAW_PREFIX)
         for position in done.released:
-            held = self._take_out(_HELD, (done.channel, position))
+            held = self._remove(_HELD, (done.channel, position))
             if held is not None:
                 held.state, held.release = "released", done.release
                 self._released[done.channel, position] = held
         for position in done.mended_readings:
-            self._take_out(_READINGS, (done.channel, position))
+            self._remove(_READINGS, (done.channel, position))
         for id, stands_in in done.corrected.items():
             self._fresh[_CORRECTIONS, f"{done.channel}/{id}"] = stands_in.encode()
         self._counts[source] = self._counts.get(source, 0) + len(done.released)
         while len(self._released) > _MOST_RELEASED:
             del self._released[next(iter(self._released))]
 
-    def _take_out(self, table: str, place: RawKey) -> QuarantinedEvent | None:
+    def _remove(self, table: str, place: RawKey) -> QuarantinedEvent | None:
         key = _key(place)
         found = self._at(table, key)
         if found is not None:
@@ -287,7 +287,7 @@ class QuarantineIndex:
             return self._fresh[table, key]
         return self._scratch.get(table, key)
 
-    def _put_down(self) -> None:
+    def _flush(self) -> None:
         self._scratch.apply(
             [
                 Delete(table, key) if value is None else Put(table, key, value)
@@ -403,7 +403,7 @@ async def group_quarantined(
     async for page in held_back.pages(wanted):
         for one in page:
             key = one.source, one.reason
-            _take(
+            _add_to_group(
                 groups.setdefault(key, QuarantineGroup(source=one.source, reason=one.reason)), one
             )
         of_units = [one.position for one in page if one.reason.startswith(_UNITS)]
@@ -419,7 +419,7 @@ async def group_quarantined(
     return [groups[key] for key in sorted(groups)]
 
 
-def _take(group: QuarantineGroup, one: QuarantinedEvent) -> None:
+def _add_to_group(group: QuarantineGroup, one: QuarantinedEvent) -> None:
     group.count += 1
     group.rejected_again += one.state == "rejected again"
     group.first_ms = min(group.first_ms or one.received, one.received)

@@ -228,7 +228,7 @@ class ReleaseService:
         """Requests a release or reprocessing; durable when it returns the release's id.
         Raises InvalidInput if nothing matches, UnknownName for an unknown id or source.
         """
-        asked = await self._settled(asked)
+        asked = await self._resolve_request(asked)
         release = self._new_id()
         event = make_event(
             source=SOURCE,
@@ -243,9 +243,9 @@ class ReleaseService:
 
     async def try_out(self, asked: Asked) -> ReleaseTrial:
         """What it would do; appends nothing."""
-        asked = await self._settled(asked)
+        asked = await self._resolve_request(asked)
         trial = ReleaseTrial()
-        async for given in self._given("trial", asked, ReleaseProgress()):
+        async for given in self._batches("trial", asked, ReleaseProgress()):
             batch = given.batch
             trial.released += len(batch.released)
             trial.rejected += len(batch.rejected)
@@ -281,7 +281,7 @@ class ReleaseService:
 
     # --- choosing ---
 
-    async def _settled(self, asked: Asked) -> Asked:
+    async def _resolve_request(self, asked: Asked) -> Asked:
         """The request with its end position; raises if there is nothing to do."""
         if asked.what == "again":
             if not asked.source:
@@ -324,10 +324,10 @@ class ReleaseService:
             source=asked.source, reason=asked.reason, since_ms=asked.since_ms, ids=asked.ids
         )
         async for page in self.index.pages(wanted):
-            if chosen := [one for one in page if _is_asked_for(one, asked)]:
+            if chosen := [one for one in page if _is_requested(one, asked)]:
                 yield chosen
 
-    async def _given(
+    async def _batches(
         self, release: str, asked: Asked, progress: ReleaseProgress
     ) -> AsyncIterator[ReprocessedBatch]:
         """What to append, batch by batch, for the unfinished part."""
@@ -339,15 +339,15 @@ class ReleaseService:
             else raws.held(self._chosen(asked), progress)
         )
         # One per channel: its memory continues from batch to batch.
-        giving: dict[str, Reprocessor] = {}
+        reprocessors: dict[str, Reprocessor] = {}
         async for channel, batch in batches:
-            if channel not in giving:
-                giving[channel] = self._giving(release, channel)
+            if channel not in reprocessors:
+                reprocessors[channel] = self._reprocessor_for(release, channel)
             places = [stored.position for stored in batch]
             held = {place for place in places if self.index.at(channel, place)}
-            yield await giving[channel].give(batch, held)
+            yield await reprocessors[channel].reprocess(batch, held)
 
-    def _giving(self, release: str, channel: str) -> Reprocessor:
+    def _reprocessor_for(self, release: str, channel: str) -> Reprocessor:
         meaning = self._meaning(channel.removeprefix(RAW_PREFIX))
         return Reprocessor(
             release,
@@ -373,7 +373,7 @@ class ReleaseService:
         progress = await self._progress(release, stored.position)
         if progress.is_done:
             return
-        async for given in self._given(release, asked, progress):
+        async for given in self._batches(release, asked, progress):
             await self._append(given)
             progress.take(given.batch)
         event = _record(DONE, progress.total(release), release, self._clock.now_ms())
@@ -430,7 +430,7 @@ class ReleaseService:
         return progress
 
 
-def _is_asked_for(one: QuarantinedEvent, asked: Asked) -> bool:
+def _is_requested(one: QuarantinedEvent, asked: Asked) -> bool:
     return not one.is_reading and one.received < asked.until_ms and one.first <= asked.through
 
 
