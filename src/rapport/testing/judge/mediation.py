@@ -1,7 +1,7 @@
 """The judge of generated transformers: rules read one by one while walking a value. [ME-3, ME-8]
 
 Written from the text of the source (sections 4.1.2, 4.2.1, 4.3.3) and from nothing in
-`mediation/model` but its data: it parses patterns, inherits, matches and decides precedence on its
+`mediation` but its data: it parses patterns, inherits, matches and decides precedence on its
 own, for every value anew, slowly.
 """
 
