@@ -76,7 +76,7 @@ class Town:
 
     def stamps(self, name: str) -> dict[str, str]:
         updating = self.nodes[name].meanings.updating
-        return dict(updating._together().standing.in_force.stamps)
+        return dict(updating._current().standing.in_force.stamps)
 
     def problems(self, name: str) -> list[Problem]:
         """Why interpretations are refused at a node."""

@@ -247,7 +247,7 @@ async def other_unit(node: Node, old: str, new: str) -> None:
     """Changes how the interpretation counts."""
     updating = node.meanings.updating
     declared = await updating.inspect(
-        lambda standing: standing.in_force.typed.held["us"].interpretation
+        lambda standing: standing.in_force.typed.registered["us"].interpretation
     )
     text = msgspec.json.encode(declared).decode().replace(old, new)
     body = {"changes": [{"type": "declare", "interpretation": json.loads(text)}]}

@@ -77,7 +77,7 @@ async def declare(node: Node, name: str, old: str, new: str) -> None:
     """Changes an interpretation by command."""
     updating = node.meanings.updating
     declared = await updating.inspect(
-        lambda standing: standing.in_force.typed.held[name].interpretation
+        lambda standing: standing.in_force.typed.registered[name].interpretation
     )
     text = msgspec.json.encode(declared).decode()
     assert old in text

@@ -400,7 +400,7 @@ def test_whatever_is_asked_is_made_or_refused_with_problems(changes: list[Any]) 
         except InvalidInput as error:
             assert error.code
             continue
-        new, problems = standing.tried(ChangeRecord(number=1, changes=wanted.changes))
+        new, problems = standing.apply(ChangeRecord(number=1, changes=wanted.changes))
         assert all(problem.code and problem.message for problem in problems)
         assert new is standing or not any(each.severity == "error" for each in problems)
         standing = new
