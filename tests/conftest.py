@@ -87,7 +87,7 @@ _MAY_BLOCK = {
     "rapport/communication/api.py": {"assembly"},
     "rapport/channel/log/runtime.py": {"off_loop"},
     "rapport/channel/log/writer.py": {"_write_lone", "write"},
-    "rapport/mediation/holding/scratch.py": {"get", "apply", "page", "_move_to_file"},
+    "rapport/mediation/quarantine/index.py": {"get", "apply", "page", "_move_to_file"},
 }
 """Opening and closing: nothing else runs on the loop then. Memory channels have no thread, and
 "write" of the writer that has none keeps its index in memory. A lone

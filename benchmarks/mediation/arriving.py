@@ -10,9 +10,9 @@ from benchmarks.mediation.events import AFFECTED, PRODUCER, Form, events, interp
 from benchmarks.results import Result, rate
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.in_force import take_in
-from rapport.mediation.typed import TypedTransformer
+from rapport.mediation.interpretations.repository import activate
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.typed_source import TypedTransformer
 
 _BATCH = 1_000
 _CLOCK = SystemClock()
@@ -26,7 +26,7 @@ def arriving(quick: bool) -> list[Result]:
     count, rounds = (1_000, 1) if quick else (10_000, 7)
     results = []
     for form in _FORMS:
-        in_force, _ = take_in({}, interpretations(form, affected=AFFECTED)[1], concepts={})
+        in_force, _ = activate({}, interpretations(form, affected=AFFECTED)[1], concepts={})
         stored = [StoredEvent(place, 0, one) for place, one in enumerate(events(form, count), 1)]
         meaning = TypedTransformer(SourceBinding(source="bench", interpretation=PRODUCER), in_force)
         for size in (_BATCH, 1):

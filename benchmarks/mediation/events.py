@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.core.event import Event
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import UnitChange, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.conversion.conversions import UnitChange, converts
+from rapport.mediation.interpretations.model import Interpretation, Rule, TypeMapping
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 ATTRIBUTES = 15
 AFFECTED = 5
@@ -28,14 +28,14 @@ _UNITS = tuple(PrimitiveType(name, "number") for name in ("Fahrenheit", "Celsius
 
 def interpretations(
     form: Form, *, affected: int = AFFECTED, consumers: int = 1
-) -> tuple[Interpretations, tuple[Interpretation, ...]]:
+) -> tuple[InterpretationRegistry, tuple[Interpretation, ...]]:
     """In force, and as declared: root, the producer's, and those of `consumer-0`, ..."""
     declared = (
         Interpretation(name="root", parent="", types=(*_UNITS, *_types("Root", form, affected))),
         producer(form, affected),
         *(consumer(form, affected, number) for number in range(consumers)),
     )
-    held, found = load(declared)
+    held, found = load_all(declared)
     refused = [problem for name, (_, problems) in found.items() if name not in held.names
                for problem in problems]  # fmt: skip
     assert not refused, refused
@@ -47,7 +47,7 @@ def producer(form: Form, affected: int) -> Interpretation:
     return Interpretation(
         name=PRODUCER,
         types=_types("Sent", form, affected),
-        mappings=(Mapping(SENT, ROOT_TYPE, "in"),),
+        mappings=(TypeMapping(SENT, ROOT_TYPE, "in"),),
         rules=(Rule("Fahrenheit", "to-celsius"),),
         conversions=(converts("to-celsius", "Fahrenheit", "Celsius", UnitChange("degF", "degC")),),
     )
@@ -58,7 +58,7 @@ def consumer(form: Form, affected: int, number: int) -> Interpretation:
     return Interpretation(
         name=f"consumer-{number}",
         types=_types(f"Wanted{number}x", form, affected),
-        mappings=(Mapping(ROOT_TYPE, f"Wanted{number}x0", "out"),),
+        mappings=(TypeMapping(ROOT_TYPE, f"Wanted{number}x0", "out"),),
         rules=(Rule("Celsius", "to-kelvin"),),
         conversions=(converts("to-kelvin", "Celsius", "Kelvin", UnitChange("degC", "K")),),
     )

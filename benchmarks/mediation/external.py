@@ -15,7 +15,7 @@ import uvloop
 
 from benchmarks.channel.door_clients import post_all, post_request
 from benchmarks.mediation.events import PRODUCER, ROOT_TYPE, SENT, interpretations
-from rapport.mediation.model.straight import straight_through
+from rapport.mediation.codegen.json_fast_path import compile_event_path
 
 _CHUNK = 256 * 1024
 
@@ -32,7 +32,7 @@ class Between(msgspec.Struct):
 async def run(between: Between) -> None:
     """Until the node ends the connection; everything that has arrived goes on in one request."""
     held, _ = interpretations("flat")
-    through = straight_through(
+    through = compile_event_path(
         [
             (held.plan(PRODUCER, SENT, "in"), held.types_met(PRODUCER)),
             (held.plan("consumer-0", ROOT_TYPE, "out"), held.types_met("consumer-0")),

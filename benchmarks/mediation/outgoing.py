@@ -15,12 +15,11 @@ from rapport.channel.backends.local import open_memory
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.in_force import InForce, take_in
-from rapport.mediation.model.conversions import UnitChange, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing.outgoing import Outgoing
-from rapport.mediation.repository import Repository
+from rapport.mediation.conversion.conversions import UnitChange, converts
+from rapport.mediation.interpretations.model import Interpretation, Rule, TypeMapping
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository, activate
+from rapport.mediation.outgoing.service import OutgoingMediation
+from rapport.mediation.types import Attribute, ComplexType
 
 _BATCH = 100
 _CLOCK = SystemClock()
@@ -45,41 +44,41 @@ def said(quick: bool) -> list[Result]:
 
 
 async def _best(
-    in_force: InForce, stored: Sequence[StoredEvent], rounds: int
+    in_force: ActiveInterpretations, stored: Sequence[StoredEvent], rounds: int
 ) -> tuple[float, float]:
     """Seconds for the first and for the second consumer."""
     found: list[tuple[float, float]] = []
     for _ in range(rounds):
-        outgoing = Outgoing(Repository(in_force), open_memory(_CLOCK))
+        outgoing = OutgoingMediation(Repository(in_force), open_memory(_CLOCK))
         first, second = [await _seconds(outgoing, stored) for _ in range(2)]
         found.append((first, second))
-        counts = outgoing.told.of(_READER)
+        counts = outgoing.statistics.of(_READER)
         assert (counts.transformed, counts.from_cache) == (len(stored), len(stored))
     return min(first for first, _ in found), min(second for _, second in found)
 
 
-async def _seconds(outgoing: Outgoing, stored: Sequence[StoredEvent]) -> float:
+async def _seconds(outgoing: OutgoingMediation, stored: Sequence[StoredEvent]) -> float:
     began = _CLOCK.steady_ns()
     for start in range(0, len(stored), _BATCH):
         await outgoing.view("events", stored[start : start + _BATCH], _READER)
     return (_CLOCK.steady_ns() - began) / 1e9
 
 
-def _typed() -> InForce:
-    return take_in({}, interpretations("flat")[1], concepts={})[0]
+def _typed() -> ActiveInterpretations:
+    return activate({}, interpretations("flat")[1], concepts={})[0]
 
 
-def _readings() -> InForce:
+def _readings() -> ActiveInterpretations:
     attributes = (Attribute("key", "text"), Attribute("time", "Time", optional=True))
     told = ComplexType("Told", (*attributes, Attribute("temperature", "K", optional=True)))
     reader = Interpretation(
         name=_READER,
         types=(unit_type("K"), told),
-        mappings=(Mapping("station", "Told", "out"),),
+        mappings=(TypeMapping("station", "Told", "out"),),
         rules=(Rule("degC", "to-kelvin"),),
         conversions=(converts("to-kelvin", "degC", "K", UnitChange("degC", "K")),),
     )
-    return take_in({}, [reader], concepts=_CONCEPTS)[0]
+    return activate({}, [reader], concepts=_CONCEPTS)[0]
 
 
 def _events(count: int) -> list[StoredEvent]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rapport.mediation.model.interpretation import EXPLORE, Direction
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.precedence import Path, Position
-from rapport.mediation.model.runtime import Memory, callable_of
-from rapport.mediation.model.types import TAG, element_of
+from rapport.mediation.codegen.runtime import callable_of
+from rapport.mediation.interpretations.model import EXPLORE, Direction
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.memory import ConversionMemory
+from rapport.mediation.patterns import PathPosition, TypePath
+from rapport.mediation.types import TAG, element_of
 
 Convert = Callable[[Any], Any]
 
@@ -27,7 +28,7 @@ class Reflective:
 
     def __init__(
         self,
-        held: Interpretations,
+        held: InterpretationRegistry,
         name: str,
         direction: Direction,
         *,
@@ -37,16 +38,16 @@ class Reflective:
         self._types = scope.types
         self._resolver = held.checked(name).resolver(direction)
         self._conversions = {
-            each.name: callable_of(each, {}, Memory(), scope.types)
+            each.name: callable_of(each, {}, ConversionMemory(), scope.types)
             for each in scope.conversions.values()
         }
-        self._remembered: dict[Path, Convert | None] | None = {} if remembering else None
+        self._remembered: dict[TypePath, Convert | None] | None = {} if remembering else None
 
     def __call__(self, event: Any, type_name: str) -> Any:
         """The event on the other side, or Rejected."""
-        return self._seen(event, (Position("", (type_name,)),))
+        return self._seen(event, (PathPosition("", (type_name,)),))
 
-    def _seen(self, value: Any, path: Path) -> Any:
+    def _seen(self, value: Any, path: TypePath) -> Any:
         convert = self._found(path)
         if convert is not None:
             return convert(value)
@@ -60,25 +61,25 @@ class Reflective:
         result = {}
         for name, each in value.items():
             if name in attributes and each is not None:
-                further = (*path, Position(name, ()))
+                further = (*path, PathPosition(name, ()))
                 each = self._seen(each, self._below(further, each, attributes[name].type))
             result[name] = each
         return result
 
-    def _below(self, path: Path, value: Any, declared: str) -> Path:
+    def _below(self, path: TypePath, value: Any, declared: str) -> TypePath:
         """The path seen as the type that the value says it has."""
         face = value.get(TAG, declared) if isinstance(value, dict) else declared
         *before, last = path
-        return (*before, Position(last.attribute, (*last.faces, face)))
+        return (*before, PathPosition(last.attribute, (*last.faces, face)))
 
-    def _found(self, path: Path) -> Convert | None:
+    def _found(self, path: TypePath) -> Convert | None:
         if self._remembered is None:
             return self._look_up(path)
         if path not in self._remembered:
             self._remembered[path] = self._look_up(path)
         return self._remembered[path]
 
-    def _look_up(self, path: Path) -> Convert | None:
+    def _look_up(self, path: TypePath) -> Convert | None:
         rule = self._resolver.winner(path)
         if rule is None or rule.rule.conversion == EXPLORE:
             return None

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from benchmarks.mediation.column_expressions import ColumnPath, Numbers, apply_formulas, column_plan
 from benchmarks.mediation.events import (
     ATTRIBUTES,
     PRODUCER,
@@ -23,15 +24,14 @@ from benchmarks.mediation.events import (
 )
 from benchmarks.mediation.reflective import Reflective
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.checking import Checked
-from rapport.mediation.model.columns import ColumnPath, Numbers, apply_formulas, columns_of
-from rapport.mediation.model.conversions import Formula, converts
-from rapport.mediation.model.interpretation import Interpretation, Rule
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.straight import straight_through
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.codegen.json_fast_path import compile_event_path
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import Formula, converts
+from rapport.mediation.interpretation_checks import CheckedInterpretation
+from rapport.mediation.interpretations.model import Interpretation, Rule
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.types import Attribute, ComplexType
 
 TYPES = 100
 _CLOCK = SystemClock()
@@ -62,10 +62,10 @@ def speeds(form: Form, affected: int, count: int, rounds: int) -> Speeds:
     few = given[: max(count // 20, 50)]
     assert [walk(each, SENT) for each in few] == turn.batch(few).results
     assert [known(each, SENT) for each in few] == turn.batch(few).results
-    columns, numbers = columns_of(turn.plan), _columns(given, form, affected)
+    columns, numbers = column_plan(turn.plan), _columns(given, form, affected)
     encode, decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
     texts = [encode(each) for each in given]
-    through = straight_through([(turn.plan, held.types_met(PRODUCER))])
+    through = compile_event_path([(turn.plan, held.types_met(PRODUCER))])
     assert through is not None
     whole = [encode(each) for each in turn.batch([decode(text) for text in texts]).results]
     assert [through(text) for text in texts] == whole
@@ -97,7 +97,7 @@ def _at(value: Any, path: ColumnPath) -> Any:
     return value
 
 
-def own_types(rules: int, share: float) -> Interpretations:
+def own_types(rules: int, share: float) -> InterpretationRegistry:
     """A hundred event types of fifteen attributes, and one rule for them all; every further rule
     is about a type of its own and has to be looked at for all of them (figure 4.16 of the source).
     """
@@ -110,7 +110,7 @@ def own_types(rules: int, share: float) -> Interpretations:
     return _child(types, (Rule("number", "f"), *further))
 
 
-def one_type(rules: int) -> Interpretations:
+def one_type(rules: int) -> InterpretationRegistry:
     """A type with as many attributes as rules, each of which meets its own attribute: what is made
     grows with the rules.
     """
@@ -119,16 +119,16 @@ def one_type(rules: int) -> Interpretations:
     return _child((ComplexType("T0", attributes),), declared)
 
 
-def _child(types: tuple[ComplexType, ...], rules: tuple[Rule, ...]) -> Interpretations:
+def _child(types: tuple[ComplexType, ...], rules: tuple[Rule, ...]) -> InterpretationRegistry:
     doubled = converts("f", "number", "number", Formula(2.0))
-    held, found = load(
+    held, found = load_all(
         [Interpretation(name="child", types=types, rules=rules, conversions=(doubled,))]
     )
     assert "child" in held, found
     return held
 
 
-def generation_ms(held: Interpretations, meeting: int, count: int) -> float:
+def generation_ms(held: InterpretationRegistry, meeting: int, count: int) -> float:
     """Milliseconds per thousand: binding all rules, then for the first `meeting` types in turn
     resolving, fitting, writing and compiling; nothing is known before, and again after each turn.
     """
@@ -137,7 +137,7 @@ def generation_ms(held: Interpretations, meeting: int, count: int) -> float:
     def make() -> None:
         for made in range(count):
             if made % meeting == 0:
-                checked = Checked(chain)
+                checked = CheckedInterpretation(chain)
             plan = checked.plan(f"T{made % meeting}", "in")
             assert plan is not None
             Transformer(plan, checked.scope.types)
@@ -167,7 +167,7 @@ def weight(count: int) -> Weight:
         declared = [msgspec.json.decode(text, type=Interpretation) for text in copies]
         after_declared = _traced()
         root = msgspec.json.decode(base, type=Interpretation)
-        held, _ = load([root, *declared])
+        held, _ = load_all([root, *declared])
         after_checked = _traced()
         made = [make_transformer(held, each.name, SENT, "in") for each in declared]
         after_made = _traced()

@@ -16,13 +16,13 @@ import msgspec
 
 from benchmarks.mediation.events import PRODUCER, ROOT_TYPE, SENT, interpretations, value
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.model.beside import beside
-from rapport.mediation.model.changes import Declare, apply_change
-from rapport.mediation.model.conversions import Formula, converts
-from rapport.mediation.model.interpretation import Interpretation, Rule
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.background_work import run_in_background
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import Formula, converts
+from rapport.mediation.interpretations.model import Interpretation, Rule
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import Declare, apply_change
+from rapport.mediation.types import Attribute, ComplexType
 
 BEAT_MS = 2.0
 _EVERY = 50
@@ -46,7 +46,7 @@ class _Node:
         held, declared = interpretations("flat")
         self.changed = 0
         self._declared, self._rules = declared[1], rules
-        self.held: Interpretations = held
+        self.held: InterpretationRegistry = held
         self.arrive: Transformer = make_transformer(held, PRODUCER, SENT, "in")
         self.leave: Transformer = make_transformer(held, "consumer-0", ROOT_TYPE, "out")
         self.change()
@@ -120,5 +120,5 @@ def _mediated(node: _Node, said: bytes) -> bytes:
 
 async def _timed(work: Callable[[], None], took: list[float]) -> None:
     began = _CLOCK.steady_ns()
-    await beside(work)
+    await run_in_background(work)
     took.append((_CLOCK.steady_ns() - began) / 1e6)

@@ -17,7 +17,11 @@ from benchmarks.mediation.by_hand import BY_HAND
 from benchmarks.mediation.events import PRODUCER, ROOT_TYPE, SENT, Form, interpretations
 from benchmarks.mediation.reflective import Reflective
 from rapport.core.event import StoredEvent
-from rapport.mediation.model.straight import Batch, Bound, straight_batch
+from rapport.mediation.codegen.json_fast_path import (
+    BatchFunction,
+    NumberCondition,
+    compile_batch_path,
+)
 
 Values = list[Any]
 Work = Callable[[Sequence[StoredEvent]], Values]
@@ -101,12 +105,12 @@ class Mediated:
             (held.plan(name, ROOT_TYPE, "out"), held.types_met(name))
             for name in (f"consumer-{number}" for number in range(readers))
         ]
-        warm = Bound("a0", ">", _COLDEST_C)
+        warm = NumberCondition("a0", ">", _COLDEST_C)
         if readers == 1:
-            self.readers = [Once(_of_data(there(straight_batch([arrive, leave[0]], warm))))]
+            self.readers = [Once(_of_data(there(compile_batch_path([arrive, leave[0]], warm))))]
             return
-        root = Once(_of_data(there(straight_batch([arrive], warm))))
-        self.readers = [Once(_said(root, there(straight_batch([each])))) for each in leave]
+        root = Once(_of_data(there(compile_batch_path([arrive], warm))))
+        self.readers = [Once(_said(root, there(compile_batch_path([each])))) for each in leave]
 
     def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
         """In the consumer's own terms."""
@@ -114,14 +118,14 @@ class Mediated:
         return [each for each in told if each]
 
 
-def _of_data(through: Batch) -> Work:
+def _of_data(through: BatchFunction) -> Work:
     """Those that are not wanted are empty. An event that is not as its type says would be None,
     and be missed by who counts what arrives.
     """
     return lambda batch: through([item.event.data for item in batch])
 
 
-def _said(root: Once, through: Batch) -> Work:
+def _said(root: Once, through: BatchFunction) -> Work:
     """The filter lets everything pass, so that nothing is empty here."""
     return lambda batch: through(root.of(batch))
 

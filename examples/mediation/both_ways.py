@@ -18,16 +18,15 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from rapport.core.errors import InterpretationError, Problem
-from rapport.mediation.declaring.annotations import interpretation_of
-from rapport.mediation.declaring.completing import complete
-from rapport.mediation.declaring.files import KINDS, read_declarations
-from rapport.mediation.declaring.inference import infer
-from rapport.mediation.model.changes import Declare, apply_change, load
-from rapport.mediation.model.conversions import Conversion, functions_of
-from rapport.mediation.model.interpretation import ROOT, Direction, Interpretation
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.surroundings import Surroundings
-from rapport.mediation.model.transformer import Transformer, make_transformer
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import Conversion, functions_of
+from rapport.mediation.conversion.lookups import ConversionEnvironment
+from rapport.mediation.declarations.files import KINDS, read_declarations
+from rapport.mediation.declarations.inference import complete_declarations, infer
+from rapport.mediation.declarations.python_classes import interpretation_of
+from rapport.mediation.interpretations.model import CANONICAL, Direction, Interpretation
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import Declare, apply_change, load_all
 
 STEPS = {
     "start": "as it begins",
@@ -52,7 +51,7 @@ class Participant(NamedTuple):
     """Somebody who sends or receives, and the interpretation spoken."""
 
     name: str
-    interpretation: str = ROOT
+    interpretation: str = CANONICAL
     sends: bool = True
     receives: bool = True
 
@@ -115,7 +114,7 @@ class Mediated:
         self.interpretations = declared(application)
         self._speaks = {each.name: each.interpretation for each in application.participants}
         tables = getattr(application.workload, "tables", None)
-        self._surroundings = Surroundings(tables() if tables else None)
+        self._surroundings = ConversionEnvironment(tables() if tables else None)
         self._functions = {
             name: self._code.function(name)
             for conversion in _conversions(self.interpretations)
@@ -160,13 +159,13 @@ class Mediated:
             return None
 
 
-def declared(application: Application) -> Interpretations:
+def declared(application: Application) -> InterpretationRegistry:
     """The interpretations in force at a step; raises InterpretationError with every fault."""
     code = _steps(application.folder, "declared", application.step)
     root = _read(code, "root", None)
-    held, found = load([root])
-    _refuse(found[ROOT][1])
-    for name in sorted({each.interpretation for each in application.participants} - {ROOT}):
+    held, found = load_all([root])
+    _refuse(found[CANONICAL][1])
+    for name in sorted({each.interpretation for each in application.participants} - {CANONICAL}):
         held, problems = apply_change(held, Declare(_read(code, name, root)))
         _refuse(problems)
     for change in code.load("changes").CHANGES if code.has("changes.py") else ():
@@ -175,7 +174,7 @@ def declared(application: Application) -> Interpretations:
     return held
 
 
-def _conversions(interpretations: Interpretations) -> Iterator[Conversion]:
+def _conversions(interpretations: InterpretationRegistry) -> Iterator[Conversion]:
     """All that are declared, and those that lead from a replaced type to the new one and back."""
     for name in interpretations.names:
         yield from interpretations.named(name).conversions
@@ -196,7 +195,7 @@ def _read(code: Steps, name: str, root: Interpretation | None) -> Interpretation
     known = [each.name for each in root.types] if root else None
     found = read_declarations(path.name, path.read_bytes(), KINDS[path.suffix], known=known)
     if root is not None:
-        found = complete(found, root)
+        found = complete_declarations(found, root)
     _refuse(found.problems)
     return found.interpretations[name]
 

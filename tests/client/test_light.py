@@ -45,7 +45,7 @@ def test_publishing_and_listening_load_neither_mediation_nor_numbers() -> None:
 
 def test_a_mediator_comes_without_the_node() -> None:
     loaded = _loaded_by("from rapport.client import Mediator")
-    assert "rapport.mediation.outgoing.mediator" in loaded
+    assert "rapport.mediation.outgoing.client_mediator" in loaded
     assert sorted(loaded & SERVER) == []
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from rapport.core.event import Event, make_event
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.declare import interpretations_from_site
-from rapport.mediation.transformer import Transformer
+from rapport.mediation.config import interpretations_from_site
+from rapport.mediation.fields_transformer import FieldsTransformer
+from rapport.mediation.source_bindings import SourceBinding
 
 FEEDS = """
 [interpretations.badge-readers]
@@ -107,21 +107,21 @@ def build(load, bind, tables):
         assert problems == []
         (one,) = interpretations.values()
         binding = bind("source", one.name, **more)
-        return Transformer.build(one, binding, lookups=tables, conversions=conversions)
+        return FieldsTransformer.build(one, binding, lookups=tables, conversions=conversions)
 
     return build
 
 
 @pytest.fixture
 def badges(feeds, bind, tables):
-    return Transformer.build(
+    return FieldsTransformer.build(
         feeds["badge-readers"], bind("badges", "badge-readers"), lookups=tables
     )
 
 
 @pytest.fixture
 def cameras(feeds, bind, tables):
-    return Transformer.build(feeds["cameras"], bind("cameras", "cameras"), lookups=tables)
+    return FieldsTransformer.build(feeds["cameras"], bind("cameras", "cameras"), lookups=tables)
 
 
 @pytest.fixture

@@ -13,19 +13,26 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.channel.log.channels import LoggedChannels
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.changing import checkpoint
-from rapport.mediation.changing.checkpoint import EVERY, KEY, TABLE
-from rapport.mediation.changing.fields_change import AnyChange, DeclareFields
-from rapport.mediation.changing.standing import Standing
-from rapport.mediation.changing.updating import Updating
-from rapport.mediation.changing.wanting import Wanted
-from rapport.mediation.from_files import FromFiles, digest_of
-from rapport.mediation.model.changes import Augment, Declare, Remove
-from rapport.mediation.model.conversions import Formula, converts
-from rapport.mediation.model.interpretation import Interpretation, Rule
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.config import SiteInterpretations, interpretation_digest
+from rapport.mediation.conversion.conversions import Formula, converts
+from rapport.mediation.interpretations import change_state
+from rapport.mediation.interpretations.change_requests import (
+    AnyChange,
+    ChangeRequest,
+    DeclareFields,
+)
+from rapport.mediation.interpretations.change_state import (
+    CHECKPOINT_EVERY,
+    CHECKPOINT_KEY,
+    CHECKPOINT_TABLE,
+    InterpretationState,
+)
+from rapport.mediation.interpretations.model import Interpretation, Rule
+from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.interpretations.type_changes import Augment, Declare, Remove
+from rapport.mediation.interpretations.updater import InterpretationUpdater
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 
 def us(factor: float, name: str = "us") -> Interpretation:
@@ -37,10 +44,10 @@ def us(factor: float, name: str = "us") -> Interpretation:
     )
 
 
-def files(*typed: Interpretation) -> FromFiles:
-    return FromFiles(
+def files(*typed: Interpretation) -> SiteInterpretations:
+    return SiteInterpretations(
         typed={each.name: each for each in typed},
-        said={each.name: digest_of(each) for each in typed},
+        said={each.name: interpretation_digest(each) for each in typed},
     )
 
 
@@ -52,12 +59,12 @@ class Node:
         self.channels = channels
         reader = MediationReader(channels, [], self.repository, clock)
         records = None if checked else channels.records
-        self.updating = Updating(
+        self.updating = InterpretationUpdater(
             channels, self.repository, reader, clock, node="a", records=records
         )
 
     async def change(self, *changes: AnyChange) -> Any:
-        return await self.updating.change(lambda _: Wanted(changes=changes))
+        return await self.updating.change(lambda _: ChangeRequest(changes=changes))
 
     def told(self) -> Any:
         in_force = self.repository.in_force
@@ -73,19 +80,19 @@ class Node:
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many changes were checked."""
     counts = [0]
-    checked = Standing.tried
+    checked = InterpretationState.apply
 
-    def counting(self: Standing, changed: Any) -> Any:
+    def counting(self: InterpretationState, changed: Any) -> Any:
         counts[0] += 1
         return checked(self, changed)
 
-    monkeypatch.setattr(Standing, "tried", counting)
+    monkeypatch.setattr(InterpretationState, "apply", counting)
     return counts
 
 
 async def changed_often(channels: LoggedChannels, times: int) -> Node:
     node = Node(channels)
-    await node.updating.begin(files(us(1.0), us(1.0, "other")))
+    await node.updating.start(files(us(1.0), us(1.0, "other")))
     await node.change(Augment("root", types=(ComplexType("Ping", ()),)))
     await node.change(
         DeclareFields("badges", {"identity": {"field": "t"}, "value": {"field": "v"}})
@@ -97,19 +104,19 @@ async def changed_often(channels: LoggedChannels, times: int) -> Node:
     return node
 
 
-@pytest.mark.parametrize("times", [EVERY, 6 * EVERY])
+@pytest.mark.parametrize("times", [CHECKPOINT_EVERY, 6 * CHECKPOINT_EVERY])
 def test_a_start_checks_few_changes_however_many_there_were(times: int, tried: list[int]) -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = await changed_often(channels, times)
         tried[0] = 0
         again = Node(channels)
-        await again.updating.begin(files(us(1.0), us(1.0, "other")))
-        assert tried[0] <= EVERY
+        await again.updating.start(files(us(1.0), us(1.0, "other")))
+        assert tried[0] <= CHECKPOINT_EVERY
         assert again.told() == node.told()
         assert len(again.updating.history()) == times + 3
         whole = Node(channels, checked=True)
-        await whole.updating.begin(files(us(1.0), us(1.0, "other")))
+        await whole.updating.start(files(us(1.0), us(1.0, "other")))
         assert whole.told() == again.told()
         assert (await again.change(Declare(us(1.5)))).changed
 
@@ -122,25 +129,25 @@ def test_a_checkpoint_of_something_else_is_not_believed(
 ) -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock())
-        await changed_often(channels, EVERY)
+        await changed_often(channels, CHECKPOINT_EVERY)
         said = files(us(1.0), us(1.0, "other"))
         if what == "files":
             said = files(us(7.0), us(1.0, "other"))
         elif what == "program":
-            monkeypatch.setattr(checkpoint, "__version__", "0.0.0")
+            monkeypatch.setattr(change_state, "__version__", "0.0.0")
         elif what == "broken":
-            channels.records.put(TABLE, KEY, b"{")
+            channels.records.put(CHECKPOINT_TABLE, CHECKPOINT_KEY, b"{")
         else:
             other = Node(open_memory(ManualClock()))
-            await other.updating.begin(files())
+            await other.updating.start(files())
             await other.change(Declare(us(9.0, "elsewhere")))
             stored = await other.channels.channel("interpretations").read_after(0)
             await channels.channel("interpretations").append([one.event for one in stored])
         tried[0] = 0
         again, whole = Node(channels), Node(channels, checked=True)
-        await again.updating.begin(said)
-        assert tried[0] >= 2 if what == "files" else tried[0] > EVERY
-        await whole.updating.begin(said)
+        await again.updating.start(said)
+        assert tried[0] >= 2 if what == "files" else tried[0] > CHECKPOINT_EVERY
+        await whole.updating.start(said)
         assert again.told() == whole.told()
 
     asyncio.run(scenario())

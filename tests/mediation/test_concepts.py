@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from rapport.core.schema import PARTS, TYPE_NAMES
 from rapport.mediation.concepts import (
     ConceptAttribute,
-    parts_of,
-    root_of,
+    canonical_model,
+    canonical_value,
+    reading_parts,
     unit_type,
-    value_of,
 )
-from rapport.mediation.model.changes import load
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.rejections import Rejected
 
 STATION = {
     "temperature": ConceptAttribute("number", "degC"),
@@ -28,9 +28,9 @@ STATION = {
 
 
 def test_a_concept_is_a_type_whose_numbers_are_of_their_unit():
-    root, problems = root_of({"station": STATION})
+    root, problems = canonical_model({"station": STATION})
     assert not problems
-    interpretations, _ = load([root])
+    interpretations, _ = load_all([root])
     types = interpretations.checked("root").scope.types
     attributes = types.attributes("station")
     assert {name: one.type for name, one in attributes.items()} == {
@@ -55,10 +55,12 @@ def test_a_unit_is_one_type_by_whatever_name_it_is_called():
     ("concept", "attribute"), [("Point", "x"), ("text", "x"), ("car", "key"), ("car", "time")]
 )
 def test_a_name_that_is_taken_is_told_and_hurts_no_other_concept(concept, attribute):
-    root, (problem,) = root_of({concept: {attribute: ConceptAttribute("text")}, "station": STATION})
+    root, (problem,) = canonical_model(
+        {concept: {attribute: ConceptAttribute("text")}, "station": STATION}
+    )
     assert (problem.code, problem.severity) == ("concept.reserved", "warning")
     assert concept in problem.message
-    interpretations, _ = load([root])
+    interpretations, _ = load_all([root])
     assert "station" in interpretations.checked("root").scope.types.complex_names
 
 
@@ -74,9 +76,9 @@ def _parts(kind):
 @given(st.sampled_from(TYPE_NAMES).flatmap(_parts))
 def test_a_reading_is_found_again_in_the_value_it_became(drawn):
     kind, parts = drawn
-    value = value_of("a", kind, {"key": "k", "value": parts}, 7)
+    value = canonical_value("a", kind, {"key": "k", "value": parts}, 7)
     assert (value["key"], value["time"]) == ("k", 7)
-    assert parts_of(value["a"], kind, "c.a") == parts
+    assert reading_parts(value["a"], kind, "c.a") == parts
 
 
 @pytest.mark.parametrize(
@@ -94,5 +96,5 @@ def test_a_reading_is_found_again_in_the_value_it_became(drawn):
 )
 def test_what_is_of_another_kind_is_rejected(kind, value):
     with pytest.raises(Rejected) as caught:
-        parts_of(value, kind, "c.a")
+        reading_parts(value, kind, "c.a")
     assert caught.value.code == "value.wrong_kind"

@@ -15,20 +15,25 @@ from rapport.channel.channel import Channels
 from rapport.core.errors import InvalidInput
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.changing.considering import Done
-from rapport.mediation.changing.fields_change import AnyChange, DeclareFields, read_fields
-from rapport.mediation.changing.kept_versions import recorded
-from rapport.mediation.changing.refusing import ChangeRefused
-from rapport.mediation.changing.updating import Updating
-from rapport.mediation.changing.wanting import Wanted, wanted_in_file, wanted_in_json
 from rapport.mediation.concepts import ConceptAttribute
-from rapport.mediation.from_files import FromFiles, digest_of
-from rapport.mediation.in_force import InForce
-from rapport.mediation.model.changes import Augment, Declare, Remove
-from rapport.mediation.model.interpretation import Interpretation
+from rapport.mediation.config import SiteInterpretations, interpretation_digest
+from rapport.mediation.interpretations.change_log import read_version
+from rapport.mediation.interpretations.change_requests import (
+    AnyChange,
+    ChangeRefused,
+    ChangeRequest,
+    DeclareFields,
+    read_fields_declaration,
+    request_from_file,
+    request_from_json,
+)
+from rapport.mediation.interpretations.change_state import ChangeResult
+from rapport.mediation.interpretations.model import Interpretation
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
+from rapport.mediation.interpretations.type_changes import Augment, Declare, Remove
+from rapport.mediation.interpretations.updater import InterpretationUpdater
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.source_bindings import SourceBinding
 
 CONCEPTS = {"station": {"temperature": ConceptAttribute("number", "degC")}}
 BINDING = SourceBinding(
@@ -48,15 +53,15 @@ def badges(unit: str = "degF", **more: Any) -> DeclareFields:
     return DeclareFields("badges", said(unit, **more))
 
 
-def files(*fields: DeclareFields, typed: tuple[Interpretation, ...] = ()) -> FromFiles:
-    read = {each.name: read_fields(each)[0] for each in fields}
+def files(*fields: DeclareFields, typed: tuple[Interpretation, ...] = ()) -> SiteInterpretations:
+    read = {each.name: read_fields_declaration(each)[0] for each in fields}
     found = {name: one for name, one in read.items() if one is not None}
-    digests = {name: digest_of(one.meaning()) for name, one in found.items()}
-    return FromFiles(
+    digests = {name: interpretation_digest(one.meaning()) for name, one in found.items()}
+    return SiteInterpretations(
         fields=found,
         typed={each.name: each for each in typed},
         concepts=CONCEPTS,
-        said=digests | {each.name: digest_of(each) for each in typed},
+        said=digests | {each.name: interpretation_digest(each) for each in typed},
         tables={"people": ("person",)},
     )
 
@@ -68,10 +73,12 @@ class Node:
         clock = ManualClock(1_000)
         self.channels, self.repository = channels, Repository()
         self.reader = MediationReader(channels, bindings, self.repository, clock)
-        self.updating = Updating(channels, self.repository, self.reader, clock, node="a")
+        self.updating = InterpretationUpdater(
+            channels, self.repository, self.reader, clock, node="a"
+        )
 
-    async def change(self, *changes: AnyChange) -> Done:
-        return await self.updating.change(lambda _: Wanted(changes=changes), by="me")
+    async def change(self, *changes: AnyChange) -> ChangeResult:
+        return await self.updating.change(lambda _: ChangeRequest(changes=changes), by="me")
 
     def unit(self) -> str | None:
         found = self.repository.in_force.fields.get("badges")
@@ -97,16 +104,16 @@ def test_a_declaration_is_in_force_between_two_events_and_after_a_restart() -> N
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels, BINDING)
-        await node.updating.begin(files(badges("degC")))
+        await node.updating.start(files(badges("degC")))
         assert await node.reads(77.0) == 77.0
         done = await node.change(badges("degF"))
         assert (done.changed, list(done.versions)) == (True, ["badges"])
         assert await node.reads(77.0) == pytest.approx(25.0)
         again = Node(channels, BINDING)
-        await again.updating.begin(files(badges("degC")))
+        await again.updating.start(files(badges("degC")))
         assert again.unit() == "degF"
         assert again.repository.in_force.stamps == node.repository.in_force.stamps
-        kept = await recorded(channels, done.versions["badges"])
+        kept = await read_version(channels, done.versions["badges"])
         assert kept.version.form == "fields"
 
     asyncio.run(scenario())
@@ -116,12 +123,12 @@ def test_what_is_so_already_is_not_changed_and_a_removed_one_is_gone() -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files(badges("degC")))
+        await node.updating.start(files(badges("degC")))
         assert not (await node.change(badges("degC"))).changed
         assert (await node.change(Remove("badges"))).versions == {"badges": ""}
         assert node.unit() is None
         again = Node(channels)
-        await again.updating.begin(files(badges("degC")))
+        await again.updating.start(files(badges("degC")))
         assert again.unit() is None
 
     asyncio.run(scenario())
@@ -131,13 +138,13 @@ def test_a_file_that_was_changed_later_wins() -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
-        await node.updating.begin(files(badges("degC")))
+        await node.updating.start(files(badges("degC")))
         await node.change(badges("degF"))
-        await node.updating.take_files(files(badges("K")), {}, node.reader.lookups)
+        await node.updating.load_files(files(badges("K")), {}, node.reader.lookups)
         assert node.unit() == "K"
         ((_, outcome),) = node.updating.history()
         assert outcome.state == "lost"
-        await node.updating.take_files(files(badges("degF")), {}, node.reader.lookups)
+        await node.updating.load_files(files(badges("degF")), {}, node.reader.lookups)
         ((_, outcome),) = node.updating.history()
         assert (outcome.state, outcome.problems) == ("lost", ())
 
@@ -176,7 +183,7 @@ def test_a_change_with_a_fault_changes_nothing(change: AnyChange, code: str) -> 
         node = Node(open_memory(ManualClock()), spoken)
         us = Interpretation(name="us", parent="root")
         plain = DeclareFields("plain", said())
-        await node.updating.begin(files(plain, typed=(us,)))
+        await node.updating.start(files(plain, typed=(us,)))
         before = node.repository.in_force
         with pytest.raises(ChangeRefused) as caught:
             await node.change(change)
@@ -189,7 +196,7 @@ def test_a_change_with_a_fault_changes_nothing(change: AnyChange, code: str) -> 
 def test_a_declaration_that_no_longer_fits_its_source_is_told() -> None:
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()), BINDING)
-        await node.updating.begin(files(badges("degC")))
+        await node.updating.start(files(badges("degC")))
         done = await node.change(badges("m"))
         assert [each.severity for each in done.problems] == ["warning"]
         assert "badges" in done.problems[0].message
@@ -211,21 +218,23 @@ interpretations:
     identity: { field: tag }
     value: { field: heat, unit: degF }
 """
-    found = wanted_in_file("a.toml", toml.encode(), "toml", InForce())
+    found = request_from_file("a.toml", toml.encode(), "toml", ActiveInterpretations())
     assert found.changes[-1] == badges()
     assert isinstance(found.changes[0], Declare)
-    assert wanted_in_file("a.yaml", yaml.encode(), "yaml", InForce()).changes == (badges(),)
+    assert request_from_file("a.yaml", yaml.encode(), "yaml", ActiveInterpretations()).changes == (
+        badges(),
+    )
     body = b'{"type": "fields", "name": "badges", "said": %s}'
     table = b'{"identity": {"field": "tag"}, "value": {"field": "heat", "unit": "degF"}}'
-    assert wanted_in_json(body % table).changes == (badges(),)
+    assert request_from_json(body % table).changes == (badges(),)
     with pytest.raises(InvalidInput):
-        wanted_in_json(body % b"5")
+        request_from_json(body % b"5")
 
 
 def test_faults_of_a_file_are_told_at_their_place() -> None:
     text = b'[interpretations.badges]\nidentity = { field = "tag" }\nvalue = 5\n'
     with pytest.raises(ChangeRefused) as caught:
-        wanted_in_file("a.toml", text, "toml", InForce())
+        request_from_file("a.toml", text, "toml", ActiveInterpretations())
     assert (caught.value.problems[0].file, caught.value.problems[0].line) == ("a.toml", 3)
     with pytest.raises(ChangeRefused, match="no typed"):
-        wanted_in_file("a.toml", text, "toml", InForce(), how="augment")
+        request_from_file("a.toml", text, "toml", ActiveInterpretations(), how="augment")

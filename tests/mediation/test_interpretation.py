@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pickle
 
-from rapport.mediation.interpretation import (
+from rapport.mediation.interpretations.model import (
+    FieldsInterpretation,
     FormatChoice,
     IdentityRule,
-    Interpretation,
     ValueRule,
 )
 
 
 def test_a_usual_format_that_was_written_out_gives_the_same_stamp() -> None:
-    short = Interpretation(
+    short = FieldsInterpretation(
         name="badges",
         identity=IdentityRule(("tag",)),
         values=(ValueRule("x", ("dx",), "m"),),
     )
     written = "".join(["js", "on"])
-    long = Interpretation(
+    long = FieldsInterpretation(
         name="badges",
         identity=IdentityRule(("tag",)),
         values=(ValueRule("x", ("dx",), "m"),),

@@ -18,9 +18,9 @@ import asyncio, sys
 from pathlib import Path
 from rapport.channel.backends.local import open_embedded
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.binding import SourceBinding
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.interpretations.repository import Repository
 
 async def main():
     clock = SystemClock()

@@ -22,9 +22,8 @@ from rapport.core.release import HISTORY
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.formats.homeassistant import HomeAssistantFormat
 from rapport.mediation.lane import Lane
-from rapport.mediation.memory import MEMORY_TABLE, SourceMemory
-from rapport.mediation.model.remembered import Remembered
-from rapport.mediation.root_feed import PRESENT_TABLE, RootFeed
+from rapport.mediation.memory import MEMORY_TABLE, SourceMemory, TrackedDict
+from rapport.mediation.present_values import PRESENT_TABLE, PresentValueFeed
 from rapport.store.base import Change, Put
 from rapport.store.memory import MemoryRecordStore
 
@@ -81,7 +80,7 @@ def announcement(number: int, unit: str = "°C") -> Event:
 @pytest.mark.parametrize("known", [10, MANY])
 def test_a_change_of_one_thing_costs_the_same_however_many_are_known(known: int) -> None:
     records, memory = Watched(), SourceMemory("ha")
-    memory.format["places"] = Remembered({f"p{n}": [n, n] for n in range(known)})
+    memory.format["places"] = TrackedDict({f"p{n}": [n, n] for n in range(known)})
     save(memory, records)
     assert records.take() > known
     assert memory.save(2) is None
@@ -129,7 +128,7 @@ def test_a_copy_changes_nothing_and_a_failed_write_is_made_up_for() -> None:
         stamp, may_block, into, local_zone = "x@1", False, "events", ""
 
         def apply_many(self, events: Any) -> Any:
-            lane.memory.format.setdefault("seen", Remembered())[f"k{len(events)}"] = 1
+            lane.memory.format.setdefault("seen", TrackedDict())[f"k{len(events)}"] = 1
             return [], []
 
     records = Watched()
@@ -196,14 +195,14 @@ def test_a_batch_that_cannot_be_stored_is_not_taken_in_twice(failing: str) -> No
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 await lane.run()
-            assert not await lane.keep_learned()
+            assert not await lane.save_learned()
         events.append = append  # type: ignore[method-assign]
         records.is_full = False
         await channels.channel("raw.m").append(counted(4))
         while await lane.step(timeout_ms=0):
             pass
         assert [one.event.payload() for one in await events.read_after(0)] == [1, 3, 6, 10]
-        assert await lane.keep_learned()
+        assert await lane.save_learned()
         assert SourceMemory.restore(records, "m").states.states == {"sum": 10}
         assert lane.counts.read == 4
 
@@ -220,7 +219,7 @@ def test_imported_events_leave_what_is_remembered_of_live_ones_as_it_was() -> No
             copied.memory = deepcopy(lane.memory)
             return copied
 
-        lane = Lane(channels, "m", lambda: live, choose_apart=apart, records=records)
+        lane = Lane(channels, "m", lambda: live, choose_isolated=apart, records=records)
         live.memory = lane.memory
         imported = [
             msgspec.structs.replace(one, headers={HISTORY: "true"}) for one in counted(100, 200)
@@ -255,10 +254,10 @@ def test_what_is_restored_is_what_was_saved(steps: list[tuple[str, str, str, int
         if what == "whole":
             memory.format[name] = value
         elif what == "map":
-            memory.format[name] = Remembered({key: value})
-        elif what == "set" and isinstance(known, Remembered):
+            memory.format[name] = TrackedDict({key: value})
+        elif what == "set" and isinstance(known, TrackedDict):
             known[key] = value
-        elif what == "pop" and isinstance(known, Remembered):
+        elif what == "pop" and isinstance(known, TrackedDict):
             known.pop(key, None)
         elif what == "pop":
             memory.format.pop(name, None)
@@ -272,7 +271,7 @@ def test_what_is_restored_is_what_was_saved(steps: list[tuple[str, str, str, int
     assert again.format == memory.format
     for name, found in again.format.items():
         assert type(found) is type(memory.format[name])
-        if isinstance(found, Remembered):
+        if isinstance(found, TrackedDict):
             assert sorted(found) == sorted(memory.format[name])
 
 
@@ -289,8 +288,10 @@ def test_present_values_are_saved_as_far_as_they_changed(known: int) -> None:
     async def scenario() -> None:
         records, channels = Watched(), open_memory(ManualClock())
 
-        def feed() -> RootFeed:
-            return RootFeed(channels, ManualClock(), lambda: True, lambda: [], lambda: {}, records)
+        def feed() -> PresentValueFeed:
+            return PresentValueFeed(
+                channels, ManualClock(), lambda: True, lambda: [], lambda: {}, records
+            )
 
         first = feed()
         await channels.channel("events").append([reading(n, 1).event for n in range(known)])
@@ -318,12 +319,16 @@ def test_present_values_that_were_one_record_are_taken_over() -> None:
     records.put(MEMORY_TABLE, "*present", msgspec.json.encode(old))
 
     async def scenario() -> None:
-        feed = RootFeed(channels, ManualClock(), lambda: True, lambda: [], lambda: {}, records)
+        feed = PresentValueFeed(
+            channels, ManualClock(), lambda: True, lambda: [], lambda: {}, records
+        )
         assert feed.present.value("room", "k1", "heat") == [2.0]
         await channels.channel("events").append([reading(3, 2).event])
         await feed.step()
         await feed.save()
-        again = RootFeed(channels, ManualClock(), lambda: True, lambda: [], lambda: {}, records)
+        again = PresentValueFeed(
+            channels, ManualClock(), lambda: True, lambda: [], lambda: {}, records
+        )
         assert len(again.present) == 3
 
     asyncio.run(scenario())

@@ -12,29 +12,37 @@ import pytest
 from rapport.channel.access.rights import Grant, Rights
 from rapport.channel.backends.local import open_memory
 from rapport.channel.log.channels import LoggedChannels
-from rapport.core.errors import InterpretationError, UnknownName, Unsupported
+from rapport.core.errors import InterpretationError, Problem, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.in_force import InForce, take_in
-from rapport.mediation.interpretation import FormatChoice, IdentityRule, TimeRule, ValueRule
-from rapport.mediation.interpretation import Interpretation as FieldsForm
-from rapport.mediation.model.changes import Augment
-from rapport.mediation.model.conversions import Call, Conversion, Stateful, UnitChange, converts
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.conversion.conversions import (
+    Call,
+    Conversion,
+    Stateful,
+    UnitChange,
+    converts,
+)
+from rapport.mediation.interpretations.model import (
     DropAttribute,
+    FormatChoice,
+    IdentityRule,
     Interpretation,
-    Mapping,
     RenameAttribute,
     Rule,
+    TimeRule,
+    TypeMapping,
+    ValueRule,
 )
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing.outgoing import Outgoing
-from rapport.mediation.outgoing.query import query_view
-from rapport.mediation.outgoing.speech import Speech
+from rapport.mediation.interpretations.model import FieldsInterpretation as FieldsForm
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository, activate
+from rapport.mediation.interpretations.type_changes import Augment, apply_change
+from rapport.mediation.outgoing.consumer_transformer import ConsumerTransformer
+from rapport.mediation.outgoing.service import OutgoingMediation
+from rapport.mediation.outgoing.terms import query_view
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.types import Attribute, ComplexType
 
 CONCEPTS = {
     "station": {
@@ -42,6 +50,14 @@ CONCEPTS = {
         "humidity": ConceptAttribute("number", "%"),
     }
 }
+
+
+def change_typed(repository: Repository, change: Augment) -> tuple[Problem, ...]:
+    """Applies a change of typed interpretations; an error leaves everything as it was."""
+    typed, problems = apply_change(repository.in_force.typed, change)
+    if typed is not repository.in_force.typed:
+        repository.swap(repository.in_force.with_typed(typed))
+    return problems
 
 
 def weather(name: str, unit: str, **more: Any) -> Interpretation:
@@ -61,8 +77,8 @@ def weather(name: str, unit: str, **more: Any) -> Interpretation:
             ),
         ),
         mappings=(
-            Mapping(f"{name}-weather", "station", "in", (RenameAttribute("place", "key"),)),
-            Mapping("station", f"{name}-weather", "out", (RenameAttribute("key", "place"),)),
+            TypeMapping(f"{name}-weather", "station", "in", (RenameAttribute("place", "key"),)),
+            TypeMapping("station", f"{name}-weather", "out", (RenameAttribute("key", "place"),)),
         ),
         rules=(
             Rule(unit, f"{name}-in", "in"),
@@ -88,8 +104,8 @@ SOURCE = SourceBinding(
 )
 
 
-def in_force(*typed: Interpretation, **more: Any) -> InForce:
-    found, problems = take_in(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
+def in_force(*typed: Interpretation, **more: Any) -> ActiveInterpretations:
+    found, problems = activate(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
     assert not [one for one in problems if one.severity == "error"], problems
     return found
 
@@ -103,19 +119,21 @@ def stored(*events: Event) -> list[StoredEvent]:
     return [StoredEvent(number + 1, 9, event) for number, event in enumerate(events)]
 
 
-def outgoing(*typed: Interpretation, **options: Any) -> Outgoing:
-    return Outgoing(Repository(in_force(*typed)), open_memory(ManualClock()), **options)
+def outgoing(*typed: Interpretation, **options: Any) -> OutgoingMediation:
+    return OutgoingMediation(Repository(in_force(*typed)), open_memory(ManualClock()), **options)
 
 
 class World:
     """A source whose events were received and mediated, and consumers of the result."""
 
-    def __init__(self, found: InForce, binding: SourceBinding = SOURCE, **options: Any) -> None:
+    def __init__(
+        self, found: ActiveInterpretations, binding: SourceBinding = SOURCE, **options: Any
+    ) -> None:
         clock = ManualClock()
         self.repository = Repository(found)
         self.channels: LoggedChannels = open_memory(clock)
         self.reader = MediationReader(self.channels, [binding], self.repository, clock)
-        self.outgoing = Outgoing(
+        self.outgoing = OutgoingMediation(
             self.repository, self.channels, clock=clock, sources=self.reader, **options
         )
 
@@ -147,7 +165,7 @@ def test_a_reading_is_said_as_the_consumer_has_it() -> None:
         assert said.event.payload() == {"place": "s1", "time": 5, "temperature": 77.0}
         assert said.event.headers["cause"] == "w1"
         assert said.event.headers["hops"] == "/a/"
-        assert said.event.headers["interpretation"] == out.speech("us").stamp
+        assert said.event.headers["interpretation"] == out.transformer_for("us").stamp
 
     asyncio.run(scenario())
 
@@ -168,7 +186,7 @@ def test_root_and_what_root_does_not_know_pass_as_they_are() -> None:
         events = stored(reading(1), foreign)
         assert await out.view("events", events, "root") == events
         assert (await out.view("events", events, "us"))[1] == events[1]
-        assert out.told.counts["us"].transformed == 1
+        assert out.statistics.counts["us"].transformed == 1
 
     asyncio.run(scenario())
 
@@ -182,7 +200,7 @@ def test_values_of_other_types_of_root_are_their_data() -> None:
     uk = Interpretation(
         name="uk",
         types=(unit_type("lb"), ComplexType("UkOrder", (Attribute("weight", "lb"),))),
-        mappings=(Mapping("Order", "UkOrder", "out"),),
+        mappings=(TypeMapping("Order", "UkOrder", "out"),),
         rules=(Rule("kg", "to-lb", "out"),),
         conversions=(converts("to-lb", "kg", "lb", UnitChange("kg", "lb")),),
     )
@@ -208,7 +226,7 @@ def test_an_event_that_becomes_several_keeps_its_position() -> None:
     split = Interpretation(
         name="lines",
         types=(ComplexType("One", (Attribute("lines", "Line"), Attribute("buyer", "text"))),),
-        mappings=(Mapping("Order", "One", "out", each="lines"),),
+        mappings=(TypeMapping("Order", "One", "out", each="lines"),),
     )
 
     async def scenario() -> None:
@@ -230,12 +248,14 @@ def test_what_cannot_be_said_is_left_out_counted_and_listed() -> None:
         for _ in range(3):
             said = await out.view("events", stored(reading(1), broken, wrong, torn), "us")
             assert [one.position for one in said] == [1]
-        assert out.told.counts["us"].rejected == {
+        assert out.statistics.counts["us"].rejected == {
             "reading.malformed": 1,
             "value.not_a_number": 1,
             "event.bad_data": 1,
         }
-        listed = [(one.channel, one.position, one.interpretation) for one in out.told.unsaid]
+        listed = [
+            (one.channel, one.position, one.interpretation) for one in out.statistics.undeliverable
+        ]
         assert listed == [("events", 2, "us"), ("events", 3, "us"), ("events", 4, "us")]
 
     asyncio.run(scenario())
@@ -247,20 +267,20 @@ def test_a_type_without_a_mapping_is_told_for_each_event_but_planned_once() -> N
     async def scenario() -> None:
         out = outgoing(lost)
         assert await out.view("events", stored(reading(1), reading(2)), "us") == []
-        assert out.told.counts["us"].rejected == {"mapping.missing": 2}
+        assert out.statistics.counts["us"].rejected == {"mapping.missing": 2}
 
     asyncio.run(scenario())
 
 
 def test_unknown_and_refused_names_are_errors_with_a_hint() -> None:
     faulty = msgspec.structs.replace(US, name="faulty", rules=(Rule("nothing", "us-in"),))
-    found, _ = take_in({}, [US, faulty], concepts=CONCEPTS)
-    out = Outgoing(Repository(found), open_memory(ManualClock()))
+    found, _ = activate({}, [US, faulty], concepts=CONCEPTS)
+    out = OutgoingMediation(Repository(found), open_memory(ManualClock()))
     with pytest.raises(UnknownName, match=r"usa") as unknown:
-        out.speech("usa")
+        out.transformer_for("usa")
     assert "us" in unknown.value.hint
     with pytest.raises(InterpretationError):
-        out.speech("faulty")
+        out.transformer_for("faulty")
 
 
 def test_an_interpretation_of_fields_gives_originals_only() -> None:
@@ -278,7 +298,7 @@ def test_an_interpretation_of_fields_gives_originals_only() -> None:
         await world.channels.channel("events").append([reading(9)])
         said = await world.read("events", "badge")
         assert [one.event.payload() for one in said] == [{"place": "s1", "temperature": 77}]
-        assert world.outgoing.told.counts["badge"].rejected == {"interpretation.one_way": 1}
+        assert world.outgoing.statistics.counts["badge"].rejected == {"interpretation.one_way": 1}
 
     asyncio.run(scenario())
 
@@ -296,8 +316,8 @@ def test_who_speaks_as_the_producer_gets_what_it_said_byte_by_byte() -> None:
         said = await world.read("events", "us")
         assert next(one.event.data for one in said) == raw.event.data
         assert (said[0].event.id, said[0].event.type) == ("w0", "us-weather")
-        assert said[0].event.headers["interpretation"] == world.outgoing.speech("us").stamp
-        counts = world.outgoing.told.counts["us"]
+        assert said[0].event.headers["interpretation"] == world.outgoing.transformer_for("us").stamp
+        counts = world.outgoing.statistics.counts["us"]
         assert (counts.transformed, counts.originals) == (0, 2)
         assert "firmware" not in (await world.read("events", "lab"))[0].event.payload()
 
@@ -325,8 +345,8 @@ US_LATER = msgspec.structs.replace(
         ),
     ),
     mappings=(
-        Mapping("us-report", "station", "in", (RenameAttribute("site", "key"),)),
-        Mapping(
+        TypeMapping("us-report", "station", "in", (RenameAttribute("site", "key"),)),
+        TypeMapping(
             "station",
             "us-report",
             "out",
@@ -347,7 +367,7 @@ def test_own_events_come_in_the_declared_types_whatever_version_they_were_writte
             ("us-report", {"site": "s1", "temperature": pytest.approx(86.1)}),
             ("us-report", {"site": "s2", "temperature": 50.5}),
         ]
-        stamp = world.outgoing.speech("us").stamp
+        stamp = world.outgoing.transformer_for("us").stamp
         assert {one.event.headers["interpretation"] for one in said} == {stamp}
 
     asyncio.run(scenario())
@@ -362,7 +382,7 @@ def test_a_raw_event_in_the_shape_of_another_version_is_not_given_as_it_is() -> 
         for _ in range(2):
             (said,) = await world.read("raw.weather", "us")
             assert (said.event.type, said.event.payload()["site"]) == ("us-report", "s2")
-        counts = world.outgoing.told.counts["us"]
+        counts = world.outgoing.statistics.counts["us"]
         assert (sum(counts.rejected.values()), counts.originals) == (1, 1)
 
     asyncio.run(scenario())
@@ -452,7 +472,7 @@ def test_a_hundred_consumers_of_three_interpretations_cost_three_transformations
         names = ("us", "lab", "si", "old")
         found = await asyncio.gather(*(world.read("events", names[n % 4]) for n in range(100)))
         assert {len(each) for each in found} == {50}
-        counts = world.outgoing.told.counts
+        counts = world.outgoing.statistics.counts
         assert {name: counts[name].transformed for name in names} == {
             "us": 0,
             "lab": 50,
@@ -472,12 +492,12 @@ def test_a_change_of_the_repository_forgets_what_was_said() -> None:
         more = ComplexType("Extra", (Attribute("x", "text"),))
         assert not [
             one
-            for one in world.repository.change(Augment("lab", types=(more,)))
+            for one in change_typed(world.repository, Augment("lab", types=(more,)))
             if one.severity == "error"
         ]
         (after,) = await world.read("events", "lab")
         assert before.event.headers["interpretation"] != after.event.headers["interpretation"]
-        assert world.outgoing.told.counts["lab"].transformed == 2
+        assert world.outgoing.statistics.counts["lab"].transformed == 2
 
     asyncio.run(scenario())
 
@@ -490,8 +510,8 @@ def test_a_small_cache_only_costs_time() -> None:
             assert await large.view("events", events, "us") == await small.view(
                 "events", events, "us"
             )
-        assert large.told.counts["us"].transformed == 300
-        assert small.told.counts["us"].transformed > 300
+        assert large.statistics.counts["us"].transformed == 300
+        assert small.statistics.counts["us"].transformed > 300
 
     asyncio.run(scenario())
 
@@ -552,7 +572,7 @@ def test_who_gives_up_does_not_stop_the_others() -> None:
         first.cancel()
         gate.set()
         assert len(await second) == 300
-        assert out.told.counts["us"].transformed == 300
+        assert out.statistics.counts["us"].transformed == 300
 
     asyncio.run(scenario())
 
@@ -561,21 +581,21 @@ def test_a_change_while_something_is_said_reaches_those_who_wait_whole() -> None
     async def scenario() -> None:
         out = outgoing(US, LAB)
         events = stored(*(reading(n, n) for n in range(500)))
-        old = out.speech("us").stamp
+        old = out.transformer_for("us").stamp
         under_way = [asyncio.create_task(out.view("events", events, "us")) for _ in range(3)]
         changes = 0
         while not all(one.done() for one in under_way):
             await asyncio.wait(under_way, timeout=0)
             more = ComplexType(f"Extra{changes}", (Attribute("x", "text"),))
-            out.repository.change(Augment("us", types=(more,)))
-            out.speech("us")
+            change_typed(out.repository, Augment("us", types=(more,)))
+            out.transformer_for("us")
             changes += 1
         for one in under_way:
             said = await one
             assert len(said) == 500
             assert {each.event.headers["interpretation"] for each in said} == {old}
         (now,) = await out.view("events", events[:1], "us")
-        assert now.event.headers["interpretation"] == out.speech("us").stamp != old
+        assert now.event.headers["interpretation"] == out.transformer_for("us").stamp != old
         assert changes > 0
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
@@ -612,7 +632,7 @@ def test_conversions_that_depend_on_what_came_before_are_not_said() -> None:
             moody, functions=lambda names: CountedFunctions({"site:count": lambda s, v: (s, v)})
         )
         assert await out.view("events", stored(reading(1)), "moody") == []
-        assert out.told.counts["moody"].rejected == {"conversion.remembers": 1}
+        assert out.statistics.counts["moody"].rejected == {"conversion.remembers": 1}
         await out.close()
 
     asyncio.run(scenario())
@@ -630,12 +650,12 @@ def test_a_raw_channel_is_said_in_one_step_as_if_it_had_gone_through_root() -> N
         early, late = await world.read("events", "lab"), await world.read("raw.weather", "lab")
         assert [one.event for one in late] == [one.event for one in early]
         assert [one.position for one in late] == [1, 1, 3]
-        counts = world.outgoing.told.counts["lab"]
+        counts = world.outgoing.statistics.counts["lab"]
         assert counts.rejected == {"identity.not_a_name": 1}
         own = await world.read("raw.weather", "us")
         assert next(one.event.payload() for one in own) == {**RECEIVED, "humidity": 40}
         assert [one.position for one in own] == [1, 3]
-        assert world.outgoing.told.counts["us"].rejected == {"identity.not_a_name": 1}
+        assert world.outgoing.statistics.counts["us"].rejected == {"identity.not_a_name": 1}
         as_root = await world.read("raw.weather", "root")
         stored_root = await world.channels.channel("events").read_after(0)
         assert [one.event for one in as_root] == [one.event for one in stored_root]
@@ -673,16 +693,16 @@ def test_a_source_whose_events_need_their_order_is_refused_with_a_hint() -> None
     ],
 )
 def test_the_format_of_an_interpretation_is_that_of_what_is_given_out(choice, media_type, text):
-    in_force, _ = take_in({}, [US], concepts=CONCEPTS, formats={"us": choice})
-    speech = Speech(in_force, "us")
+    in_force, _ = activate({}, [US], concepts=CONCEPTS, formats={"us": choice})
+    speech = ConsumerTransformer(in_force, "us")
     data = msgspec.json.encode({"key": "A", "value": [21.5]})
     stored = StoredEvent(1, 1, Event("s", "e", "station.temperature", "station/A", 7, data))
-    said = speech.say(stored)
+    said = speech.transform(stored)
     (event,) = said.events
     assert event.headers["datacontenttype"] == media_type
     assert msgspec.json.decode(event.data) == text
     # Conditions are about values, however they are written.
-    (seen,) = query_view(speech, in_force, speech.say).see(stored)
+    (seen,) = query_view(speech, in_force, speech.transform).see(stored)
     assert seen.event.payload() == {"place": "A", "time": 7, "temperature": 70.7}
 
 
@@ -730,7 +750,7 @@ def test_what_is_being_said_when_words_change_is_said_to_its_end() -> None:
         await out.view("events", events[:0], "us")
         gate.set()
         assert len(await saying) == 450
-        assert out.told.counts["loud"].rejected == {}
+        assert out.statistics.counts["loud"].rejected == {}
         for _ in range(100):
             if opened[0].is_closed:
                 break

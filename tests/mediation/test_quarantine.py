@@ -1,8 +1,8 @@
 """Rejections as events."""
 
 from rapport.core.event import check_envelope
-from rapport.mediation.holding.quarantine import rejection_event
-from rapport.mediation.rejection import Rejection
+from rapport.mediation.quarantine.rejection_events import rejection_event
+from rapport.mediation.rejections import Rejection
 
 
 def test_the_same_rejection_has_the_same_id_and_another_version_another(event, badge):

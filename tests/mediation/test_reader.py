@@ -8,8 +8,8 @@ from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.core.errors import ChannelUnavailable, TooLarge
 from rapport.core.event import check_envelope
 from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
 
 
 @pytest.fixture(params=["memory", "embedded"])
@@ -268,7 +268,7 @@ def test_a_changed_interpretation_takes_effect_with_the_next_batch(
             await channels.channel("raw.cameras").append([event(camera, id=f"c{number}")])
             await reader.lane("cameras").step()
             if number == 1:
-                repository.replace(changed)
+                repository.swap(ActiveInterpretations(changed))
         before, after, still = await everything(channels, "events")
         assert before.headers["interpretation"] != after.headers["interpretation"]
         assert before.data != after.data
@@ -292,7 +292,7 @@ def test_a_change_that_does_not_fit_leaves_the_old_version_in_force(
         for number in (1, 2):
             await channels.channel("raw.cameras").append([event(camera, id=f"c{number}")])
             await reader.lane("cameras").step()
-            repository.replace(broken)
+            repository.swap(ActiveInterpretations(broken))
         first, second = await everything(channels, "events")
         assert first.headers["interpretation"] == second.headers["interpretation"]
 
@@ -389,7 +389,7 @@ def test_a_source_that_somebody_looked_at_first_is_mediated_all_the_same(make_re
         channels = open_memory(clock)
         reader = make_reader(channels, clock, bindings=[])
         await reader.start()
-        reader.meaning_apart("badges")  # as who reads the raw channel in his own words does
+        reader.isolated_transformer("badges")  # as who reads the raw channel in his own words does
         await channels.channel("raw.badges").append([event(badge, id="b1")])
         reader.watch("badges")
         await until(lambda: reader.counts()["badges"].read == 1)

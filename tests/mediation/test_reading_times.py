@@ -18,17 +18,16 @@ from rapport.core.event import Event
 from rapport.core.release import HISTORY
 from rapport.core.times import parse_time
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.in_force import InForce
-from rapport.mediation.interpretation import (
+from rapport.mediation.interpretations.model import (
+    FieldsInterpretation,
     IdentityRule,
-    Interpretation,
     TimeRule,
     ValueRule,
 )
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.reading_times import RepeatedHours, is_plausible
-from rapport.mediation.repository import Repository
+from rapport.mediation.source_bindings import SourceBinding
 
 NOW = parse_time("2026-11-18T12:00:00Z")
 BERLIN = "Europe/Berlin"
@@ -54,11 +53,11 @@ def mediated(
         known = {}
         if time is not None:
             values = (ValueRule("value", ("level",), unit="1", to="1"),)
-            known["i"] = Interpretation(
+            known["i"] = FieldsInterpretation(
                 name="i", identity=IdentityRule(("key",)), values=values, time=time
             )
         one = msgspec.structs.replace(bound, interpretation="i" if known else "")
-        reader = MediationReader(channels, [one], Repository(InForce(known)), clock)
+        reader = MediationReader(channels, [one], Repository(ActiveInterpretations(known)), clock)
         events = [
             Event("s", str(number), "s.raw", "", now_ms, msgspec.json.encode(each), headers or {})
             for number, each in enumerate(payloads)

@@ -23,11 +23,10 @@ from rapport.core.release import (
     ReleaseRequest,
 )
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.holding.held import HeldBack, Wanted
-from rapport.mediation.holding.held_groups import held_groups
-from rapport.mediation.holding.release import Releasing
+from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.quarantine.index import QuarantineFilter, QuarantineIndex, group_quarantined
+from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
 from rapport.policy.engine.stream_steps import quarantine_event
 
 SENSOR = """
@@ -61,11 +60,11 @@ class Site:
         self.reader = MediationReader(self.channels, [binding], Repository(found), self.clock)
         self.releasing = self.start()
 
-    def start(self, channels: Any = None) -> Releasing:
+    def start(self, channels: Any = None) -> ReleaseService:
         """As after a crash."""
-        return Releasing(
+        return ReleaseService(
             channels or self.channels,
-            self.reader.meaning_apart,
+            self.reader.isolated_transformer,
             self.clock,
             new_id=lambda: f"release-{next(self.numbers)}",
         )
@@ -87,7 +86,7 @@ class Site:
         await self.reader.lane("sensor").step(timeout_ms=0)
 
     async def release(self, **asked: Any) -> ReleaseDone:
-        await self.releasing.ask(ReleaseRequest(**asked))
+        await self.releasing.request(ReleaseRequest(**asked))
         await self.releasing.step(timeout_ms=0)
         done = (await self.events("releases", RELEASE_DONE))[-1]
         found: ReleaseDone = done.payload_as(ReleaseDone)
@@ -101,7 +100,7 @@ class Site:
         return [event.payload()["value"][0] for event in await self.events("events")]
 
     async def held(self) -> list[tuple[str, str, int]]:
-        held_back = HeldBack(self.channels)
+        held_back = QuarantineIndex(self.channels)
         await held_back.refresh()
         return [(one.reason, one.state, one.attempts) for one in await held_back.held()]
 
@@ -114,7 +113,7 @@ def play(
     load: Any, bind: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Scenario], None]:
     """Plays it with what is held back in memory, and in a file as when there is much of it."""
-    defaults = HeldBack.__init__.__kwdefaults__
+    defaults = QuarantineIndex.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "most_in_memory", request.param)
 
     def play(scenario: Scenario) -> None:
@@ -134,9 +133,9 @@ def play(
 def test_what_is_held_is_grouped_with_a_hint_over_all_its_values(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.15, 0.5, 0.97, "wet")
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await held_back.refresh()
-        groups = await held_groups(site.channels, held_back)
+        groups = await group_quarantined(site.channels, held_back)
         by_reason = {group.reason: group for group in groups}
         held = by_reason["unit.undeclared"]
         assert (held.source, held.count) == ("sensor", 4)
@@ -151,9 +150,9 @@ def test_what_is_held_is_grouped_with_a_hint_over_all_its_values(play: Any) -> N
 def test_one_value_beyond_one_turns_the_hint_to_percent(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.15, 45)
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await held_back.refresh()
-        (group,) = await held_groups(site.channels, held_back)
+        (group,) = await group_quarantined(site.channels, held_back)
         assert "up to 45" in group.hint
         assert 'unit = "%"' in group.hint
 
@@ -195,15 +194,15 @@ def test_what_is_rejected_again_stays_with_the_newest_reason(play: Any) -> None:
 def test_only_what_was_asked_for_is_released(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, 0.5, 0.75)
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await held_back.refresh()
         second = (await held_back.held())[1]
         site.interpret(unit="1")
         with pytest.raises(InvalidInput) as nothing:
-            await site.releasing.ask(ReleaseRequest(reason="time.no_zone"))
+            await site.releasing.request(ReleaseRequest(reason="time.no_zone"))
         assert nothing.value.code == "release.nothing_held"
         with pytest.raises(UnknownName):
-            await site.releasing.ask(ReleaseRequest(ids=("no such id",)))
+            await site.releasing.request(ReleaseRequest(ids=("no such id",)))
         await site.release(ids=(second.id,))
         assert await site.values() == [50.0]
         await held_back.refresh()
@@ -211,8 +210,8 @@ def test_only_what_was_asked_for_is_released(play: Any) -> None:
         assert found is not None
         assert (found.state, found.release) == ("released", "release-1")
         assert held_back.released() == {"sensor": 1}
-        assert len(await held_back.held(Wanted(source="sensor"))) == 2
-        assert await held_back.held(Wanted(since_ms=NOW + 1)) == []
+        assert len(await held_back.held(QuarantineFilter(source="sensor"))) == 2
+        assert await held_back.held(QuarantineFilter(since_ms=NOW + 1)) == []
 
     play(scenario)
 
@@ -309,10 +308,10 @@ def test_mediating_again_keeps_to_the_time_asked_for(play: Any) -> None:
         corrected = [event.headers.get(CORRECTS) for event in await site.events("events")]
         assert corrected[4:] == ["e2", "e3"]
         with pytest.raises(UnknownName) as unknown:
-            await site.releasing.ask(ReleaseRequest(what="again", source="sensors"))
+            await site.releasing.request(ReleaseRequest(what="again", source="sensors"))
         assert unknown.value.nearest == ("sensor",)
         with pytest.raises(UnknownName) as unknown:
-            await site.releasing.ask(ReleaseRequest(what="again", source="policies"))
+            await site.releasing.request(ReleaseRequest(what="again", source="policies"))
         assert unknown.value.hint == "known: sensor", "other channels are no sources"
 
     play(scenario)
@@ -388,7 +387,7 @@ def test_dying_at_any_step_neither_loses_nor_doubles(play: Any, dies_at: int, af
     async def scenario(site: Site) -> None:
         await site.receive(*[0.5] * 700, "wet", 0.25)
         site.interpret(unit="1")
-        await site.releasing.ask(ReleaseRequest(source="sensor"))
+        await site.releasing.request(ReleaseRequest(source="sensor"))
         dying = site.start(DyingChannels(site.channels, dies_at, after))
         try:
             await dying.step(timeout_ms=0)
@@ -415,7 +414,7 @@ def test_dying_while_mediating_again_corrects_each_once(
         site.interpret(unit="%")
         await site.receive(*[0.5] * 600)
         site.interpret(unit="1")
-        await site.releasing.ask(ReleaseRequest(what="again", source="sensor"))
+        await site.releasing.request(ReleaseRequest(what="again", source="sensor"))
         dying = site.start(DyingChannels(site.channels, dies_at, after))
         try:
             await dying.step(timeout_ms=0)
@@ -442,11 +441,11 @@ def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: A
         await site.channels.channel("quarantine").append([aside])
         assert await site.held() == [("policy.ahead_of_clock", "held", 1)]
         with pytest.raises(InvalidInput):
-            await site.releasing.ask(ReleaseRequest(source="sensor"))
+            await site.releasing.request(ReleaseRequest(source="sensor"))
         site.interpret(unit="1")
         await site.release(what="again", source="sensor")
         assert await site.held() == []
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await held_back.refresh()
         assert not held_back.counts()
 
@@ -455,7 +454,7 @@ def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: A
 
 def test_counts_follow_what_becomes_of_what_is_held(play: Any) -> None:
     async def scenario(site: Site) -> None:
-        held_back = HeldBack(site.channels)
+        held_back = QuarantineIndex(site.channels)
         await site.receive(0.25, "wet")
         await held_back.refresh()
         assert held_back.counts() == {("sensor", "unit.undeclared"): 2}

@@ -8,10 +8,10 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.declare import interpretations_from_site
+from rapport.mediation.config import interpretations_from_site
+from rapport.mediation.fields_compiler import check_bindings
+from rapport.mediation.interpretations.repository import Repository
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
-from rapport.mediation.resolve import check_bindings
 from rapport.tables.config import tables_from_site
 from rapport.tables.tables import Tables
 

@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import Call, Chain, Conversion, Stateful, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.memory import Memory
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import Call, Chain, Conversion, Stateful, converts
+from rapport.mediation.interpretations.model import Interpretation, Rule
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.memory import ConversionMemory
+from rapport.mediation.rejections import Rejected
 from rapport.mediation.site_functions import SiteFunctions, site_functions
+from rapport.mediation.types import Attribute, ComplexType
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +65,7 @@ def functions(tmp_path):
     made.close()
 
 
-def held(conversion: Conversion, kind: str) -> Interpretations:
+def held(conversion: Conversion, kind: str) -> InterpretationRegistry:
     event = ComplexType("Event", (Attribute("value", kind),))
     child = Interpretation(
         name="c",
@@ -74,7 +73,7 @@ def held(conversion: Conversion, kind: str) -> Interpretations:
         rules=(Rule("Event.value", conversion.name),),
         conversions=(conversion,),
     )
-    found, outcomes = load([child])
+    found, outcomes = load_all([child])
     assert "c" in found, outcomes
     return found
 
@@ -91,7 +90,7 @@ def events(*values: Any) -> list[Any]:
 
 def test_one_bad_event_of_a_batch_costs_only_itself(functions):
     moody = transformer(functions, "moody")
-    found = functions.transform_all(moody, events(1, 2, 3, 4, 5, 6, 7, 8, 10**30, "x", 9))
+    found = moody.batch(events(1, 2, 3, 4, 5, 6, 7, 8, 10**30, "x", 9))
     assert [each["value"] for each in found.results] == [1.5, 2.5, 9.5]
     assert [(index, rejected.code) for index, rejected in found.rejected] == [
         (2, "conversion.raised"),
@@ -120,13 +119,13 @@ def test_one_event_at_a_time_gives_the_same_as_a_batch(functions):
 
 def test_a_chain_of_functions_and_a_list_go_through_in_batches(functions):
     chain = transformer(functions, "double", "moody", "double")
-    found = functions.transform_all(chain, events(*range(5, 50)))
+    found = chain.batch(events(*range(5, 50)))
     assert [each["value"] for each in found.results] == [4 * n + 1.0 for n in range(5, 50)]
     listed = transformer(functions, "reverse", kind="[number]")
-    assert functions.transform_all(listed, events([1, 2], [3])).results == events([2, 1], [3])
+    assert listed.batch(events([1, 2], [3])).results == events([2, 1], [3])
 
 
-def test_lists_whose_elements_need_more_calls_than_rounds_are_done_too(functions):
+def test_elements_of_lists_are_converted_one_by_one(functions):
     event = ComplexType("Event", (Attribute("values", "[number]"),))
     child = Interpretation(
         name="c",
@@ -134,54 +133,19 @@ def test_lists_whose_elements_need_more_calls_than_rounds_are_done_too(functions
         rules=(Rule("Event.number", "double"),),
         conversions=(converts("double", "number", "number", Call("site_plugins:double")),),
     )
-    found, _ = load([child])
+    found, _ = load_all([child])
     each = make_transformer(found, "c", "Event", "in", functions)
     batch = [{"values": list(range(start, start + 9))} for start in range(3)]
-    doubled = functions.transform_all(each, batch).results
+    doubled = each.batch(batch).results
     assert doubled == [{"values": [2 * n for n in one["values"]]} for one in batch]
-
-
-def test_a_batch_asks_for_all_its_events_in_one_message(functions, monkeypatch):
-    double = transformer(functions, "double")
-    sent = []
-    ask = WorkerConversions._ask_many
-    monkeypatch.setattr(
-        WorkerConversions,
-        "_ask_many",
-        lambda *given: sent.append(len(given[2])) or ask(*given),
-    )
-    batch = events(*range(3_000), *range(3_000))
-    found = functions.transform_all(double, batch)
-    assert found.results == events(*(2 * n for n in range(3_000)), *(2 * n for n in range(3_000)))
-    assert sent == [3_000]  # what is asked twice is asked once
-
-
-def test_events_that_ask_the_same_do_not_share_what_they_get(functions):
-    kind = ComplexType("Who", (Attribute("seen", "number"), Attribute("process", "number")))
-    conversion = converts("who", "number", "Who", Call("site_plugins:who"))
-    event = ComplexType("Event", (Attribute("value", "number"),))
-    target = ComplexType("Told", (Attribute("value", "Who"),))
-    child = Interpretation(
-        name="c",
-        types=(kind, event, target),
-        rules=(Rule("Event.value", "who"),),
-        mappings=(Mapping("Event", "Told", "in"),),
-        conversions=(conversion,),
-    )
-    found, outcomes = load([child])
-    assert "c" in found, outcomes
-    told = make_transformer(found, "c", "Event", "in", functions)
-    one, other = functions.transform_all(told, events(1, 1)).results
-    assert one == other
-    assert one["value"] is not other["value"]
 
 
 def test_a_function_with_a_state_runs_in_the_worker_event_by_event(functions):
     how = Stateful("site_plugins:count", b"0", feed="Point", update="site_plugins:moved")
     conversion = converts("count", "number", "number", how)
-    memory = Memory()
+    memory = ConversionMemory()
     counting = make_transformer(held(conversion, "number"), "c", "Event", "in", functions, memory)
-    assert functions.transform_all(counting, events(10, 10, "x", 10)).results == events(10, 11, 12)
+    assert counting.batch(events(10, 10, "x", 10)).results == events(10, 11, 12)
     assert memory.feed(conversion, {"x": 100}, functions)
     assert counting({"value": 1}) == {"value": 101}
     with pytest.raises(Rejected):
@@ -189,17 +153,14 @@ def test_a_function_with_a_state_runs_in_the_worker_event_by_event(functions):
     assert memory.states == {"count": 101}
 
 
-def test_functions_that_cannot_be_loaded_are_found_by_a_check_and_reject_events(tmp_path):
+def test_a_function_that_cannot_be_loaded_rejects_events(tmp_path):
     (tmp_path / "site_plugins.py").write_text(FUNCTIONS)
     names = ["site_plugins:double", "site_plugins:doubling", "no_such_module:f"]
     made = site_functions(names, SystemClock(), [str(tmp_path)])
     try:
-        problems = made.check()
-        assert [problem.code for problem in problems] == ["conversion.unavailable"] * 2
-        assert "doubling" in problems[0].message
         missing = converts("d", "number", "number", Call("site_plugins:doubling"))
         change = make_transformer(held(missing, "number"), "c", "Event", "in", made)
-        found = made.transform_all(change, events(1, 2))
+        found = change.batch(events(1, 2))
         assert [each.code for _, each in found.rejected] == ["conversion.unavailable"] * 2
     finally:
         made.close()
@@ -209,5 +170,5 @@ def test_after_closing_events_are_rejected_and_nothing_hangs(functions):
     double = transformer(functions, "double")
     assert double({"value": 2}) == {"value": 4}
     functions.close()
-    found = functions.transform_all(double, events(1, 2, 3))
+    found = double.batch(events(1, 2, 3))
     assert {each.code for _, each in found.rejected} == {"conversion.unavailable"}

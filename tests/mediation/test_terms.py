@@ -37,9 +37,9 @@ from rapport.core.errors import UnknownName
 from rapport.core.event import Event, StoredEvent
 from rapport.core.terms import ABSENT, Constant, Linear, Opaque, Same, term_at
 from rapport.core.terms import Lookup as Listed
-from rapport.mediation.concepts import ConceptAttribute, root_of, value_of
-from rapport.mediation.model.changes import ReplaceType, apply_change, load
-from rapport.mediation.model.conversions import (
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.concepts import ConceptAttribute, canonical_model, canonical_value
+from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
     Conversion,
@@ -53,21 +53,20 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.interpretations.model import (
     CreateAttribute,
     DropAttribute,
     Interpretation,
-    Mapping,
     MergeAttributes,
     RenameAttribute,
     Rule,
     SplitAttribute,
+    TypeMapping,
 )
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Types
-from rapport.mediation.outgoing.terms import reading_term, terms_of
-from rapport.mediation.outgoing.terms_conversions import converted
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.type_changes import ReplaceType, apply_change, load_all
+from rapport.mediation.outgoing.terms import converted_term, reading_term, terms_of
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Types
 from rapport.testing.judge.conditions import truth
 from rapport.testing.judge.seeing import Seeing, view_of
 
@@ -106,7 +105,7 @@ US = Interpretation(
         ),
     ),
     mappings=(
-        Mapping(
+        TypeMapping(
             "station",
             "UsStation",
             "out",
@@ -132,9 +131,9 @@ US = Interpretation(
 
 @pytest.fixture(scope="module")
 def desk() -> Any:
-    root, problems = root_of(CONCEPTS)
+    root, problems = canonical_model(CONCEPTS)
     assert problems == []
-    found, outcomes = load([root, US])
+    found, outcomes = load_all([root, US])
     assert "us-desk" in found, outcomes
     return found
 
@@ -205,7 +204,7 @@ def test_readings_are_asked_for_by_what_the_consumer_calls_them(desk: Any) -> No
         ("state", {"key": "K", "value": ["an"]}),
     ):
         attribute = CONCEPTS["station"][kind]
-        seen = transform(value_of(kind, attribute.type, data, 9))
+        seen = transform(canonical_value(kind, attribute.type, data, 9))
         for own in ("data.temp > 86", "data.position.y > 13.1", "data.state = 'on'", "data.time=9"):
             condition = parse_condition(own)
             stored = event(f"station.{kind}", data)
@@ -356,7 +355,7 @@ def consumers(draw: st.DrawFn) -> list[Interpretation]:
             ComplexType("Inside", inside),
             ComplexType("Seen", tuple(promised)),
         ),
-        mappings=(Mapping("World", "Seen", "out", tuple(shape)),),
+        mappings=(TypeMapping("World", "Seen", "out", tuple(shape)),),
         rules=tuple(rules),
         conversions=tuple(made),
     )
@@ -458,7 +457,7 @@ def near(draw: st.DrawFn, term: Any, value: Any) -> Any:
 def test_a_condition_in_own_words_is_in_root_what_it_is_after_the_transformation(
     family: list[Interpretation], data: st.DataObject
 ) -> None:
-    interpretations, outcomes = load(family)
+    interpretations, outcomes = load_all(family)
     assert "own" in interpretations, outcomes["own"][1]
     types = {each.name: each for each in family[0].types if isinstance(each, ComplexType)}
     seen_type = next(each for each in family[1].types if each.name == "Seen")
@@ -508,11 +507,13 @@ def test_what_only_the_transformation_knows_is_named() -> None:
         name="own",
         types=(ComplexType("Full", (Attribute("name", "text"),)),),
         mappings=(
-            Mapping("Name", "Full", "out", (MergeAttributes(("first", "last"), "name", "join"),)),
+            TypeMapping(
+                "Name", "Full", "out", (MergeAttributes(("first", "last"), "name", "join"),)
+            ),
         ),
         conversions=(Conversion("join", ("text", "text"), ("text",), Join()),),
     )
-    found, _ = load([root, own])
+    found, _ = load_all([root, own])
     whole = terms_of(found, "own", "Name").whole
     assert isinstance(term_at(whole, ("name",)), Opaque)
     condition = parse_condition("data.name = 'a b' AND position > 5")
@@ -534,7 +535,7 @@ def test_a_type_that_was_replaced_is_asked_for_through_both_stages() -> None:
         rules=(Rule("Report.t", "double", "out"),),
         conversions=(converts("double", "number", "number", Formula(2.0)),),
     )
-    found, _ = load([root, own])
+    found, _ = load_all([root, own])
     names = (("s", "s"),)
     replaced, problems = apply_change(
         found,
@@ -555,11 +556,11 @@ def test_a_null_within_a_chain_is_looked_up_like_anything_else() -> None:
     first = converts("first", "text", "json", Lookup((("a", None), ("b", "x")), "y"))
     second = converts("second", "json", "json", Lookup((("x", 1),), 2))
     chain = converts("chain", "text", "json", Chain((first, second)))
-    assert converted(chain, Same(("data", "s")), Types(())) == Listed(
+    assert converted_term(chain, Same(("data", "s")), Types(())) == Listed(
         ("data", "s"), (("a", 2), ("b", 1)), otherwise=2
     )
-    looked_up = converted(first, Same(("data", "s")), Types(()))
-    assert converted(second, looked_up, Types(())) == Listed(
+    looked_up = converted_term(first, Same(("data", "s")), Types(()))
+    assert converted_term(second, looked_up, Types(())) == Listed(
         ("data", "s"), (("a", None), ("b", 1)), otherwise=2
     )
 
@@ -579,7 +580,7 @@ def test_subtypes_that_agree_are_sayable_and_others_are_not() -> None:
         rules=(Rule("Place.x", "double", "out"), Rule("Tower.y", "double", "out")),
         conversions=(converts("double", "number", "number", Formula(2.0)),),
     )
-    found, _ = load([root, own])
+    found, _ = load_all([root, own])
     whole = terms_of(found, "own", "Seen").whole
     assert isinstance(term_at(whole, ("at", "x")), Linear)
     assert isinstance(term_at(whole, ("at", "y")), Opaque)

@@ -8,22 +8,24 @@ import msgspec
 import pytest
 
 from rapport.core.event import Event, StoredEvent
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.in_force import InForce, take_in
-from rapport.mediation.interpretation import (
+from rapport.mediation.conversion.conversions import converts
+from rapport.mediation.conversion.notations import ParseTime
+from rapport.mediation.interpretations.model import (
+    FieldsInterpretation,
     FormatChoice,
     IdentityRule,
-    Interpretation,
+    RenameAttribute,
+    Rule,
     TimeRule,
+    TypeMapping,
     ValueRule,
 )
-from rapport.mediation.meaning import build_meaning
-from rapport.mediation.model.conversions import converts
-from rapport.mediation.model.interpretation import Interpretation as TypedForm
-from rapport.mediation.model.interpretation import Mapping, RenameAttribute, Rule
-from rapport.mediation.model.notations import ParseTime
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.interpretations.model import Interpretation as TypedForm
+from rapport.mediation.interpretations.repository import ActiveInterpretations, activate
+from rapport.mediation.reader import build_transformer
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 CONCEPTS = {"station": {"temperature": ConceptAttribute("number", "degC")}}
 BINDING = SourceBinding(
@@ -51,10 +53,10 @@ CASES = [
 ]
 
 
-def fields_form(format: FormatChoice, time_format: str) -> InForce:
-    return InForce(
+def fields_form(format: FormatChoice, time_format: str) -> ActiveInterpretations:
+    return ActiveInterpretations(
         {
-            "feed": Interpretation(
+            "feed": FieldsInterpretation(
                 name="feed",
                 format=format,
                 time=TimeRule(("when",), time_format),
@@ -65,18 +67,18 @@ def fields_form(format: FormatChoice, time_format: str) -> InForce:
     )
 
 
-def typed_form(format: FormatChoice, time_format: str) -> InForce:
+def typed_form(format: FormatChoice, time_format: str) -> ActiveInterpretations:
     row = (Attribute("when", "Stamp"), Attribute("id", "text"), Attribute("t", "degC"))
     names = {"when": "time", "id": "key", "t": "temperature"}
     shape = tuple(RenameAttribute(old, new) for old, new in names.items())
     feed = TypedForm(
         name="feed",
         types=(unit_type("degC"), PrimitiveType("Stamp", "number"), ComplexType("Row", row)),
-        mappings=(Mapping("Row", "station", "in", shape=shape),),
+        mappings=(TypeMapping("Row", "station", "in", shape=shape),),
         rules=(Rule("Stamp", "when", "in"),),
         conversions=(converts("when", "Stamp", "Time", ParseTime(time_format)),),
     )
-    found, _ = take_in({}, [feed], concepts=CONCEPTS, formats={"feed": format})
+    found, _ = activate({}, [feed], concepts=CONCEPTS, formats={"feed": format})
     assert not found.refused
     return found
 
@@ -86,7 +88,7 @@ def typed_form(format: FormatChoice, time_format: str) -> InForce:
 def test_a_count_since_1970_is_read_from_text_with_the_mark_of_the_format(
     form: Any, format: FormatChoice, said: Any, time_format: str, expected: int | str
 ) -> None:
-    meaning = build_meaning(BINDING, form(format, time_format))
+    meaning = build_transformer(BINDING, form(format, time_format))
     headers = {"datacontenttype": f"text/{format.name}"} if isinstance(said, str) else {}
     event = Event("s", "e1", "s.raw", "", 7, msgspec.json.encode(said), headers)
     readings, rejections = meaning.apply_many([StoredEvent(1, 7, event)])
@@ -99,9 +101,9 @@ def test_a_count_since_1970_is_read_from_text_with_the_mark_of_the_format(
 
 
 def test_where_numbers_are_numbers_the_generated_text_reads_nothing_else() -> None:
-    plain = build_meaning(BINDING, fields_form(FormatChoice(), "epoch_s"))
+    plain = build_transformer(BINDING, fields_form(FormatChoice(), "epoch_s"))
     assert "epoch_time(time, 'when', 1000.0)" in plain.source_text()
-    table = build_meaning(BINDING, fields_form(CSV, "epoch_s"))
+    table = build_transformer(BINDING, fields_form(CSV, "epoch_s"))
     assert "epoch_time(time, 'when', 1000.0, 'comma')" in table.source_text()
 
 
@@ -112,10 +114,10 @@ def test_a_field_that_no_type_declares_becomes_no_attribute_of_a_concept() -> No
     feed = TypedForm(
         name="feed",
         types=(unit_type("degC"), row),
-        mappings=(Mapping("Row", "station", "in", shape=shape),),
+        mappings=(TypeMapping("Row", "station", "in", shape=shape),),
     )
-    found, _ = take_in({}, [feed], concepts=CONCEPTS)
-    meaning = build_meaning(BINDING, found)
+    found, _ = activate({}, [feed], concepts=CONCEPTS)
+    meaning = build_transformer(BINDING, found)
     said = [
         {"id": "d7", "temperature": 70, "time": "2001-01-01"},
         {"id": "d7", "t2": 21.5, "time": 5},

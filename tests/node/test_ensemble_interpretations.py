@@ -14,8 +14,8 @@ import pytest
 from rapport.core.errors import Problem
 from rapport.ensemble.sharing import Offer
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.changing.shown import shown_change
-from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
+from rapport.mediation.interpretations.change_requests import request_from_file, request_from_json
+from rapport.mediation.interpretations.views import change_view
 from rapport.node.ensemble_interpretations import SharedInterpretations, SharedMeaning
 from rapport.node.node import Node
 from rapport.transport.base import Address
@@ -71,12 +71,12 @@ class Town:
 
     async def declare(self, name: str, text: str) -> None:
         await self.nodes[name].meanings.updating.change(
-            lambda now: wanted_in_file("x", text.encode(), "toml", now)
+            lambda now: request_from_file("x", text.encode(), "toml", now)
         )
 
     def stamps(self, name: str) -> dict[str, str]:
         updating = self.nodes[name].meanings.updating
-        return dict(updating._together().standing.in_force.stamps)
+        return dict(updating._current().standing.in_force.stamps)
 
     def problems(self, name: str) -> list[Problem]:
         """Why interpretations are refused at a node."""
@@ -119,7 +119,7 @@ def test_a_change_spreads_to_who_accepts_the_node_and_to_nobody_else(tmp_path: P
             assert {place.shared(one)["us"].origin for one in "abc"} == {"a"}
             assert names.isdisjoint(place.stamps("stranger"))
             (first, *_) = place.nodes["c"].meanings.updating.history()
-            assert shown_change(*first).by == "gossip of a"
+            assert change_view(*first).by == "gossip of a"
 
     asyncio.run(scenario())
 
@@ -229,7 +229,7 @@ def test_one_that_was_removed_here_stays_away_until_it_is_changed_there(tmp_path
             await place.declare("a", IN_FILE.format("degF"))
             await until(lambda: "us" in place.stamps("b"))
             await until(lambda: "us" in place.shared("b"))
-            remove = wanted_in_json(b'{"type": "remove", "name": "us"}')
+            remove = request_from_json(b'{"type": "remove", "name": "us"}')
             await place.nodes["b"].meanings.updating.change(lambda _: remove)
             await CLOCK.sleep(500)
             assert "us" not in place.stamps("b")
@@ -248,7 +248,9 @@ def test_a_node_that_begins_to_share_does_not_undo_what_others_changed_later(
         (tmp_path / "b" / "site.toml").write_text(alone)
         async with running(tmp_path / "b") as node:
             text = IN_FILE.format("degF").encode()
-            await node.meanings.updating.change(lambda now: wanted_in_file("x", text, "toml", now))
+            await node.meanings.updating.change(
+                lambda now: request_from_file("x", text, "toml", now)
+            )
         async with town(tmp_path) as place:
             await place.node("a", ["b"])
             await place.declare("a", IN_FILE.format("K"))

@@ -17,7 +17,7 @@ from rapport.core.errors import ChannelUnavailable, RapportError
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
-from rapport.mediation.changing.wanting import wanted_in_json
+from rapport.mediation.interpretations.change_requests import request_from_json
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.plan import Plan
@@ -246,12 +246,12 @@ def plans(node: Node) -> list[Plan]:
 async def other_unit(node: Node, old: str, new: str) -> None:
     """Changes how the interpretation counts."""
     updating = node.meanings.updating
-    declared = await updating.look(
-        lambda standing: standing.in_force.typed.held["us"].interpretation
+    declared = await updating.inspect(
+        lambda standing: standing.in_force.typed.registered["us"].interpretation
     )
     text = msgspec.json.encode(declared).decode().replace(old, new)
     body = {"changes": [{"type": "declare", "interpretation": json.loads(text)}]}
-    await updating.change(lambda _: wanted_in_json(json.dumps(body).encode()))
+    await updating.change(lambda _: request_from_json(json.dumps(body).encode()))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -272,7 +272,7 @@ def test_policies_in_an_interpretations_terms_follow_its_changes(site: Path) -> 
         await until(lambda: node.policy.policies()["hot"] != first["hot"])
         assert hottest(node) == pytest.approx(86 - 273.15)
         await node.meanings.updating.change(
-            lambda _: wanted_in_json(b'{"type": "remove", "name": "us"}')
+            lambda _: request_from_json(b'{"type": "remove", "name": "us"}')
         )
         await until(lambda: states(node)["hot"] == "broken")
         shown = node.policies.life.policy("hot")

@@ -15,7 +15,7 @@ import pytest
 
 from rapport.core.errors import ChannelUnavailable, RapportError
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.changing.wanting import wanted_in_json
+from rapport.mediation.interpretations.change_requests import request_from_json
 from rapport.node.node import Node
 from support import running
 
@@ -76,18 +76,18 @@ def change_all(site: Path) -> None:
 async def declare(node: Node, name: str, old: str, new: str) -> None:
     """Changes an interpretation by command."""
     updating = node.meanings.updating
-    declared = await updating.look(
-        lambda standing: standing.in_force.typed.held[name].interpretation
+    declared = await updating.inspect(
+        lambda standing: standing.in_force.typed.registered[name].interpretation
     )
     text = msgspec.json.encode(declared).decode()
     assert old in text
     body = {"changes": [{"type": "declare", "interpretation": json.loads(text.replace(old, new))}]}
-    await updating.change(lambda _: wanted_in_json(json.dumps(body).encode()))
+    await updating.change(lambda _: request_from_json(json.dumps(body).encode()))
 
 
 async def everything(node: Node) -> dict[str, Any]:
     """What a reload could have changed."""
-    stamps = await node.meanings.updating.look(lambda standing: dict(standing.in_force.stamps))
+    stamps = await node.meanings.updating.inspect(lambda standing: dict(standing.in_force.stamps))
     tables = node.site.tables
     return {
         "stamps": stamps,
@@ -153,7 +153,7 @@ def test_a_reload_that_fails_at_the_end_leaves_everything_as_it_was(
 def test_what_a_command_changed_refuses_a_reload_before_anything_is_taken(site: Path) -> None:
     async def story(node: Node) -> None:
         await node.meanings.updating.change(
-            lambda _: wanted_in_json(b'{"type": "remove", "name": "us"}')
+            lambda _: request_from_json(b'{"type": "remove", "name": "us"}')
         )
         while "hot" in node.policies.life.versions():
             await SystemClock().sleep(20)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.binding import SourceBinding
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.node.reload_checks import PEOPLE, TAKEN_OVER, gone_interpretations, needs_restart
 from rapport.site.checkers import TABLES_OF_A_SITE
 

@@ -8,9 +8,9 @@ import asyncio
 from rapport.channel.backends.local import open_memory
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
+from rapport.mediation.interpretations.repository import Repository
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.source_bindings import SourceBinding
 
 SECOND = 1_000
 

@@ -26,8 +26,8 @@ from rapport.channel.validation import check_events
 from rapport.core.codec import decode_block, encode_block, encode_cloudevent
 from rapport.core.errors import RapportError
 from rapport.core.event import Event, StoredEvent
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.raw_reading import RawReading
+from rapport.mediation.interpretations.model import FormatChoice
+from rapport.mediation.source_bindings import SourcePayload
 from rapport.web.live.frames import as_request, check_subscribe, read_frame
 from rapport.web.publishing import read_cloudevents, read_payloads
 
@@ -136,7 +136,7 @@ FORMATS = ["json", "senml", "ngsi", "csv", "xml", "msgpack", "value"]
 @example(body=b'[{"a":' + NESTED, id_field="id", format="json")
 @example(body=b"[1e999, {}]", id_field="id", format="json")
 def test_what_a_device_says_is_read_or_refused(body: bytes, id_field: str, format: str) -> None:
-    reading = RawReading(FormatChoice(name=format), id_field)
+    reading = SourcePayload(FormatChoice(name=format), id_field)
     payloads = read_or_refuse(read_payloads, body, reading.format, "")
     for data, headers in payloads or ():
         raw = Event("source", "arrival", "t", "", 0, data, headers)

@@ -16,22 +16,21 @@ from rapport.channel.backends.local import open_memory
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute, unit_type
-from rapport.mediation.in_force import take_in
-from rapport.mediation.model.conversions import UnitChange, converts
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.conversion.conversions import UnitChange, converts
+from rapport.mediation.interpretations.model import (
     DropAttribute,
     Interpretation,
-    Mapping,
     RenameAttribute,
     Rule,
+    TypeMapping,
 )
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing.mediator import Mediator, write_spoken
-from rapport.mediation.outgoing.outgoing import Outgoing
+from rapport.mediation.interpretations.repository import Repository, activate
+from rapport.mediation.outgoing.client_mediator import Mediator, export_interpretations
+from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.types import Attribute, ComplexType
 from rapport.units.quantities import converter
 
 CONCEPTS = {
@@ -88,8 +87,8 @@ def interpretation(name: str, desk: Desk) -> Interpretation:
         name=name,
         types=(unit_type(desk.unit), ComplexType(f"{name} weather", tuple(attributes))),
         mappings=(
-            Mapping(f"{name} weather", "station", "in", renamed),
-            Mapping("station", f"{name} weather", "out", (*back, *dropped)),
+            TypeMapping(f"{name} weather", "station", "in", renamed),
+            TypeMapping("station", f"{name} weather", "out", (*back, *dropped)),
         ),
         rules=(Rule(desk.unit, f"{name} in", "in"), Rule("degC", f"{name} out", "out")),
         conversions=(
@@ -104,7 +103,7 @@ class World:
 
     def __init__(self, chosen: dict[str, Desk], cache_bytes: int) -> None:
         typed = [interpretation(name, desk) for name, desk in chosen.items()]
-        self.in_force, problems = take_in({}, typed, concepts=CONCEPTS)
+        self.in_force, problems = activate({}, typed, concepts=CONCEPTS)
         assert not [one for one in problems if one.severity == "error"], problems
         self.desks, clock = chosen, ManualClock()
         self.channels = open_memory(clock)
@@ -117,7 +116,7 @@ class World:
         )
         repository = Repository(self.in_force)
         self.reader = MediationReader(self.channels, [binding], repository, clock)
-        self.outgoing = Outgoing(
+        self.outgoing = OutgoingMediation(
             repository, self.channels, clock=clock, sources=self.reader, cache_bytes=cache_bytes
         )
 
@@ -197,7 +196,7 @@ def test_a_consumer_gets_the_same_wherever_and_with_whomever_it_reads(
 
 async def _by_mediator(world: World, words: str) -> list[Event]:
     """The same at the client's edge."""
-    mediator = Mediator(write_spoken(world.in_force), words)
+    mediator = Mediator(export_interpretations(world.in_force), words)
     found = []
     for stored in await world.channels.channel("events").read_after(0):
         try:
@@ -212,12 +211,14 @@ async def _check_counts(world: World, audience: list[Reader]) -> None:
     for words in NAMES:
         channels = {reader.channel for reader in audience if reader.words == words}
         events = sum(world.channels.channel(name).last_position() for name in channels)
-        counts = world.outgoing.told.of(words)
+        counts = world.outgoing.statistics.of(words)
         done = counts.transformed
         if words == "a":
             assert done == 0
         assert done <= events
-        unsaid = [one for one in world.outgoing.told.unsaid if one.interpretation == words]
+        unsaid = [
+            one for one in world.outgoing.statistics.undeliverable if one.interpretation == words
+        ]
         assert len(unsaid) <= sum(
             world.channels.channel(name).last_position() for name in world.channels.names()
         )
@@ -249,6 +250,6 @@ def test_whatever_is_asked_at_once_each_event_is_said_once(asked: list[list[int]
         for numbers, said in zip(asked, found, strict=True):
             assert [one.position for one in said] == [number + 1 for number in numbers]
         wanted = {number for numbers in asked for number in numbers}
-        assert world.outgoing.told.of("b").transformed == len(wanted)
+        assert world.outgoing.statistics.of("b").transformed == len(wanted)
 
     asyncio.run(scenario())

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.interpretation import (
+from rapport.mediation.fields_transformer import FieldsTransformer
+from rapport.mediation.interpretations.model import (
     ConversionRule,
+    FieldsInterpretation,
+    IdentityLookup,
     IdentityRule,
-    Interpretation,
     OriginRule,
-    TableLookup,
     TimeRule,
     ValueRule,
 )
-from rapport.mediation.rejection import Rejected, Rejection
-from rapport.mediation.transformer import Transformer
+from rapport.mediation.rejections import Rejected, Rejection
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import converter, parse_number
 from rapport.units.timeformats import from_epoch, from_iso, from_pattern
@@ -68,7 +68,7 @@ class No(Exception):
     """Why not."""
 
 
-def judge(rules: Interpretation, binding: SourceBinding, raw: Event) -> Any:
+def judge(rules: FieldsInterpretation, binding: SourceBinding, raw: Event) -> Any:
     """(key, time, value) or the code of the rejection, straight from the words of the rules."""
     try:
         return _judge(rules, binding, raw)
@@ -78,7 +78,7 @@ def judge(rules: Interpretation, binding: SourceBinding, raw: Event) -> Any:
         return no.code
 
 
-def _judge(rules: Interpretation, binding: SourceBinding, raw: Event) -> Any:
+def _judge(rules: FieldsInterpretation, binding: SourceBinding, raw: Event) -> Any:
     if rules.type and raw.type != rules.type:
         raise No("type.unexpected")
     data = _object(raw.data)
@@ -240,7 +240,7 @@ times = st.none() | st.builds(
 identities = st.builds(
     IdentityRule,
     paths,
-    st.none() | st.just(TableLookup("people", "person")),
+    st.none() | st.just(IdentityLookup("people", "person")),
     st.sampled_from([(), ("unknown",), ("unknown", "")]),
     st.sampled_from([(), ("visitor",), ("u:", ("b",)), (("c",), "-", ("a", "b"))]),
 )
@@ -275,7 +275,7 @@ plain = st.builds(ValueRule, st.just("value"), paths)
 
 
 @st.composite
-def declarations(draw: st.DrawFn) -> tuple[Interpretation, SourceBinding]:
+def declarations(draw: st.DrawFn) -> tuple[FieldsInterpretation, SourceBinding]:
     kind = draw(st.sampled_from([*["point", "polar"] * 3, "number", "text", "boolean"]))
     values = {
         "point": st.tuples(lengths("x"), lengths("y")),
@@ -287,7 +287,7 @@ def declarations(draw: st.DrawFn) -> tuple[Interpretation, SourceBinding]:
     names = {"point": ("x", "y"), "polar": ("bearing", "distance"), "number": ("value",)}.get(kind)
     called = draw(conversions) if names else []
     placed = kind in ("point", "polar")
-    rules = Interpretation(
+    rules = FieldsInterpretation(
         name="random",
         type=draw(st.sampled_from(["", "", "", "", "", "seen"])),
         time=draw(times),
@@ -333,7 +333,7 @@ GOOD_TIMES = {
 }
 
 
-def good_values(declared: tuple[Interpretation, SourceBinding]) -> list[tuple[Any, Any]]:
+def good_values(declared: tuple[FieldsInterpretation, SourceBinding]) -> list[tuple[Any, Any]]:
     """For each field that the rules name, values that should do."""
     rules, binding = declared
     fitting: list[tuple[Any, Any]] = []
@@ -356,7 +356,7 @@ seldom = st.sampled_from([*[False] * 10, True, *[False] * 10])
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Interpretation, SourceBinding, bytes]:
+def cases(draw: st.DrawFn) -> tuple[FieldsInterpretation, SourceBinding, bytes]:
     """Rules and a payload that fits them more often than not."""
     declared = draw(declarations())
     if draw(seldom):
@@ -383,7 +383,9 @@ def test_the_generated_transformer_gives_what_the_rules_say(case, kind):
     rules, binding, payload = case
     raw = Event("s", "e1", kind, "", 7, payload)
     expected = judge(rules, binding, raw)
-    transformer = Transformer.build(rules, binding, lookups=Tables(), conversions=Conversions())
+    transformer = FieldsTransformer.build(
+        rules, binding, lookups=Tables(), conversions=Conversions()
+    )
     result = transformer.apply(raw, 1)
     if isinstance(result, Rejection):
         assert result.code == expected
@@ -398,7 +400,9 @@ def test_the_generated_transformer_gives_what_the_rules_say(case, kind):
 def test_a_batch_gives_what_its_events_give_one_by_one(case, others):
     rules, binding, payload = case
     batch = [payload, *others, payload]
-    transformer = Transformer.build(rules, binding, lookups=Tables(), conversions=Conversions())
+    transformer = FieldsTransformer.build(
+        rules, binding, lookups=Tables(), conversions=Conversions()
+    )
     stored = [
         StoredEvent(position, 0, Event("s", f"e{position}", "seen", "", 7, payload))
         for position, payload in enumerate(batch, start=1)

@@ -11,7 +11,7 @@ import pytest
 from rapport.core.detection import Detection
 from rapport.core.event import Event, StoredEvent
 from rapport.core.ids import content_id
-from rapport.mediation.meaning import build_meaning
+from rapport.mediation.reader import build_transformer
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.bindings import source_bindings
@@ -36,9 +36,9 @@ def _readings_of(site: Site, reports: Iterable[Any]) -> list[Event]:
     """Every report of a bound source as a reading, in order of arrival."""
     meanings = meanings_in_site(site.file, site.directory, site.ontology, site.tables.columns())
     assert [problem for problem in meanings.problems if problem.severity == "error"] == []
-    in_force, _problems = meanings.files.taken_in()
+    in_force, _problems = meanings.files.activate()
     transformers = {
-        name: build_meaning(binding, in_force, lookups=site.tables)
+        name: build_transformer(binding, in_force, lookups=site.tables)
         for name, binding in source_bindings(site.ontology).items()
     }
     made = []

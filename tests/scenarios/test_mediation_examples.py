@@ -86,7 +86,7 @@ def test_a_replaced_type_is_a_change_of_root_that_its_speakers_see_and_others_do
         held = HARNESS.declared(application(name, "changed"))
         before = HARNESS.declared(application(name, "start"))
         assert len(held.replacements) == 1
-        for each in before.held:
+        for each in before.registered:
             now, then = held.named(each), before.named(each)
             assert (now.types, now.mappings, now.rules) == (then.types, then.mappings, then.rules)
 

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.mediation.changing.keeping import CHANNEL, Changed
-from rapport.mediation.changing.standing import Standing
-from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
 from rapport.mediation.concepts import ConceptAttribute
-from rapport.mediation.from_files import FromFiles
+from rapport.mediation.config import SiteInterpretations
+from rapport.mediation.interpretations.change_log import CHANNEL, ChangeRecord
+from rapport.mediation.interpretations.change_requests import request_from_file, request_from_json
+from rapport.mediation.interpretations.change_state import InterpretationState
 
 SITE = """
 [concepts.station.attributes]
@@ -386,7 +386,7 @@ CHANGES = st.one_of(
         }
     ),
 )
-START = Standing.from_files(FromFiles(concepts=CONCEPTS))[0]
+START = InterpretationState.from_files(SiteInterpretations(concepts=CONCEPTS))[0]
 
 
 @pytest.mark.slow
@@ -396,11 +396,11 @@ def test_whatever_is_asked_is_made_or_refused_with_problems(changes: list[Any]) 
     standing = START
     for change in changes:
         try:
-            wanted = wanted_in_json(json.dumps(change).encode())
+            wanted = request_from_json(json.dumps(change).encode())
         except InvalidInput as error:
             assert error.code
             continue
-        new, problems = standing.tried(Changed(number=1, changes=wanted.changes))
+        new, problems = standing.apply(ChangeRecord(number=1, changes=wanted.changes))
         assert all(problem.code and problem.message for problem in problems)
         assert new is standing or not any(each.severity == "error" for each in problems)
         standing = new
@@ -427,9 +427,9 @@ def test_whatever_is_asked_is_made_or_refused_with_problems(changes: list[Any]) 
 )
 def test_any_bytes_are_no_change_and_are_refused(body: bytes) -> None:
     try:
-        assert wanted_in_json(body).changes == ()
+        assert request_from_json(body).changes == ()
     except InvalidInput as error:
         assert error.code
     for kind in ("toml", "yaml", "xml"):
         with pytest.raises(InvalidInput):
-            wanted_in_file("body", body, kind, START.in_force)  # type: ignore[arg-type]
+            request_from_file("body", body, kind, START.in_force)  # type: ignore[arg-type]

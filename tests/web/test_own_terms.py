@@ -132,7 +132,7 @@ def test_requests_and_their_tokens_stay_in_the_same_words(with_doors: Callable[.
                 batch = (await doors.ask("POST", path, {"token": batch["next_token"]})).json()
             assert [one["key"] for one in found] == ["s1", "s2", "s3", "s4"]
             assert found[0]["temperature"] == pytest.approx(82.13)
-            counts = doors.node.outgoing.told.counts["us"]
+            counts = doors.node.outgoing.statistics.counts["us"]
             assert counts.transformed == 4
 
     run(scenario)
@@ -235,7 +235,7 @@ def test_thirty_readers_of_one_interpretation_cost_one_transformation(
             path = "/channels/events/events?interpretation=us"
             for _ in range(30):
                 assert (await doors.ask("GET", path)).status == 200
-            counts = doors.node.outgoing.told.counts["us"]
+            counts = doors.node.outgoing.statistics.counts["us"]
             assert (counts.transformed, counts.from_cache) == (1, 29)
             text = (await doors.ask("GET", "/metrics")).body.decode()
             sample = 'rapport_outgoing_events_total{interpretation="us",what="transformed"} 1.0'

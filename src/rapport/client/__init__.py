@@ -39,7 +39,7 @@ __all__ = [
     "Status",
 ]
 
-_LATE = {"Mediator": "rapport.mediation.outgoing.mediator"}
+_LATE = {"Mediator": "rapport.mediation.outgoing.client_mediator"}
 """What is loaded when somebody first asks for it, since most programs never do."""
 
 

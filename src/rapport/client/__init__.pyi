@@ -19,4 +19,4 @@ from rapport.channel.agents.publisher import PublisherSettings as PublisherSetti
 from rapport.channel.agents.publisher import Status as Status
 from rapport.core.event import Event as Event
 from rapport.core.event import Gap as Gap
-from rapport.mediation.outgoing.mediator import Mediator as Mediator
+from rapport.mediation.outgoing.client_mediator import Mediator as Mediator

@@ -1,1 +1,1 @@
-"""Making data mean the same to both sides."""
+"""Mediation turns events between the canonical model and the interpretations of both sides."""

@@ -1,9 +1,8 @@
-"""Concepts of the site as types of root, and readings as values of them. [ME-1, ME-5]
+"""Concepts of the site as types of the canonical model, and readings as values of them. [ME-1,
+ME-5]
 
-A concept with its attributes is one complex type, `station` with `key`, `time` and `temperature`;
-every attribute is optional, since a reading gives one of them and a message may give several. So a
-source may speak of all it measures at once, and a consumer gets each reading in a form that it can
-describe by types like anything else.
+A concept with its attributes is one complex type: `station` with `key`, `time` and `temperature`.
+Every attribute is optional, since a reading has one of them and a message may have several.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.core.schema import PARTS, AttributeType
-from rapport.mediation.model.interpretation import ROOT, Interpretation
-from rapport.mediation.model.types import BUILT_IN, Attribute, ComplexType, PrimitiveType, Type
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.model import CANONICAL, Interpretation
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import BUILT_IN, Attribute, ComplexType, PrimitiveType, Type
 from rapport.units.quantities import unit_named
 
 KEY, TIME = "key", "time"
@@ -27,18 +26,20 @@ TIME_TYPE = PrimitiveType("Time", "integer")
 _METRE = "m"
 _PLACES: dict[AttributeType, str] = {"point": "Point", "rectangle": "Rectangle"}
 PLACE_TYPES = frozenset(_PLACES.values())
-"""Types that root always has, for values of attributes."""
+"""Types for positions that the canonical model always has."""
 
 
 class ConceptAttribute(msgspec.Struct, frozen=True):
-    """What root knows of an attribute; `unit` empty: a plain number, or no number at all."""
+    """An attribute in the canonical model; an empty `unit` means a number without a unit or no
+    number.
+    """
 
     type: AttributeType
     unit: str = ""
 
     @property
     def type_name(self) -> str:
-        """Its type in root: a unit is a type of its own."""
+        """Its type in the canonical model; each unit is a type of its own."""
         if self.type in _PLACES:
             return _PLACES[self.type]
         return unit_named(self.unit).symbol if self.unit else self.type
@@ -48,15 +49,14 @@ Concepts = Mapping[str, Mapping[str, ConceptAttribute]]
 
 
 def unit_type(unit: str) -> PrimitiveType:
-    """The type of numbers in a unit; raises InvalidInput for an unknown one.
-
-    It is no kind of `number`, so nothing that says its unit is taken for something that does not.
+    """The type of numbers in a unit; raises InvalidInput for an unknown unit. It is not a
+    subtype of `number`, so numbers with and without a unit are never mixed up.
     """
     return PrimitiveType(unit_named(unit).symbol, "number")
 
 
-def root_of(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
-    """Root as far as the ontology says it; concepts whose names are taken are left out."""
+def canonical_model(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
+    """Builds the canonical model from the ontology; concepts with reserved names are left out."""
     problems = [found for each in concepts.items() if (found := _taken_name(*each))]
     shown = {name: each for name, each in concepts.items() if not _taken_name(name, each)}
     units = {
@@ -68,23 +68,22 @@ def root_of(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
     named = {each.name: each for each in map(unit_type, sorted(units | {_METRE}))}
     types: list[Type] = [TIME_TYPE, *named.values(), *_place_types()]
     types += [_concept_type(name, attributes) for name, attributes in shown.items()]
-    return Interpretation(name=ROOT, parent="", types=tuple(types)), problems
+    return Interpretation(name=CANONICAL, parent="", types=tuple(types)), problems
 
 
-def value_of(attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
-    """The reading `{"key", "value": [parts]}` as a value of the concept's type.
-
-    >>> value_of("temperature", "number", {"key": "s1", "value": [21.5]}, 0)
-    {'key': 's1', 'time': 0, 'temperature': 21.5}
+def canonical_value(attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
+    """Converts the reading `{"key", "value": [parts]}` to a value of the concept's type. >>>
+    canonical_value("temperature", "number", {"key": "s1", "value": [21.5]}, 0) {'key': 's1',
+    'time': 0, 'temperature': 21.5}
     """
     parts = data["value"]
     whole = dict(zip(PARTS[kind], parts, strict=True)) if kind in _PLACES else parts[0]
     return {KEY: data["key"], TIME: time, attribute: whole}
 
 
-def parts_of(value: Any, kind: AttributeType, place: str) -> list[Any]:
-    """The parts of one attribute as a reading has them; raises Rejected for what is of another
-    kind, which a conversion of the site may have made of it.
+def reading_parts(value: Any, kind: AttributeType, place: str) -> list[Any]:
+    """The parts of one attribute as a reading stores them; raises Rejected for a value of
+    another kind, which a site function may have returned.
     """
     if kind not in _PLACES:
         if _is_of(value, kind):
@@ -120,7 +119,7 @@ _TAKEN = {each.name for each in BUILT_IN} | {TIME_TYPE.name, *_PLACES.values()}
 def _taken_name(concept: str, attributes: Mapping[str, ConceptAttribute]) -> Problem | None:
     message = ""
     if concept in _TAKEN:
-        message = f"the concept {concept!r} has the name of a type of root"
+        message = f"the concept {concept!r} has the name of a canonical type"
     for attribute in (KEY, TIME):
         if attribute in attributes:
             message = f"the attribute {concept}.{attribute} has a name that is taken"

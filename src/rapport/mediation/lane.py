@@ -1,4 +1,4 @@
-"""One source's way through mediation: read, transform, append, commit. [ME-6, ME-16]"""
+"""The mediation of one source: read, transform, append, commit. [ME-6, ME-16]"""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, without_release_headers
 from rapport.core.signature import without_raw_signature
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.holding.quarantine import QUARANTINE, rejection_event
 from rapport.mediation.memory import SourceMemory
-from rapport.mediation.reading_times import RepeatedHours, part_plausible
-from rapport.mediation.rejection import Rejection
+from rapport.mediation.quarantine.rejection_events import QUARANTINE, rejection_event
+from rapport.mediation.reading_times import RepeatedHours, split_plausible
+from rapport.mediation.rejections import Rejection
+from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.store.base import RecordStore
 
 SignReading = Callable[[Event, Event], Event]
-"""From a reading and its raw event to the reading with a signature."""
+"""Signs a reading, given its raw event."""
 
 READER = "mediation"
 EVENTS = "events"
 RAW_POSITION = "rawposition"
 _LIMIT = 1_000
 _BLOCKING_LIMIT = 20
-"""Where each event may take a deadline long, short batches get what is done out soon."""
+"""Batches are short if each event may block up to a deadline, so that results appear early."""
 
 _log = get_logger(__name__)
 
 
-class GivesMeaning(Protocol):
-    """A transformer, or what stands in for one that there is not."""
+class EventTransformer(Protocol):
+    """Transforms the raw events of a source."""
 
     stamp: str
     may_block: bool
     into: str
-    """The channel that takes the results."""
-    knows_only_now: bool
-    """Whether events that are given their meaning later may mean something else."""
+    """The channel for the results."""
+    depends_on_present: bool
+    """Whether mediating an event later may give another result."""
     local_zone: str
-    """The zone of times that are written as local ones; empty when they are not."""
+    """The zone of local times; empty if times carry an offset."""
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Readings and rejections, each in order; never raises."""
 
 
-class RejectsAll:
-    """Stands in where no meaning can be given: everything is rejected for one reason."""
+class RejectingTransformer:
+    """Rejects everything for one reason."""
 
-    may_block = knows_only_now = False
+    may_block = depends_on_present = False
     into, local_zone = EVENTS, ""
 
     def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:
@@ -68,17 +68,17 @@ class RejectsAll:
 
 
 class SourceCounts(msgspec.Struct):
-    """What mediation did with the events of one source since the start of the process."""
+    """Counts for one source since the start of the process."""
 
     read: int = 0
     accepted: int = 0
     duplicates: int = 0
-    """Readings that `events` had already, for instance after a crash between append and commit."""
+    """Readings that `events` already had, for instance after a crash between append and commit."""
     rejected: dict[str, int] = {}
 
 
-class _Applied(msgspec.Struct):
-    """A batch that is in the memory of its source, and what is still to be stored of it."""
+class _TransformedBatch(msgspec.Struct):
+    """A batch that is in the source's memory but not yet stored completely."""
 
     batch: list[StoredEvent]
     into: str
@@ -87,75 +87,76 @@ class _Applied(msgspec.Struct):
 
 
 class Lane:
-    """From `raw.<source>` to `events` and `quarantine`, then commit: a crash loses nothing.
-
-    `choose` is asked before every batch, so a change takes effect between batches and never within
-    one. A batch that could not be stored is stored later as it is: conversions that remember must
-    not take its events in a second time.
+    """Moves events from `raw.<source>` to `events` and `quarantine`, then commits: a crash
+    loses nothing. `choose` is called before every batch, so a change takes effect between
+    batches. A batch that could not be stored is stored later unchanged: conversions with memory
+    must not process its events twice.
     """
 
     def __init__(
         self,
         channels: Channels,
         source: str,
-        choose: Callable[[], GivesMeaning],
+        choose: Callable[[], EventTransformer],
         *,
-        choose_apart: Callable[[], GivesMeaning] | None = None,
+        choose_isolated: Callable[[], EventTransformer] | None = None,
         sign: SignReading | None = None,
         records: RecordStore | None = None,
     ) -> None:
-        """`choose_apart`: makes what gives imported events their meaning, with a memory of its own;
-        None: they share that of live events. `records`: where what formats and conversions remember
-        outlives a restart.
+        """`choose_isolated`: builds a transformer with a separate memory for imported events;
+        None: they share the memory of live events. `records`: keeps the memory across
+        restarts.
         """
-        self._choose_apart = choose_apart
-        self._apart: tuple[GivesMeaning, GivesMeaning] | None = None
-        """What gives imported events their meaning, after what was in use when it was made."""
+        self._choose_isolated = choose_isolated
+        self._isolated: tuple[EventTransformer, EventTransformer] | None = None
+        """The transformer for imported events, after the live transformer it was built for."""
         self.source, self.counts = source, SourceCounts()
         self._sign, self._records = sign, records
         self.memory = SourceMemory.restore(records, source)
         self._channels, self._choose = channels, choose
         self._subscription: Subscription | None = None
         self._turn = asyncio.Lock()
-        self._unfinished: _Applied | None = None
+        self._unfinished: _TransformedBatch | None = None
         self._is_midway = False
-        """Whether the memory may hold events of which not all is stored."""
+        """Whether the memory may include events that are not stored completely."""
         self._hours: tuple[str, RepeatedHours] | None = None
         self._thread: ThreadPoolExecutor | None = None
 
     def is_behind(self) -> bool:
-        """Whether raw events wait for their meaning."""
+        """Whether raw events are pending."""
         done = self._subscription.position if self._subscription else 0
         return self._channels.channel(RAW_PREFIX + self.source).last_position() > done
 
     async def run(self) -> None:
-        """Goes on until cancelled; called again after a failure it starts after the last commit."""
+        """Runs until cancelled; after a failure it restarts after the last commit."""
         self._subscription = None
         while True:
             await self.step()
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
-        """Mediates one batch and returns its size; 0 when none came within the time-out."""
+        """Mediates one batch and returns its size; 0 after the timeout."""
         if self._subscription is None:
             self._subscription = await self._channels.subscribe(RAW_PREFIX + self.source, READER)
         if self._unfinished is not None:
-            return await self._make_up_for(self._unfinished, self._subscription)
+            return await self._retry_store(self._unfinished, self._subscription)
         limit = _BLOCKING_LIMIT if self._choose().may_block else _LIMIT
         batch = await self._subscription.next_batch(limit=limit, timeout_ms=timeout_ms)
         if not batch:
             return 0
         async with self._turn:
             chosen, self._is_midway = self._choose(), True
-            readings, rejections = await self._apply_all(chosen, self._not_remembered(batch))
-            readings, implausible = part_plausible(
-                self._in_file_order(chosen, readings), batch, chosen.stamp
+            readings, rejections = await self._apply_all(chosen, self._without_remembered(batch))
+            readings, implausible = split_plausible(
+                self._resolve_repeated_hours(chosen, readings), batch, chosen.stamp
             )
-            self._unfinished = _Applied(batch, chosen.into, readings, [*rejections, *implausible])
+            self._unfinished = _TransformedBatch(
+                batch, chosen.into, readings, [*rejections, *implausible]
+            )
             return await self._finish(self._unfinished, self._subscription)
 
-    async def keep_learned(self) -> bool:
-        """Puts on record what conversions learned from others than this source; False, and nothing
-        done, while a batch is under way or not stored: its events are in the memory, too.
+    async def save_learned(self) -> bool:
+        """Saves what conversions learned from other sources; returns False without saving
+        while a batch is pending, since its events are in the memory, too.
         """
         if self._turn.locked() or self._is_midway:
             return False
@@ -163,21 +164,21 @@ class Lane:
             await self._remember(self.memory.position)
         return True
 
-    async def _make_up_for(self, applied: _Applied, subscription: Subscription) -> int:
-        """Stores what could not be stored; the next batch is read from there on."""
+    async def _retry_store(self, applied: _TransformedBatch, subscription: Subscription) -> int:
+        """Stores an unfinished batch; reading resumes from there."""
         async with self._turn:
             done = await self._finish(applied, subscription)
             self._subscription = None
             return done
 
-    async def _finish(self, applied: _Applied, subscription: Subscription) -> int:
-        """Stores what became of a batch; done twice it changes nothing more."""
+    async def _finish(self, applied: _TransformedBatch, subscription: Subscription) -> int:
+        """Stores the results of a batch; idempotent."""
         batch, last = applied.batch, applied.batch[-1].position
         try:
-            readings = await self._sealed(applied.readings, batch)
+            readings = await self._signed(applied.readings, batch)
             refused_ones = await self._append_readings(readings, batch, applied.into)
             await self._append_rejections([*applied.rejections, *refused_ones])
-        except InvalidInput:  # for people to mend: it is tried with what is in force then
+        except InvalidInput:  # needs a correction; retried with the interpretation in force then
             self._unfinished = None
             raise
         await self._remember(last)
@@ -186,14 +187,16 @@ class Lane:
         self.counts.read += len(batch)
         return len(batch)
 
-    def _in_file_order(self, chosen: GivesMeaning, readings: list[Event]) -> list[Event]:
-        """Readings with the hour that the order of imported rows says."""
+    def _resolve_repeated_hours(
+        self, chosen: EventTransformer, readings: list[Event]
+    ) -> list[Event]:
+        """Resolves repeated hours by the order of imported rows."""
         if self._hours is None or self._hours[0] != chosen.local_zone:
             self._hours = (chosen.local_zone, RepeatedHours(chosen.local_zone))
         return self._hours[1].settle(readings)
 
-    def _not_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
-        """Without what is in the memory: its readings were stored before that was saved."""
+    def _without_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
+        """Skips events in the memory, whose readings were stored before it was saved."""
         return [one for one in batch if one.position > self.memory.position]
 
     async def _remember(self, position: int) -> None:
@@ -207,42 +210,40 @@ class Lane:
             raise
 
     def close(self) -> None:
-        """Lets go of the thread; work in it is not waited for."""
+        """Releases the thread without waiting for its work."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _apply_all(
-        self, chosen: GivesMeaning, batch: list[StoredEvent]
+        self, chosen: EventTransformer, batch: list[StoredEvent]
     ) -> tuple[list[Event], list[Rejection]]:
-        """Live events with the memory of the source, imported ones with a copy of it: a counter or
-        a last value of last year is none of today.
+        """Live events use the source's memory, imported ones a copy: counters and last
+        values of the past must not affect the present.
         """
         imported = [one for one in batch if HISTORY in one.event.headers]
-        if not imported or self._choose_apart is None:
-            self._apart = None
+        if not imported or self._choose_isolated is None:
+            self._isolated = None
             return await self._apply(chosen, batch)
-        if self._apart is None or self._apart[0] is not chosen:
-            self._apart = chosen, self._choose_apart()
+        if self._isolated is None or self._isolated[0] is not chosen:
+            self._isolated = chosen, self._choose_isolated()
         live = [one for one in batch if HISTORY not in one.event.headers]
         readings, rejections = await self._apply(chosen, live) if live else ([], [])
-        more, rejected = await self._apply(self._apart[1], imported)
+        more, rejected = await self._apply(self._isolated[1], imported)
         return [*readings, *more], [*rejections, *rejected]
 
     async def _apply(
-        self, chosen: GivesMeaning, batch: list[StoredEvent]
+        self, chosen: EventTransformer, batch: list[StoredEvent]
     ) -> tuple[list[Event], list[Rejection]]:
         if not chosen.may_block:
             return chosen.apply_many(batch)
         if self._thread is None:
-            # A thread of its own: a source that hangs must not use up the threads of the others.
+            # Its own thread: a hanging source must not use up shared threads.
             self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"mediation-{self.source}")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, chosen.apply_many, batch)
 
-    async def _sealed(self, readings: list[Event], batch: list[StoredEvent]) -> list[Event]:
-        """The readings with no signature but the node's own; signing takes long enough to be done
-        in a thread.
-        """
+    async def _signed(self, readings: list[Event], batch: list[StoredEvent]) -> list[Event]:
+        """Replaces signatures by the node's own, in a thread since signing is slow."""
         raw = {str(one.position): one.event for one in batch}
         seal = self._sign or without_raw_signature
 
@@ -257,7 +258,7 @@ class Lane:
     async def _append_readings(
         self, readings: list[Event], batch: list[StoredEvent], into: str
     ) -> list[Rejection]:
-        """Appends all; a reading the channel refuses is rejected and the others still go in."""
+        """Appends all; a refused reading is rejected and the others are still appended."""
         if not readings:
             return []
         channel = self._channels.channel(into)
@@ -295,16 +296,18 @@ class Lane:
         channel = self._channels.channel(QUARANTINE)
         try:
             await channel.append([rejection_event(one, self.source) for one in rejections])
-        except InvalidInput:  # one is too large to be copied; the raw channel still has it whole
+        except InvalidInput:  # one is too large to be copied; the raw channel still has it
             bare = [rejection_event(one, self.source, copy_raw=False) for one in rejections]
             await channel.append(bare)
         for rejection in rejections:
             self.counts.rejected[rejection.code] = self.counts.rejected.get(rejection.code, 0) + 1
 
 
-def refused(error: InterpretationError | InvalidInput, stamp: str = "") -> RejectsAll:
-    """What stands in for an interpretation that is unknown or does not fit its source."""
+def rejecting_transformer(
+    error: InterpretationError | InvalidInput, stamp: str = ""
+) -> RejectingTransformer:
+    """The replacement for an interpretation that is unknown or does not fit its source."""
     problems = error.problems_found()
     _log.warning("interpretation refused", reason=error.message, interpretation=stamp)
     hint = error.hint or (problems[0].hint if problems else "")
-    return RejectsAll(error.code, error.message, hint, stamp)
+    return RejectingTransformer(error.code, error.message, hint, stamp)

@@ -1,4 +1,4 @@
-"""What a number without a unit looks like: a hint for people, never used to convert. [ME-11]"""
+"""Likely units of numbers without a unit: hints for people, never used for conversion. [ME-11]"""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _RANGES = (
     (200.0, 340.0, "kelvin", "K"),
     (-40.0, 130.0, "fahrenheit", "degF"),
 )
-"""Temperatures of weather and rooms, the narrowest that holds them all first."""
+"""Temperatures of weather and rooms; the first range that contains all values wins."""
 
 
 def plausible_unit(field: str, value: Any = None) -> str:
-    """A sentence about the unit that a field's name, and one value, make likely; or nothing.
+    """A sentence about the unit that a field's name and a value suggest; or empty.
 
     >>> plausible_unit("dist_ft")
     "the name 'dist_ft' looks like unit = 'ft'"
@@ -43,7 +43,7 @@ def plausible_unit(field: str, value: Any = None) -> str:
 
 
 def plausible_column(field: str, low: float, high: float) -> str:
-    """The same for all values of a column, which lie between `low` and `high`.
+    """The same for all values of a column, between `low` and `high`.
 
     >>> plausible_column("relativeHumidity", 0.15, 0.98)
     'relativeHumidity, always within 0..1, looks like a fraction: unit = "1"'

@@ -1,4 +1,4 @@
-"""The subscriber that gives raw events their meaning: one lane per source. [ME-5, design 19]"""
+"""The mediation reader: one lane and one transformer per source. [ME-5, ME-8, ME-13, design 19]"""
 
 from __future__ import annotations
 
@@ -6,43 +6,108 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from typing import NamedTuple, cast
 
 from rapport.channel.channel import Channels
-from rapport.core.errors import InterpretationError, InvalidInput, nearest_names
+from rapport.core.errors import InterpretationError, InvalidInput, UnknownName, nearest_names
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
-from rapport.mediation.binding import RAW_PREFIX, SourceBinding
-from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.in_force import InForce
+from rapport.mediation.conversion.lookups import (
+    ConversionEnvironment,
+    Lookups,
+    NoTables,
+    PresentContext,
+    SiteTables,
+)
+from rapport.mediation.fields_transformer import FieldsTransformer, FormattedTransformer
+from rapport.mediation.interpretations.model import FieldsInterpretation, FormatChoice
+from rapport.mediation.interpretations.registry import functions_needed
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.lane import (
-    GivesMeaning,
+    EventTransformer,
     Lane,
-    RejectsAll,
+    RejectingTransformer,
     SignReading,
     SourceCounts,
-    refused,
+    rejecting_transformer,
 )
-from rapport.mediation.lookups import Lookups, NoTables
-from rapport.mediation.meaning import Grounds, build_meaning
 from rapport.mediation.memory import SourceMemory
-from rapport.mediation.repository import Repository
-from rapport.mediation.root_feed import RootFeed, needs_root
-from rapport.mediation.typed import TypedTransformer
+from rapport.mediation.present_values import PresentValueFeed, needs_feed
+from rapport.mediation.site_functions import SiteFunctions, WorkerConversions
+from rapport.mediation.source_bindings import RAW_PREFIX, SourceBinding
+from rapport.mediation.typed_source import TypedTransformer
 from rapport.store.base import RecordStore
+
+
+class TransformerInputs(NamedTuple):
+    """Everything that the transformer of a source depends on."""
+
+    in_force: ActiveInterpretations
+    bindings: Mapping[str, SourceBinding]
+    lookups: Lookups
+
+    def of(self, source: str) -> tuple[object, ...]:
+        """A key that is equal for equal transformers."""
+        binding = self.bindings.get(source)
+        name = binding.interpretation if binding is not None else ""
+        said = self.in_force.stamps.get(name) or self.in_force.refused.get(name)
+        return binding, said, self.in_force.concepts, id(self.lookups)
+
+
+SourceTransformer = FieldsTransformer | FormattedTransformer | TypedTransformer
+"""Each gives a meaning and can show the code by which it does."""
+
+
+def build_transformer(
+    binding: SourceBinding,
+    in_force: ActiveInterpretations,
+    *,
+    memory: SourceMemory | None = None,
+    lookups: Lookups | None = None,
+    conversions: WorkerConversions | None = None,
+    context: PresentContext | None = None,
+) -> SourceTransformer:
+    """Checks, generates, compiles; raises InterpretationError or UnknownName. `conversions`:
+    the worker for site functions; `context`: present values for conversions.
+    """
+    name = binding.interpretation
+    if name in in_force.refused:
+        raise InterpretationError(in_force.refused[name])
+    if name in in_force.typed:
+        needed = functions_needed(in_force.typed, name)
+        return TypedTransformer(
+            binding,
+            in_force,
+            memory=memory,
+            functions=SiteFunctions(needed, conversions) if conversions else None,
+            surroundings=ConversionEnvironment(cast("SiteTables", lookups or NoTables()), context),
+        )
+    interpretation = in_force.fields.get(name)
+    if name and interpretation is None:
+        known = [*in_force.fields, *in_force.typed.names]
+        raise UnknownName("interpretation", name, known, code="interpretation.unknown")
+
+    def build(variant: FieldsInterpretation | None) -> FieldsTransformer:
+        return FieldsTransformer.build(variant, binding, lookups=lookups, conversions=conversions)
+
+    if interpretation is None or interpretation.format == FormatChoice():
+        return build(interpretation)
+    return FormattedTransformer(interpretation, build, memory or SourceMemory())
+
 
 _LOOK_EVERY_MS = 1_000
 _PATIENCE_MS = 10_000
-"""So long time waits for a source that is behind; one that hangs must not hold up the others."""
+"""How long the clock waits for a source that is behind; a hanging source must not delay the others.
+"""
 
-Prepared = Mapping[str, GivesMeaning | None]
-"""By source what will give its events their meaning; None: what does already."""
+Prepared = Mapping[str, EventTransformer | None]
+"""The new transformer by source; None: unchanged."""
 
 
 class MediationReader:
-    """Turns every `raw.<source>` there is or will be into `events` and `quarantine`.
-
-    Holds per source a lane (its place in the channel and counts), the transformer in use, and for
-    plug-in conversions a worker process. All methods belong to the event loop's thread.
+    """Turns every present and future `raw.<source>` into `events` and `quarantine`. Holds per
+    source a lane (position and counts), the transformer in use, and a worker process for
+    plug-in conversions. For the event loop's thread only.
     """
 
     def __init__(
@@ -57,9 +122,8 @@ class MediationReader:
         sign: SignReading | None = None,
         records: RecordStore | None = None,
     ) -> None:
-        """`import_paths`: where plug-in conversions are found, besides the installed ones; `sign`:
-        signs each reading, for nodes that answer for what they make of what they received;
-        `records`: where what conversions remember is kept.
+        """`import_paths`: further paths of plug-in conversions; `sign`: signs each reading;
+        `records`: keeps the memory of conversions.
         """
         self._sign, self._records = sign, records
         self._channels, self._repository, self._clock = channels, repository, clock
@@ -70,40 +134,42 @@ class MediationReader:
         self._tasks = Tasks(clock)
         self._lanes: dict[str, Lane] = {}
         self._watched: set[str] = set()
-        self._in_use: dict[str, tuple[tuple[int, int], GivesMeaning]] = {}
+        self._in_use: dict[str, tuple[tuple[int, int], EventTransformer]] = {}
         self._conversions: dict[str, WorkerConversions] = {}
         self._behind_since_ns: dict[str, int] = {}
-        self._root_needed: tuple[InForce | None, bool] = (None, False)
-        self.root_feed = RootFeed(
+        self._root_needed: tuple[ActiveInterpretations | None, bool] = (None, False)
+        self.present_feed = PresentValueFeed(
             channels,
             clock,
             self._needs_root,
             self._typed_in_use,
             lambda: repository.in_force.concepts,
             records,
-            keep=self._keep_learned,
+            keep=self._save_learned,
         )
 
     async def start(self) -> None:
-        """Begins to mediate all raw channels; new ones are found within a second. Once only."""
+        """Starts to mediate all raw channels; new ones are found within a second. Call
+        once.
+        """
         for source in list(self._bindings):
             await self.watch_new(source)
         self._tasks.start("mediation.look_for_sources", self._look_for_sources)
-        self._tasks.start("mediation.learn_from_root", self.root_feed.run)
+        self._tasks.start("mediation.learn_from_root", self.present_feed.run)
 
     def watch(self, source: str) -> None:
-        """Makes sure that a source is mediated; doors call it at every event: it is cheap."""
-        if source not in self._watched:  # who only looks at a source has made its lane, perhaps
+        """Ensures that a source is mediated; cheap, HTTP inputs call it for every event."""
+        if source not in self._watched:  # the lane may exist without being started
             self._watched.add(source)
             self._tasks.start(f"mediation.{source}", self.lane(source).run)
 
     async def stop(self) -> None:
-        """Stops where it is; what was not committed is done again after the next start."""
+        """Stops at once; uncommitted events are processed again after the next start."""
         await close_all(self._endings())
 
     def _endings(self) -> Iterator[ClosableComponent]:
         yield "mediation.tasks", self._tasks.stop
-        yield "mediation.root_feed", self.root_feed.save
+        yield "mediation.present_feed", self.present_feed.save
         for source, conversions in list(self._conversions.items()):
             # Waits for a process to end.
             yield f"conversions.{source}", partial(asyncio.to_thread, conversions.close)
@@ -111,21 +177,21 @@ class MediationReader:
             yield f"lane.{source}", lane.close
 
     async def watch_new(self, source: str) -> None:
-        """As `watch`; what a new source's formats remember is read off the event loop."""
+        """Like `watch`; reads the memory of a new source off the event loop."""
         if source not in self._watched:
             await asyncio.to_thread(self.lane, source)
             self.watch(source)
 
     def lane(self, source: str) -> Lane:
-        """The lane of a source; `step` it by hand where nothing was started. Reads records when it
-        is asked for the first time.
+        """The lane of a source; `step` it by hand if nothing is started. The first call
+        reads records.
         """
         if source not in self._lanes:
             lane = Lane(
                 self._channels,
                 source,
                 lambda: self.transformer(source),
-                choose_apart=lambda: self.meaning_apart(source),
+                choose_isolated=lambda: self.isolated_transformer(source),
                 sign=self._sign,
                 records=self._records,
             )
@@ -133,9 +199,8 @@ class MediationReader:
         return self._lanes[source]
 
     def is_idle(self) -> bool:
-        """Whether everything received has its meaning: only then may the clock move time on.
-
-        A source found behind at every look for ten seconds is not waited for any longer.
+        """Whether everything received is mediated; only then may the clock advance. A
+        source that is behind for ten seconds is no longer waited for.
         """
         now_ns = self._clock.steady_ns()
         behind = [source for source, lane in self._lanes.items() if lane.is_behind()]
@@ -146,18 +211,17 @@ class MediationReader:
         return all(now_ns - since > patient_ns for since in self._behind_since_ns.values())
 
     def unwell(self) -> list[str]:
-        """The sources' tasks that keep failing."""
+        """Tasks of sources that keep failing."""
         return self._tasks.unwell()
 
     def counts(self) -> dict[str, SourceCounts]:
-        """Per source what was read, accepted and rejected since the start."""
+        """Counts per source since the start."""
         return {source: lane.counts for source, lane in sorted(self._lanes.items())}
 
-    def transformer(self, source: str) -> GivesMeaning:
-        """What gives the source's events their meaning now; rebuilt after a change.
-
-        A changed interpretation that does not fit its source leaves the one before it in force; a
-        source that the site binds no longer is understood no longer.
+    def transformer(self, source: str) -> EventTransformer:
+        """The transformer in use; rebuilt after a change. If a changed interpretation does
+        not fit the source, the former transformer stays; events of a source that is no
+        longer bound are rejected.
         """
         now = (self._repository.generation, self._bound_generation)
         known = self._in_use.get(source)
@@ -169,20 +233,25 @@ class MediationReader:
         self._in_use[source] = (now, built)
         return built
 
-    def _keeps(self, source: str, former: GivesMeaning, built: GivesMeaning) -> bool:
-        """Whether what gave a meaning before goes on, since what comes after it gives none."""
-        is_worse = isinstance(built, RejectsAll) and not isinstance(former, RejectsAll)
+    def _keeps(self, source: str, former: EventTransformer, built: EventTransformer) -> bool:
+        """Whether the former transformer stays because the new one rejects everything."""
+        is_worse = isinstance(built, RejectingTransformer) and not isinstance(
+            former, RejectingTransformer
+        )
         return is_worse and source in self._bindings
 
     def prepare(
-        self, in_force: InForce, bindings: Mapping[str, SourceBinding], lookups: Lookups
+        self,
+        in_force: ActiveInterpretations,
+        bindings: Mapping[str, SourceBinding],
+        lookups: Lookups,
     ) -> Prepared:
-        """What will give the events of the sources at work their meaning; None for a source whose
-        meaning stays the same. From another thread, while lanes go on.
+        """Builds transformers for the sources in use; None for unchanged ones. Called from
+        another thread while lanes run.
         """
-        former = Grounds(self._repository.in_force, self._bindings, self._lookups)
-        wanted = Grounds(in_force, bindings, lookups)
-        found: dict[str, GivesMeaning | None] = {}
+        former = TransformerInputs(self._repository.in_force, self._bindings, self._lookups)
+        wanted = TransformerInputs(in_force, bindings, lookups)
+        found: dict[str, EventTransformer | None] = {}
         for source in self._in_use.copy():
             found[source] = None
             if former.of(source) != wanted.of(source):
@@ -197,8 +266,8 @@ class MediationReader:
         bindings: Mapping[str, SourceBinding],
         lookups: Lookups,
     ) -> None:
-        """Uses what was prepared from the next batch on; call it in one step with the change of the
-        repository.
+        """Uses prepared transformers from the next batch on; call it in one step with the
+        repository's swap.
         """
         if lookups is not self._lookups or bindings != self._bindings:
             self._bound_generation += 1
@@ -211,79 +280,80 @@ class MediationReader:
             self._in_use[source] = (now, built)
 
     @property
-    def in_force(self) -> InForce:
-        """What gives events their meaning now."""
+    def in_force(self) -> ActiveInterpretations:
         return self._repository.in_force
 
     @property
     def bindings(self) -> Mapping[str, SourceBinding]:
-        """How sources speak, by name."""
         return self._bindings
 
-    def meaning_apart(self, source: str) -> GivesMeaning:
-        """The same for events that are mediated out of turn: what it remembers is a copy."""
+    def isolated_transformer(self, source: str) -> EventTransformer:
+        """A transformer with a copy of the memory, for events mediated out of order."""
         return self._build(source, deepcopy(self.lane(source).memory))
 
     def binding(self, source: str) -> SourceBinding | None:
-        """How the source speaks; None when the site binds none of that name."""
+        """The binding of the source; None if there is none."""
         return self._bindings.get(source)
 
     @property
     def lookups(self) -> Lookups:
-        """The tables in use."""
         return self._lookups
 
     def _build(
         self,
         source: str,
         memory: SourceMemory | None = None,
-        given: Grounds | None = None,
-    ) -> GivesMeaning:
-        grounds = given or Grounds(self._repository.in_force, self._bindings, self._lookups)
+        given: TransformerInputs | None = None,
+    ) -> EventTransformer:
+        grounds = given or TransformerInputs(
+            self._repository.in_force, self._bindings, self._lookups
+        )
         binding = grounds.bindings.get(source)
         if binding is None:
             return self._unbound(source)
         try:
-            return build_meaning(
+            return build_transformer(
                 binding,
                 grounds.in_force,
                 memory=memory or self.lane(source).memory,
                 lookups=grounds.lookups,
                 conversions=self._conversions_of(source),
-                context=self.root_feed.present,
+                context=self.present_feed.present,
             )
         except (InterpretationError, InvalidInput) as error:
-            return refused(error)
+            return rejecting_transformer(error)
 
     def _needs_root(self) -> bool:
-        """Asked at every turn, so it is found out once for each change."""
+        """Cached per change, since it is called for every round."""
         now = self._repository.in_force
         if self._root_needed[0] is not now:
-            self._root_needed = (now, needs_root(now.typed, now.concepts))
+            self._root_needed = (now, needs_feed(now.typed, now.concepts))
         return self._root_needed[1]
 
     def _typed_in_use(self) -> list[TypedTransformer]:
-        """Of all sources there are: one that was not heard yet learns as well."""
+        """Includes sources without events so far: they learn as well."""
         meanings = [self.transformer(source) for source in {**self._bindings, **self._in_use}]
         return [each for each in meanings if isinstance(each, TypedTransformer)]
 
-    async def _keep_learned(self) -> bool:
-        """Puts on record what sources learned from root; False: one is in the middle of a batch."""
+    async def _save_learned(self) -> bool:
+        """Saves what sources learned from the feed; False if one is in the middle of a
+        batch.
+        """
         learning = [
             source
             for source, (_, meaning) in self._in_use.items()
             if isinstance(meaning, TypedTransformer) and meaning.feeds
         ]
-        return all([await self.lane(source).keep_learned() for source in learning])
+        return all([await self.lane(source).save_learned() for source in learning])
 
     def _conversions_of(self, source: str) -> WorkerConversions:
         if source not in self._conversions:
             self._conversions[source] = WorkerConversions(self._clock, self._import_paths)
         return self._conversions[source]
 
-    def _unbound(self, source: str) -> RejectsAll:
+    def _unbound(self, source: str) -> RejectingTransformer:
         nearest = nearest_names(source, self._bindings, 1)
-        return RejectsAll(
+        return RejectingTransformer(
             "source.unbound",
             f"the site binds no source named {source!r}",
             f"did you mean {nearest[0]!r}?" if nearest else "declare it: [sources.NAME]",

@@ -1,5 +1,5 @@
-"""Times of readings beyond their parsing: the hour that local clocks show twice, and times that are
-implausibly far from arrival. [ME-11, ME-13]
+"""Checks of reading times: the repeated hour of local clocks, and times too far from arrival.
+[ME-11, ME-13]
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import msgspec
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
-from rapport.mediation.rejection import Rejection
+from rapport.mediation.rejections import Rejection
 from rapport.units.timeformats import EARLIEST_MS, LATEST_MS, moment_of
 
 MOST_AHEAD_MS = 86_400_000
-"""A clock in another zone is wrong by less; a reading further ahead of its arrival is none."""
+"""More than any zone offset; a reading further ahead of its arrival is implausible."""
 MOST_BEHIND_MS = 10 * 366 * 86_400_000
-"""Devices may be without a connection for long, but not for ten years."""
+"""Devices may be offline for long, but not for ten years."""
 _CLOCK_IS_SET_MS = 946_684_800_000  # 2000-01-01: a node whose own clock says less cannot judge
 _DAY_MS = 86_400_000
 _RAW_POSITION = "rawposition"
 
 
-class _Pass(msgspec.Struct):
-    """How far the readings of one thing are in an hour that comes twice."""
+class _HourPass(msgspec.Struct):
+    """Progress of the readings of one thing within a repeated hour."""
 
     last_ms: int
     has_moved: bool = False
@@ -33,17 +33,19 @@ class _Pass(msgspec.Struct):
 
 
 class RepeatedHours:
-    """The second pass through the hour that the clocks of a zone show twice, told by the order of
-    a file's rows: where the times of one thing go back, or come again in hourly rows, the later
-    hour has begun. Belongs to one file, or to one source whose files come one after another.
+    """Finds the second pass through the hour that local clocks show twice, by the order of a
+    file's rows: when the times of one thing go back, or repeat in hourly rows, the later hour
+    has begun. For one file, or one source whose files arrive one after another.
     """
 
     def __init__(self, zone: str) -> None:
         self._zone = zone
-        self._passes: dict[tuple[str, str], _Pass] = {}
+        self._passes: dict[tuple[str, str], _HourPass] = {}
 
     def settle(self, readings: list[Event]) -> list[Event]:
-        """The readings with the times that the order of their rows says; live ones stay."""
+        """Returns the readings with the times that the row order implies; live readings are
+        unchanged.
+        """
         if not self._zone:
             return readings
         return [self._settled(reading) for reading in readings]
@@ -57,7 +59,7 @@ class RepeatedHours:
             return reading
         state = self._passes.get(key)
         if state is None:
-            self._passes[key] = _Pass(reading.time)
+            self._passes[key] = _HourPass(reading.time)
             return reading
         comes_again = reading.time == state.last_ms and not state.has_moved
         if reading.time < state.last_ms or comes_again:
@@ -70,7 +72,7 @@ class RepeatedHours:
 
 
 def repeated_after_ms(time_ms: int, zone: str) -> int:
-    """How long after a moment the clocks of a zone show the same time again; 0: they do not.
+    """The delay until the clocks of a zone show the same time again; 0 if they do not.
 
     >>> repeated_after_ms(1792888200000, "Europe/Berlin")  # 02:30 on 2026-10-25, summer time
     3600000
@@ -87,17 +89,17 @@ def repeated_after_ms(time_ms: int, zone: str) -> int:
 
 @lru_cache(maxsize=4_096)
 def _has_repeated_hour(day: int, zone: str) -> bool:
-    """Whether the clocks may go back on a day of UTC, counted from 1970."""
+    """Whether the clocks may go back on a UTC day, counted from 1970."""
     ends = (day * _DAY_MS, (day + 1) * _DAY_MS + 2 * 3_600_000)
     before, after = (moment_of(end, zone).utcoffset() for end in ends)
     return before is not None and after is not None and after < before
 
 
-def part_plausible(
+def split_plausible(
     readings: Sequence[Event], raws: Sequence[StoredEvent], stamp: str
 ) -> tuple[list[Event], list[Rejection]]:
-    """Live readings whose times are near the arrival of their raw events, and rejections of the
-    others; history is not compared.
+    """Splits live readings into plausible ones and rejections by the distance of their time
+    from the arrival; history is not checked.
     """
     if not readings or _are_plausible(readings, raws):
         return list(readings), []
@@ -120,19 +122,19 @@ def part_plausible(
 
 
 def _are_plausible(readings: Sequence[Event], raws: Sequence[StoredEvent]) -> bool:
-    """Whether all are, whichever arrived when: the fast path."""
+    """Fast path: whether all are plausible whatever their arrival."""
     times, arrivals = [one.time for one in readings], [one.received for one in raws]
     return is_plausible(max(times), min(arrivals)) and is_plausible(min(times), max(arrivals))
 
 
 def is_plausible(time_ms: int, arrived_ms: int) -> bool:
-    """Whether a live reading may be of that time; always where the own clock is not set."""
+    """Whether a live reading may have that time; always if the node's own clock is not set."""
     ahead_ms = time_ms - arrived_ms
     return arrived_ms < _CLOCK_IS_SET_MS or -MOST_BEHIND_MS <= ahead_ms <= MOST_AHEAD_MS
 
 
 def _hint(time_ms: int, arrived_ms: int) -> str:
-    """What to declare instead; empty for a plausible time."""
+    """The declaration that would fit; empty for a plausible time."""
     if is_plausible(time_ms, arrived_ms):
         return ""
     for unit, form, likely_ms in (

@@ -15,7 +15,7 @@ from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, close_all
-from rapport.mediation.lane import RejectsAll
+from rapport.mediation.lane import RejectingTransformer
 from rapport.mediation.reader import MediationReader
 from rapport.node.exporting import Exporting
 from rapport.store.base import Delete
@@ -129,7 +129,7 @@ def mediator_of(mediation: MediationReader, source: str) -> Mediate:
     a process of their own: an append must not wait for that.
     """
     now = mediation.transformer(source)
-    if isinstance(now, RejectsAll):
+    if isinstance(now, RejectingTransformer):
         raise UnknownName("source with an interpretation", source)
     if now.may_block:
         raise Unsupported(f"mediating {source!r} in a chain", hint="its conversions are plug-ins")

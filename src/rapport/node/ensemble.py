@@ -31,16 +31,12 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, Now
 from rapport.kernel.tasks import ClosableComponent, close_all
 from rapport.kernel.telemetry import DegradedConditions, get_logger
-from rapport.mediation.declaring.files import fields_tables
+from rapport.mediation.declarations.files import fields_tables
 from rapport.node.context import NodeContext
 from rapport.node.ensemble_carried import CarriedCounts, CarriedReadings, collector_id
 from rapport.node.ensemble_context import ContextReading, ContextTelling
 from rapport.node.ensemble_feeds import Feed
-from rapport.node.ensemble_interpretations import (
-    SharedInterpretations,
-    SharedMeaning,
-    shelf_id,
-)
+from rapport.node.ensemble_interpretations import SharedInterpretations, SharedMeaning, shelf_id
 from rapport.node.ensemble_late import LateLook
 from rapport.node.ensemble_record import KnowledgeRecord
 from rapport.node.ensemble_versions import GivenVersions

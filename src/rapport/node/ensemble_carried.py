@@ -22,7 +22,7 @@ from rapport.core.release import CARRIED
 from rapport.ensemble.backlog import Receipt
 from rapport.ensemble.carrying import Carried, fresh_of, reading_id, told_by
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.node.ensemble_inbox import Inbox
 from rapport.site.ensemble_ties import CarriedTie
 from rapport.store.base import Put, RecordStore

@@ -31,8 +31,8 @@ from rapport.ensemble.sharing import (
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.changing.keeping import KeptChange
-from rapport.mediation.changing.updating import Updating
+from rapport.mediation.interpretations.change_log import LoggedChange
+from rapport.mediation.interpretations.updater import InterpretationUpdater
 from rapport.node.ensemble_inbox import Inbox
 from rapport.node.ensemble_meanings import History, InTexts, in_texts, last_change, wanted_by
 from rapport.site.ensemble import SharedMeanings
@@ -77,7 +77,7 @@ class SharedInterpretations:
         self,
         declared: SharedMeanings,
         node: str,
-        updating: Updating,
+        updating: InterpretationUpdater,
         channels: LoggedChannels,
         clock: Clock,
         assign: Callable[[Mapping[str, Any]], None],
@@ -102,7 +102,7 @@ class SharedInterpretations:
         self._wanted: dict[str, Offer] = {}
         self._refused: dict[str, _Refusal] = {}
         self._changes = 0
-        updating.put_in_force.append(self._note_change)
+        updating.on_activated.append(self._note_change)
 
     def put(self, knowledge: Knowledge) -> None:
         """Hears of a version; whether it is a shelf of a node that is accepted is looked at here.
@@ -162,7 +162,7 @@ class SharedInterpretations:
 
     async def _in_texts(self) -> InTexts:
         history, tables = self._updating.history(), self._tables()
-        return await self._updating.look(lambda now: in_texts(now, history, tables))
+        return await self._updating.inspect(lambda now: in_texts(now, history, tables))
 
     def _offer(self, name: str, digest: str, version: str, history: History) -> Offer:
         """Known since before, or changed: when, the log says, as it may have been long before this
@@ -251,7 +251,7 @@ class SharedInterpretations:
         self._changed.set()
 
 
-def _origin(change: KeptChange | None, node: str) -> str:
+def _origin(change: LoggedChange | None, node: str) -> str:
     """Where it arose; who was killed while it took one over still knows."""
     by = change.changed.by if change is not None else ""
     return by.removeprefix(_BY) if by.startswith(_BY) else node

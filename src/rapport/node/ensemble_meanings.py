@@ -12,14 +12,18 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.mediation.changing.fields_change import DeclareFields, read_fields
-from rapport.mediation.changing.keeping import KeptChange, target_of
-from rapport.mediation.changing.standing import Outcome, Standing
-from rapport.mediation.changing.wanting import Wanted, wanted_in_json
-from rapport.mediation.model.changes import Declare
-from rapport.mediation.model.interpretation import ROOT
+from rapport.mediation.interpretations.change_log import LoggedChange, change_target
+from rapport.mediation.interpretations.change_requests import (
+    ChangeRequest,
+    DeclareFields,
+    read_fields_declaration,
+    request_from_json,
+)
+from rapport.mediation.interpretations.change_state import ChangeOutcome, InterpretationState
+from rapport.mediation.interpretations.model import CANONICAL
+from rapport.mediation.interpretations.type_changes import Declare
 
-History = Sequence[tuple[KeptChange, Outcome]]
+History = Sequence[tuple[LoggedChange, ChangeOutcome]]
 
 
 class InTexts(msgspec.Struct, frozen=True):
@@ -31,37 +35,39 @@ class InTexts(msgspec.Struct, frozen=True):
     """Names that the site's files declare, sound or not."""
 
 
-def in_texts(standing: Standing, history: History, tables: Mapping[str, dict[str, Any]]) -> InTexts:
+def in_texts(
+    standing: InterpretationState, history: History, tables: Mapping[str, dict[str, Any]]
+) -> InTexts:
     """Everything in force but root. `tables`: what the site's file says of the fields form; such
     an interpretation in another file has no text and is not shared.
     """
     in_force, files = standing.in_force, standing.files
-    found: dict[str, Wanted] = {}
+    found: dict[str, ChangeRequest] = {}
     for name in in_force.typed.names:
-        if name != ROOT:
+        if name != CANONICAL:
             own = {name: in_force.formats[name]} if name in in_force.formats else {}
-            found[name] = Wanted(changes=(Declare(in_force.typed.named(name)),), formats=own)
+            found[name] = ChangeRequest(changes=(Declare(in_force.typed.named(name)),), formats=own)
     for name, form in in_force.fields.items():
         for said in _said(name, history, tables):
-            read, _problems = read_fields(said)
+            read, _problems = read_fields_declaration(said)
             if read is not None and read.meaning() == form.meaning():
-                found[name] = Wanted(changes=(said,))
+                found[name] = ChangeRequest(changes=(said,))
                 break
     texts = {name: (in_force.stamps[name], text_of(wanted)) for name, wanted in found.items()}
     return InTexts(texts, frozenset((*files.typed, *files.fields, *files.unread)))
 
 
-def text_of(wanted: Wanted) -> str:
+def text_of(wanted: ChangeRequest) -> str:
     """The change as it reads after it was read: a number that was written as 5 may then be 5.0."""
     written = msgspec.json.encode(wanted, order="deterministic")
-    again = msgspec.json.decode(written, type=Wanted)
+    again = msgspec.json.decode(written, type=ChangeRequest)
     return msgspec.json.encode(again, order="deterministic").decode()
 
 
-def wanted_by(name: str, text: str) -> Wanted:
+def wanted_by(name: str, text: str) -> ChangeRequest:
     """The change that a text asks for; raises InvalidInput unless it is about that name alone."""
-    wanted = wanted_in_json(text.encode())
-    if [target_of(change) for change in wanted.changes] != [name]:
+    wanted = request_from_json(text.encode())
+    if [change_target(change) for change in wanted.changes] != [name]:
         raise InvalidInput(
             f"what is offered as {name[:60]!r} is about something else",
             code="interpretation.not_as_offered",
@@ -69,10 +75,10 @@ def wanted_by(name: str, text: str) -> Wanted:
     return wanted
 
 
-def last_change(name: str, history: History) -> KeptChange | None:
+def last_change(name: str, history: History) -> LoggedChange | None:
     """The change that says what a name means now; none: a file does, or nobody."""
     for kept, outcome in reversed(history):
-        about = [target_of(change) for change in kept.changed.changes]
+        about = [change_target(change) for change in kept.changed.changes]
         if outcome.state == "in force" and name in about:
             return kept
     return None

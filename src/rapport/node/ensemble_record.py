@@ -17,7 +17,7 @@ from rapport.core.knowledge import KNOWLEDGE, Knowledge
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.node.ensemble_inbox import Inbox, Thinning
 from rapport.site.ensemble_ties import ReadingsTie
 

@@ -12,10 +12,10 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.core.errors import Problem, SiteError
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.changing.on_record import OnRecord, on_record
-from rapport.mediation.changing.updating import Former, Updating
-from rapport.mediation.in_force import InForce
+from rapport.mediation.interpretations.change_state import LoggedState, read_logged_state
+from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.interpretations.updater import InterpretationUpdater, PreviousConfiguration
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.node.reload_checks import gone_interpretations
 from rapport.policy.ontology import Ontology
 from rapport.site.bindings import source_bindings
@@ -37,28 +37,28 @@ class Reloaded(msgspec.Struct, frozen=True):
 class FormerMeanings(msgspec.Struct, frozen=True):
     """What was in force, for who may want to go back to it."""
 
-    spoken: Former
+    spoken: PreviousConfiguration
     bindings: dict[str, SourceBinding]
     site: Site
     """With the tables as they were."""
 
 
-def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], InForce]:
+def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], ActiveInterpretations]:
     """The bindings of the sources and the interpretations of the files; a faulty interpretation
     refuses only itself: its source is held back with the reason.
     """
-    return source_bindings(site.ontology, site.file), in_site(site).files.taken_in()[0]
+    return source_bindings(site.ontology, site.file), in_site(site).files.activate()[0]
 
 
 async def meanings_on_record(
     site: Site, channels: Channels, node: str
-) -> tuple[dict[str, SourceBinding], OnRecord]:
+) -> tuple[dict[str, SourceBinding], LoggedState]:
     """The bindings of the sources and all that is in force by files and log; `node` is the id of
     the site's node. For who looks, beside the running node or without it.
     """
     found = await asyncio.to_thread(in_site, site)
     bindings = source_bindings(site.ontology, site.file)
-    return bindings, await on_record(channels, found.files, node)
+    return bindings, await read_logged_state(channels, found.files, node)
 
 
 def in_site(site: Site) -> SiteMeanings:
@@ -72,7 +72,7 @@ class Meanings:
     `updating` takes changes once `begin` was called.
     """
 
-    def __init__(self, site: Site, updating: Updating) -> None:
+    def __init__(self, site: Site, updating: InterpretationUpdater) -> None:
         self._site, self.updating = site, updating
         self._bindings = source_bindings(site.ontology, site.file)
         self._taken = site
@@ -92,7 +92,7 @@ class Meanings:
         if self._begun:
             return
         found = await asyncio.to_thread(in_site, self._site)
-        checks = await self.updating.begin(found.files, record=record)
+        checks = await self.updating.start(found.files, record=record)
         self._begun = True
         for problem in problems_of_meanings(found, checks, self._site.file):
             if problem.severity == "error":
@@ -140,7 +140,7 @@ class Meanings:
         names = self._bindings.keys() | bindings.keys()
         sources = [name for name in names if self._bindings.get(name) != bindings.get(name)]
         reading, told = self.streams_read(), self.told()
-        changed = await self.updating.take_files(found.files, bindings, site.tables)
+        changed = await self.updating.load_files(found.files, bindings, site.tables)
         gone = {name for name, stamp in changed.items() if not stamp}
         warnings = gone_interpretations(self._bindings, bindings, gone, reading, told)
         self._bindings, self._taken = bindings, site
@@ -152,11 +152,11 @@ class Meanings:
         """What `take_back` takes; costs nothing."""
         tables = self._site.tables.share()
         site = msgspec.structs.replace(self._taken, tables=tables)
-        return FormerMeanings(self.updating.former(), self._bindings, site)
+        return FormerMeanings(self.updating.previous(), self._bindings, site)
 
     async def take_back(self, former: FormerMeanings) -> None:
         """Gives up what was taken over since `former`, whatever came of it."""
-        await self.updating.take_back(former.spoken)
+        await self.updating.roll_back(former.spoken)
         self._bindings, self._taken = former.bindings, former.site
         for take_over in self.reloaded:
             take_over(former.site)

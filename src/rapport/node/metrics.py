@@ -126,7 +126,7 @@ class _NodeCollector(Collector):
             "Events that cannot be said in an interpretation.",
             labels=["interpretation", "reason"],
         )
-        for name, counts in sorted(self._node.outgoing.told.counts.items()):
+        for name, counts in sorted(self._node.outgoing.statistics.counts.items()):
             for what in ("transformed", "from_cache", "originals"):
                 said.add_metric([name, what], getattr(counts, what))
             for reason, count in counts.rejected.items():

@@ -35,12 +35,16 @@ from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
 from rapport.kernel.telemetry import DegradedConditions, get_logger
-from rapport.mediation.binding import RAW_PREFIX, SourceBinding
-from rapport.mediation.holding.release import Releasing
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.outgoing.outgoing import Outgoing
-from rapport.mediation.raw_reading import RawReading, raw_reading
+from rapport.mediation.interpretations.model import FormatChoice
+from rapport.mediation.outgoing.service import OutgoingMediation
+from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
+from rapport.mediation.source_bindings import (
+    RAW_PREFIX,
+    SourceBinding,
+    SourcePayload,
+    source_payload,
+)
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
 from rapport.node.fresh_tables import FreshTables
@@ -80,8 +84,8 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     mediation: MediationReader
     meanings: Meanings
     fresh_tables: FreshTables
-    outgoing: Outgoing
-    releasing: Releasing
+    outgoing: OutgoingMediation
+    releasing: ReleaseService
     policy: PolicyEngine
     policies: Policies
     second_looker: ReevaluationService
@@ -268,16 +272,16 @@ class Node:
         async with self._quota.begin(identity, channel):
             return await self.links.receiver.take_in(channel, sender, events)
 
-    def reading_of(self, source: str) -> RawReading:
+    def reading_of(self, source: str) -> SourcePayload:
         """How what a source sends is read at the edge; raises UnknownName for a source that the
         site does not declare, unless it allows open sources.
         """
         bindings = self.meanings.bindings
         binding = bindings.get(source)
         if binding is not None:
-            return raw_reading(binding, self._parts.mediation.in_force)
+            return source_payload(binding, self._parts.mediation.in_force)
         if self.site.open_sources:
-            return RawReading(FormatChoice())
+            return SourcePayload(FormatChoice())
         raise UnknownName("source", source, list(bindings), code="source.unknown", hint=_NO_SOURCES)
 
     def declared_id(self, raw: Event) -> str:
@@ -285,7 +289,7 @@ class Node:
         binding = self.meanings.bindings.get(raw.source)
         if binding is None or not binding.own_id:
             return ""
-        return raw_reading(binding, self._parts.mediation.in_force).declared_id(raw)
+        return source_payload(binding, self._parts.mediation.in_force).declared_id(raw)
 
     def web_input(self, name: str) -> WebhookInput:
         """The input by HTTP of that name; raises UnknownName."""

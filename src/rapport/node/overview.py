@@ -119,7 +119,7 @@ def _worth_a_look(policy: PolicyView) -> tuple[bool, bool, float, str]:
 
 async def _held_counts(node: Node) -> list[HeldCount]:
     """What is held back now, most first; what was released is not."""
-    held_back = node.releasing.held_back
+    held_back = node.releasing.index
     await held_back.refresh()
     return [HeldCount(*key, count) for key, count in held_back.counts().most_common(_NEWEST)]
 

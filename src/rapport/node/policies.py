@@ -15,7 +15,7 @@ from rapport.communication.config import check_actions as check_action_texts
 from rapport.core.errors import PolicyError, Problem, SiteError
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.changing.standing import Standing
+from rapport.mediation.interpretations.change_state import InterpretationState
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.meanings import Meanings, in_site, other_streams
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
@@ -138,7 +138,7 @@ class Policies:
         self._begun = False
         self._reloading = asyncio.Lock()
         self._other_words = asyncio.Event()
-        meanings.updating.put_in_force.append(self._other_words.set)
+        meanings.updating.on_activated.append(self._other_words.set)
 
     async def begin(self, *, record: bool = True) -> None:
         """Takes in the site's files and all changes on record; interpretations come before. Once;
@@ -201,14 +201,14 @@ class Policies:
         if not names_interpretations(site.file):
             return Spoken()
 
-        def find(standing: Standing) -> Spoken:
+        def find(standing: InterpretationState) -> Spoken:
             return spoken_at(site.file, site.ontology, standing.in_force.typed)
 
         updating = self._meanings.updating
         if not ahead:
-            return await updating.look(find)
+            return await updating.inspect(find)
         files = (await asyncio.to_thread(in_site, site)).files
-        return await updating.look_ahead(files, find)
+        return await updating.inspect_with(files, find)
 
     def _tell_broken(self, names: Iterable[str]) -> None:
         wanted = set(names)

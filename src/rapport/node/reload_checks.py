@@ -13,7 +13,7 @@ from typing import Any
 from rapport.communication.config import CommunicationConfig
 from rapport.core.errors import Problem
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.binding import SourceBinding
+from rapport.mediation.source_bindings import SourceBinding
 
 TAKEN_OVER = frozenset(
     {

@@ -13,12 +13,11 @@ from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.query.query_kinds import InterpretationViews
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.mediation.changing.updating import Updating
-from rapport.mediation.in_force import InForce
-from rapport.mediation.lookups import Lookups
-from rapport.mediation.outgoing.outgoing import Outgoing
+from rapport.mediation.conversion.lookups import Lookups
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
+from rapport.mediation.interpretations.updater import InterpretationUpdater
+from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
 from rapport.mediation.site_functions import site_functions
 from rapport.site.bindings import source_bindings
 from rapport.site.site import Site
@@ -32,10 +31,10 @@ def make_outgoing(
     clock: Clock,
     mediation: MediationReader,
     rights: Rights | None = None,
-) -> Outgoing:
+) -> OutgoingMediation:
     """What says events of these channels in the interpretations of the repository."""
     paths = [str(site.directory.resolve())]
-    return Outgoing(
+    return OutgoingMediation(
         repository,
         channels,
         clock=clock,
@@ -51,14 +50,14 @@ def tables_of(lookups: Lookups) -> Tables | None:
     return lookups if isinstance(lookups, Tables) else None
 
 
-def prepare_words(updating: Updating, outgoing: Outgoing) -> None:
+def prepare_words(updating: InterpretationUpdater, outgoing: OutgoingMediation) -> None:
     """From now on a change of interpretations finds ready what consumers need of it."""
     updating.prepares.append(
         lambda in_force, lookups: outgoing.prepare(in_force, tables_of(lookups))
     )
 
 
-def serve_own_terms(channels: LoggedChannels, outgoing: Outgoing) -> None:
+def serve_own_terms(channels: LoggedChannels, outgoing: OutgoingMediation) -> None:
     """From now on requests may name an interpretation, and conditions are understood in its
     words.
     """
@@ -74,7 +73,9 @@ def serve_own_terms(channels: LoggedChannels, outgoing: Outgoing) -> None:
     channels.source.views.use(outgoing.query_view)
 
 
-def reading_in_words(site: Site, channels: Channels, clock: Clock, in_force: InForce) -> Outgoing:
+def reading_in_words(
+    site: Site, channels: Channels, clock: Clock, in_force: ActiveInterpretations
+) -> OutgoingMediation:
     """The same for who reads a site's channels without being its node; close it."""
     bindings = source_bindings(site.ontology, site.file)
     repository = Repository(in_force)

@@ -42,13 +42,13 @@ from rapport.kernel.node_identity import write_node_id
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
 from rapport.kernel.telemetry import DegradedConditions
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.changing.updating import Updating
-from rapport.mediation.holding.release import Releasing
+from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.interpretations.updater import InterpretationUpdater
 from rapport.mediation.lane import SignReading
-from rapport.mediation.outgoing.outgoing import Outgoing
+from rapport.mediation.outgoing.service import OutgoingMediation
+from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
 from rapport.node.exporting import Exporting
@@ -128,7 +128,7 @@ def make_node(
     meanings.reload_checks.append(fresh_tables.losses)
     meanings.reloaded.append(fresh_tables.take_over)
     policies = Policies(site, people, opened, policy, meanings, fresh_tables, clock)
-    meanings.streams_read, meanings.told = policies.streams_read, outgoing.told.events
+    meanings.streams_read, meanings.told = policies.streams_read, outgoing.statistics.events
     life = policies.life
     own_actions = OwnActions(people, life.text_of)
     lake = data_directory(site, settings) / "lake"
@@ -167,9 +167,9 @@ def make_node(
         meanings=meanings,
         fresh_tables=fresh_tables,
         outgoing=outgoing,
-        releasing=Releasing(
+        releasing=ReleaseService(
             opened,
-            mediation.meaning_apart,
+            mediation.isolated_transformer,
             clock,
             new_id=Ids(clock, Chance.from_machine()).new,
             sign=sign,
@@ -417,12 +417,14 @@ def _updating(
     channels: LoggedChannels,
     repository: Repository,
     mediation: MediationReader,
-    outgoing: Outgoing,
+    outgoing: OutgoingMediation,
     clock: Clock,
-) -> Updating:
+) -> InterpretationUpdater:
     own = node_identity(channels.records, Chance.from_machine().randbytes(8).hex())
     records = channels.records
-    updating = Updating(channels, repository, mediation, clock, node=own, records=records)
+    updating = InterpretationUpdater(
+        channels, repository, mediation, clock, node=own, records=records
+    )
     prepare_words(updating, outgoing)
     return updating
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute, Concepts
-from rapport.mediation.sources import sources_into_channels
+from rapport.mediation.source_bindings import SourceBinding, sources_into_channels
 from rapport.policy.ontology import Ontology, PushSource
 
 

@@ -23,7 +23,7 @@ from rapport.site.terms import terms_of_policies
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.core.detection import Detection
-    from rapport.mediation.in_force import InForce
+    from rapport.mediation.interpretations.repository import ActiveInterpretations
     from rapport.policy.compiler.compile import CompiledPolicy
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
@@ -87,7 +87,7 @@ def recorded_answer(
     question: WhyNotQuestion,
     events: Sequence[str],
     *,
-    in_force: InForce | None = None,
+    in_force: ActiveInterpretations | None = None,
 ) -> WhyNotAnswer:
     """The same from recorded files: of Parquet in root form the row groups that touch the time are
     read, others once from beginning to end; only the readings around the time are kept. `in_force`:

@@ -12,19 +12,25 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.concepts import PLACE_TYPES, root_of
-from rapport.mediation.declare import interpretations_from_site, typed_from_site
-from rapport.mediation.declaring.completing import complete
-from rapport.mediation.declaring.files import Declarations
-from rapport.mediation.declaring.interpretation_form import Declared, is_typed
-from rapport.mediation.fits_source import source_problems
-from rapport.mediation.from_files import FromFiles, ProblemsByName, digest_of
-from rapport.mediation.in_force import InForce, with_own_root
-from rapport.mediation.model.interpretation import ROOT, Interpretation
-from rapport.mediation.model.interpretation import Mapping as TypeMapping
-from rapport.mediation.model.references import check_references
-from rapport.mediation.rules import TableColumns
+from rapport.mediation.concepts import PLACE_TYPES, canonical_model
+from rapport.mediation.config import (
+    ProblemsByName,
+    SiteInterpretations,
+    interpretation_digest,
+    interpretations_from_site,
+    typed_from_site,
+)
+from rapport.mediation.conversion.conversion_checks import check_references
+from rapport.mediation.declarations.fields_tables import TableColumns
+from rapport.mediation.declarations.files import Declarations
+from rapport.mediation.declarations.inference import complete_declarations
+from rapport.mediation.declarations.typed_tables import DeclaredInterpretation, is_typed_table
+from rapport.mediation.interpretations.model import CANONICAL, Interpretation, TypeMapping
+from rapport.mediation.interpretations.repository import (
+    ActiveInterpretations,
+    merged_canonical_model,
+)
+from rapport.mediation.source_bindings import SourceBinding, source_problems
 from rapport.policy.ontology import Ontology
 from rapport.site.bindings import concepts_of
 
@@ -39,8 +45,8 @@ _ABOUT_TYPE = ("source.bypasses_interpretation", "type.unknown")
 class SiteMeanings(msgspec.Struct, frozen=True, kw_only=True):
     """What files declare, where it stands, and what is wrong with reading it."""
 
-    files: FromFiles
-    declared: Mapping[str, Declared]
+    files: SiteInterpretations
+    declared: Mapping[str, DeclaredInterpretation]
     problems: tuple[Problem, ...]
 
 
@@ -50,16 +56,19 @@ def meanings_in_site(
     """Everything that can be read; a faulty interpretation refuses only itself."""
     fields, problems = interpretations_from_site(file, directory, tables)
     concepts = concepts_of(ontology)
-    root, _ = root_of(concepts)
+    root, _ = canonical_model(concepts)
     said = typed_from_site(file, directory)
-    whole = complete(said, with_own_root(root, said.interpretations.get(ROOT)))
+    whole = complete_declarations(
+        said, merged_canonical_model(root, said.interpretations.get(CANONICAL))
+    )
     return SiteMeanings(
-        files=FromFiles(
+        files=SiteInterpretations(
             fields=fields,
             typed=whole.interpretations,
             formats=whole.formats,
             concepts=concepts,
-            said=_digests(said) | {name: digest_of(one.meaning()) for name, one in fields.items()},
+            said=_digests(said)
+            | {name: interpretation_digest(one.meaning()) for name, one in fields.items()},
             unread=_unread(file, fields, whole),
             tables=tables,
         ),
@@ -92,7 +101,7 @@ def references_of(found: SiteMeanings, tables: TableColumns) -> ProblemsByName:
 
 
 def problems_of_sources(
-    bindings: Iterable[SourceBinding], in_force: InForce, file: TomlFile
+    bindings: Iterable[SourceBinding], in_force: ActiveInterpretations, file: TomlFile
 ) -> list[Problem]:
     """Sources whose typed interpretation does not say what they are bound to give."""
     found = []
@@ -112,7 +121,7 @@ def problems_of_sources(
 
 def _digests(said: Declarations) -> dict[str, str]:
     return {
-        name: digest_of(each.interpretation, each.units, each.format)
+        name: interpretation_digest(each.interpretation, each.units, each.format)
         for name, each in said.declared.items()
     }
 
@@ -123,7 +132,7 @@ def _unread(
     """Interpretations that have a table but could not be read, with the reasons."""
     faulty: dict[str, tuple[Problem, ...]] = dict(whole.faulty)
     for name, section in file.section(_SECTION).sections():
-        if not is_typed(section.values) and name not in fields:
+        if not is_typed_table(section.values) and name not in fields:
             message, hint = f"{name!r} has faults in its table", "rapport check tells them all"
             faulty[name] = (section.problem("", "interpretation.faulty", message, hint=hint),)
     return faulty
@@ -170,11 +179,13 @@ def _together(problems: Iterable[Problem], mapped: Sequence[TypeMapping]) -> Ite
         )
 
 
-def _placed(name: str, problem: Problem, declared: Declared | None, file: TomlFile) -> Problem:
+def _placed(
+    name: str, problem: Problem, declared: DeclaredInterpretation | None, file: TomlFile
+) -> Problem:
     """At the line that the message speaks of, else at that of the interpretation."""
     message = problem.message if problem.message.startswith(name) else f"{name}: {problem.message}"
     if declared is None:
-        line, column = file.place_of(("concepts",) if name == ROOT else (_SECTION, name))
+        line, column = file.place_of(("concepts",) if name == CANONICAL else (_SECTION, name))
         return msgspec.structs.replace(
             problem, message=message, file=file.name, line=line, column=column
         )

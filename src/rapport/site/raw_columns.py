@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from rapport.core.event import Event, StoredEvent
-from rapport.mediation.formats.csv_options import CsvOptions, Join, joins_of
-from rapport.mediation.resolve import Resolved
+from rapport.mediation.fields_compiler import ResolvedFields
+from rapport.mediation.formats.csv_format import CsvJoin, CsvOptions, joins_of
 from rapport.site.raw_csv import CsvLayout
 from rapport.units.quantities import DecimalMark
 
@@ -51,7 +51,7 @@ class _Data(msgspec.Struct):
 _READ = msgspec.json.Decoder(_Data)
 
 
-def is_columnar(resolved: Resolved, options: CsvOptions) -> bool:
+def is_columnar(resolved: ResolvedFields, options: CsvOptions) -> bool:
     """Whether numbers are all that the interpretation calculates, each from a column of its own."""
     said = resolved.interpretation
     fields = [said.identity.field, *(each.rule.field for each in resolved.values)]
@@ -125,12 +125,12 @@ def _blocks(path: Path, layout: CsvLayout) -> Iterator[pa.RecordBatch]:
 class Columns:
     """Blocks of one source as time, id, key and the parts of the value."""
 
-    def __init__(self, resolved: Resolved, options: CsvOptions, file: str) -> None:
+    def __init__(self, resolved: ResolvedFields, options: CsvOptions, file: str) -> None:
         """`file`: by which rows are named."""
         self._resolved, self._file = resolved, file
         self._nulls = pa.array(options.nulls, pa.string())
         self._decimal: DecimalMark = options.decimal
-        self._joins: dict[str, Join] = {join.name: join for join in joins_of(options)}
+        self._joins: dict[str, CsvJoin] = {join.name: join for join in joins_of(options)}
         self._times: dict[str, int] = {}
         self._keys: dict[str, str] = {}
 

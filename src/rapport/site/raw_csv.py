@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, BinaryIO, NamedTuple
 
-from rapport.mediation.formats.csv_dialect import sniff_delimiter
-from rapport.mediation.formats.csv_options import SNIFFED, CsvOptions
-from rapport.mediation.formats.csv_rows import CsvFormat
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.csv_format import SNIFFED, CsvFormat, CsvOptions, sniff_delimiter
+from rapport.mediation.interpretations.model import FormatChoice
+from rapport.mediation.rejections import Rejected
 
 _SNIFFED_LINES = 100
 

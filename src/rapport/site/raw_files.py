@@ -22,12 +22,11 @@ from rapport.core.errors import InvalidInput, Problem, RapportError, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.fields import root_time
-from rapport.mediation.formats.csv_dialect import split_row
-from rapport.mediation.formats.csv_options import SNIFFED
-from rapport.mediation.formats.files import values_of
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.fields_transformer import canonical_time
+from rapport.mediation.formats.catalogue import read_values
+from rapport.mediation.formats.csv_format import SNIFFED, split_row
+from rapport.mediation.interpretations.model import FormatChoice
+from rapport.mediation.rejections import Rejected
 from rapport.policy.recordings.formats import Report, nothing_in, unreadable
 from rapport.site.raw_csv import CsvLayout, Lines, encoding_of, opened_csv
 
@@ -126,7 +125,7 @@ class RawFile:
 
     def _documents(self, name: str) -> Iterator[tuple[int, bytes]]:
         with self._path.open("rb") as file:
-            for number, value in enumerate(values_of(file, name, self._choice.options), start=1):
+            for number, value in enumerate(read_values(file, name, self._choice.options), start=1):
                 yield number, _ENCODE(value)
 
     def _csv_rows(self, options: dict[str, Any], report: Report) -> Iterator[tuple[int, bytes]]:
@@ -229,6 +228,6 @@ def _id_of(said: Any) -> str:
 
 def _time_of(said: Any, zone: str) -> int:
     try:
-        return root_time(said, "time", zone)
+        return canonical_time(said, "time", zone)
     except Rejected:
         return NO_TIME

@@ -17,14 +17,14 @@ import pyarrow as pa
 from rapport.core.errors import Problem, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.in_force import InForce
-from rapport.mediation.meaning import Meaning, build_meaning
-from rapport.mediation.model.conversions import Chain, Conversion
-from rapport.mediation.model.feeding import fed_by
-from rapport.mediation.model.finding import ContextLookup
+from rapport.mediation.conversion.conversions import Chain, Conversion
+from rapport.mediation.conversion.lookups import ContextLookup
+from rapport.mediation.fields_compiler import resolve
+from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.memory import feed_types
+from rapport.mediation.reader import SourceTransformer, build_transformer
 from rapport.mediation.reading_times import RepeatedHours, repeated_after_ms
-from rapport.mediation.resolve import resolve
+from rapport.mediation.site_functions import WorkerConversions
 from rapport.policy.readings import FARTHEST_MS, readings_schema, split_events
 from rapport.policy.recordings.files import as_readings, in_batches
 from rapport.policy.recordings.formats import FieldMapping, Report
@@ -46,7 +46,7 @@ def recordings_in_site(
     site: Site,
     files: Sequence[str] = (),
     *,
-    in_force: InForce | None = None,
+    in_force: ActiveInterpretations | None = None,
     strict: bool = False,
 ) -> list[Recording]:
     """The files to replay, each with what makes readings of it; see `recordings_of`.
@@ -64,13 +64,15 @@ def recordings_in_site(
     ]
 
 
-def meanings_in_files(site: Site) -> InForce:
+def meanings_in_files(site: Site) -> ActiveInterpretations:
     """The interpretations as the site's files have them."""
     found = meanings_in_site(site.file, site.directory, site.ontology, site.tables.columns())
-    return found.files.taken_in()[0]
+    return found.files.activate()[0]
 
 
-def version_of_meanings(recordings: Sequence[Recording], in_force: InForce | None) -> str:
+def version_of_meanings(
+    recordings: Sequence[Recording], in_force: ActiveInterpretations | None
+) -> str:
     """What tells the interpretations of these files from changed ones."""
     names = {item.source.interpretation for item in recordings} - {""}
     stamps = {} if in_force is None else in_force.stamps
@@ -78,7 +80,7 @@ def version_of_meanings(recordings: Sequence[Recording], in_force: InForce | Non
 
 
 def _reader(
-    site: Site, item: Recording, in_force: InForce | None
+    site: Site, item: Recording, in_force: ActiveInterpretations | None
 ) -> partial[Iterator[pa.RecordBatch]] | None:
     name = item.source.interpretation
     if not name or in_force is None:
@@ -89,7 +91,7 @@ def _reader(
 
 
 def _readings(
-    site: Site, item: Recording, in_force: InForce, batch: int, report: Report
+    site: Site, item: Recording, in_force: ActiveInterpretations, batch: int, report: Report
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a raw file as readings; memory does not grow with the file."""
     with closing(_built(site, item.source.name, in_force)) as built:
@@ -101,7 +103,12 @@ class _Reading:
     """One raw file being read: by columns as far as that goes, then row by row."""
 
     def __init__(
-        self, site: Site, item: Recording, in_force: InForce, meaning: Meaning, report: Report
+        self,
+        site: Site,
+        item: Recording,
+        in_force: ActiveInterpretations,
+        meaning: SourceTransformer,
+        report: Report,
     ) -> None:
         self._naming = naming_of(site.file, item.source.name)
         self._site, self._item, self._in_force = site, item, in_force
@@ -181,7 +188,7 @@ class _Reading:
 class _Built:
     """A transformer and the process that carries out the site's functions for it."""
 
-    def __init__(self, meaning: Meaning, conversions: WorkerConversions) -> None:
+    def __init__(self, meaning: SourceTransformer, conversions: WorkerConversions) -> None:
         self.meaning, self._conversions = meaning, conversions
 
     def close(self) -> None:
@@ -189,10 +196,10 @@ class _Built:
         self._conversions.close()
 
 
-def _built(site: Site, source: str, in_force: InForce) -> _Built:
+def _built(site: Site, source: str, in_force: ActiveInterpretations) -> _Built:
     conversions = WorkerConversions(SystemClock(), [str(site.directory.resolve())])
     binding = source_bindings(site.ontology, site.file)[source]
-    meaning = build_meaning(binding, in_force, lookups=site.tables, conversions=conversions)
+    meaning = build_transformer(binding, in_force, lookups=site.tables, conversions=conversions)
     return _Built(meaning, conversions)
 
 
@@ -228,7 +235,7 @@ def _untimed(path: Path, line: int) -> Problem:
     )
 
 
-def _check_alone(item: Recording, in_force: InForce) -> None:
+def _check_alone(item: Recording, in_force: ActiveInterpretations) -> None:
     """Files are read one by one: what others say at the same time is not known."""
     name = item.source.interpretation
     if name not in in_force.typed or name in in_force.refused:
@@ -243,8 +250,8 @@ def _check_alone(item: Recording, in_force: InForce) -> None:
         )
 
 
-def _asks_others(conversion: Conversion, in_force: InForce) -> bool:
-    if any(name in in_force.concepts for name, _ in fed_by(conversion)):
+def _asks_others(conversion: Conversion, in_force: ActiveInterpretations) -> bool:
+    if any(name in in_force.concepts for name, _ in feed_types(conversion)):
         return True
     steps = conversion.how.steps if isinstance(conversion.how, Chain) else (conversion,)
     return any(isinstance(step.how, ContextLookup) for step in steps)

@@ -31,10 +31,9 @@ from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import load_settings
-from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.meaning import build_meaning
-from rapport.mediation.resolve import check_bindings
-from rapport.mediation.sources import sources_into_channels
+from rapport.mediation.fields_compiler import check_bindings
+from rapport.mediation.reader import build_transformer
+from rapport.mediation.source_bindings import RAW_PREFIX, sources_into_channels
 from rapport.policy.compiler.normal_form import atoms_of_expression
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.operators.plan_shape import check_supported
@@ -58,7 +57,7 @@ def check_interpretations(parts: SiteParts) -> list[Problem]:
     """Every interpretation of either form is sound and fits the sources that speak it."""
     tables = parts.tables.columns() if parts.tables is not None else None
     found = meanings_in_site(parts.file, parts.directory, parts.ontology, tables)
-    in_force, checks = found.files.taken_in()
+    in_force, checks = found.files.activate()
     _into, problems = sources_into_channels(parts.file)
     if tables is not None:
         checks = [*checks, *references_of(found, tables)]
@@ -127,7 +126,7 @@ def _mediator(parts: SiteParts, source: str) -> Mediate:
         raise UnknownName("source with an interpretation", source, list(bindings))
     found = meanings_in_site(parts.file, parts.directory, parts.ontology)
     try:
-        meaning = build_meaning(bindings[source], found.files.taken_in()[0])
+        meaning = build_transformer(bindings[source], found.files.activate()[0])
     except InvalidInput:
         return lambda event: (event,)  # told by check_interpretations
     if meaning.may_block:

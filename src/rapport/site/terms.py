@@ -15,8 +15,8 @@ from rapport.core.errors import InterpretationError, Problem, nearest_names
 from rapport.core.terms import Same
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.model.interpretation import ROOT
-from rapport.mediation.model.interpretations import Interpretations
+from rapport.mediation.interpretations.model import CANONICAL
+from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.outgoing.terms import terms_of
 from rapport.policy.compiler.interpretation import ConceptTerms, PolicyTerms
 from rapport.policy.ontology import Ontology
@@ -40,7 +40,7 @@ class Spoken(msgspec.Struct, frozen=True):
     """
 
     terms: dict[str, PolicyTerms] = {}
-    names: tuple[str, ...] = (ROOT,)
+    names: tuple[str, ...] = (CANONICAL,)
 
 
 def terms_of_policies(
@@ -74,7 +74,9 @@ def names_interpretations(file: TomlFile) -> bool:
     return _ALL in policies or _TABLE in policies
 
 
-def spoken_at(file: TomlFile, ontology: Ontology, interpretations: Interpretations) -> Spoken:
+def spoken_at(
+    file: TomlFile, ontology: Ontology, interpretations: InterpretationRegistry
+) -> Spoken:
     """What interpretations say of the words of a site's policies."""
     section = file.section("policies")
     single = section.values.get(_TABLE, {})
@@ -82,12 +84,14 @@ def spoken_at(file: TomlFile, ontology: Ontology, interpretations: Interpretatio
     terms = {
         name: policy_terms(interpretations, name, ontology)
         for name in named
-        if isinstance(name, str) and name in interpretations and name != ROOT
+        if isinstance(name, str) and name in interpretations and name != CANONICAL
     }
     return Spoken(terms, tuple(interpretations.names))
 
 
-def policy_terms(interpretations: Interpretations, name: str, ontology: Ontology) -> PolicyTerms:
+def policy_terms(
+    interpretations: InterpretationRegistry, name: str, ontology: Ontology
+) -> PolicyTerms:
     """The concepts of a site as an interpretation sees them; those it cannot be given are left
     out.
     """
@@ -101,9 +105,11 @@ def policy_terms(interpretations: Interpretations, name: str, ontology: Ontology
     return PolicyTerms(name, found)
 
 
-def interpretations_of_site(file: TomlFile, directory: Path, ontology: Ontology) -> Interpretations:
+def interpretations_of_site(
+    file: TomlFile, directory: Path, ontology: Ontology
+) -> InterpretationRegistry:
     """The typed interpretations that a site declares, without those that are faulty."""
-    in_force, _ = meanings_in_site(file, directory, ontology).files.taken_in()
+    in_force, _ = meanings_in_site(file, directory, ontology).files.activate()
     return in_force.typed
 
 

@@ -33,8 +33,8 @@ from rapport.core.ids import content_id
 from rapport.core.times import parse_time
 from rapport.core.xml import check_xml
 from rapport.mediation.formats.objects import unpack
-from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.model import FormatChoice
+from rapport.mediation.rejections import Rejected
 from rapport.node.node import Node
 
 BATCH_TYPE, EVENT_TYPE = "application/cloudevents-batch+json", "application/cloudevents+json"

@@ -14,9 +14,13 @@ from rapport.channel.requests.leases import Answers, Settled
 from rapport.channel.requests.request import LeasedDelivery, Request
 from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME, Gap
-from rapport.mediation.changing.considering import Done
-from rapport.mediation.changing.shown import Overview, Shown, ShownChange
-from rapport.mediation.changing.wanting import Wanted
+from rapport.mediation.interpretations.change_requests import ChangeRequest
+from rapport.mediation.interpretations.change_state import ChangeResult
+from rapport.mediation.interpretations.views import (
+    ChangeView,
+    InterpretationOverview,
+    InterpretationView,
+)
 from rapport.web.live.frames import ClientFrame, Subscribe
 
 CHANNEL_PATTERN = "^[a-z0-9][a-z0-9._-]{0,127}$"
@@ -146,7 +150,7 @@ STRUCTS = (
     *(CloudEvent, StoredCloudEvent, Published, Page, Request, BatchShown, ProblemDetails),
     *(Answers, Settled),
     *(Subscribe, ClientFrame, BatchFrame, Gap, GapFrame, ErrorFrame, AnswerFrame),
-    *(Wanted, Done, Overview, Shown, ShownChange),
+    *(ChangeRequest, ChangeResult, InterpretationOverview, InterpretationView, ChangeView),
 )
 
 

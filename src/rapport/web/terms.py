@@ -35,7 +35,7 @@ class Wording:
         """
         if not self.interpretation:
             return INTERCEPTED if self._following.is_intercepted else ""
-        return self._node.outgoing.speech(self.interpretation).stamp
+        return self._node.outgoing.transformer_for(self.interpretation).stamp
 
     async def said(self, followed: FollowedSet) -> Sequence[StoredEvent]:
         """The events of a set as they are handed over; raises what `Outgoing.view` raises."""

@@ -20,8 +20,8 @@ from rapport.core.errors import Problem, SiteError, Unsupported
 from rapport.core.event import Event
 from rapport.core.times import parse_time
 from rapport.kernel.clock import ManualClock
+from rapport.mediation.interpretations.repository import Repository
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
 from rapport.policy.readings import split_events
 from rapport.site.bindings import source_bindings
 from rapport.site.replaying import meanings_in_files, recordings_in_site

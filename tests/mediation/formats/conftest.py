@@ -9,8 +9,8 @@ import pytest
 
 from rapport.core.event import Event
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.named import format_named
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.rejections import Rejected
 
 NOW_MS = 1_772_442_000_000
 MakeEvent = Callable[..., Event]
@@ -40,7 +40,7 @@ def read() -> Read:
     """Documents of data in a format: `read("csv", data, delimiter=";")`."""
 
     def read_data(name: str, data: Any, **options: Any) -> list[Document]:
-        return format_named(name, options).read(make_event(data), {})
+        return get_format(name, options).read(make_event(data), {})
 
     return read_data
 
@@ -51,7 +51,7 @@ def refusal() -> Refusal:
 
     def refusal_of(name: str, data: Any, **options: Any) -> Rejected:
         with pytest.raises(Rejected) as caught:
-            format_named(name, options).read(make_event(data), {})
+            get_format(name, options).read(make_event(data), {})
         return caught.value
 
     return refusal_of

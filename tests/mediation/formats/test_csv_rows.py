@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.csv_dialect import sniff_delimiter
-from rapport.mediation.formats.csv_rows import CsvFormat
-from rapport.mediation.formats.named import format_named, write
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.formats.csv_format import CsvFormat, sniff_delimiter
+from rapport.mediation.rejections import Rejected
 
 INMET = (
     "REGIAO:;S\nUF:;RS\nESTACAO:;PORTO ALEGRE\nCODIGO (WMO):;A801\nLATITUDE:;-30,05\n"
@@ -130,16 +129,16 @@ def test_bad_csv_is_refused_with_its_reason(refusal: Any, data: Any, code: str) 
 )
 def test_bad_options_are_refused_before_any_event(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        format_named("csv", options)
+        get_format("csv", options)
     assert caught.value.code == "format.bad_option"
 
 
 def test_a_misspelt_option_or_format_names_the_nearest() -> None:
     with pytest.raises(InvalidInput) as caught:
-        format_named("csv", {"delimeter": ";"})
+        get_format("csv", {"delimeter": ";"})
     assert (caught.value.code, "delimiter" in caught.value.hint) == ("format.unknown_option", True)
     with pytest.raises(InvalidInput) as caught:
-        format_named("senm", {})
+        get_format("senm", {})
     assert (caught.value.code, "senml" in caught.value.hint) == ("format.unknown", True)
 
 
@@ -165,7 +164,7 @@ cells = st.text(
 
 @given(st.dictionaries(cells.filter(bool), cells, min_size=1, max_size=5), st.sampled_from(";,|"))
 def test_a_written_row_reads_back(row: dict[str, str], delimiter: str) -> None:
-    octets, media_type = write(row, "csv", {"delimiter": delimiter})
+    octets, media_type = write_value(row, "csv", {"delimiter": delimiter})
     assert media_type == "text/csv; charset=utf-8"
     reading = CsvFormat({"delimiter": delimiter, "columns": list(row)})
     lines = octets.decode().split("\r\n")
@@ -177,11 +176,11 @@ def test_a_written_row_reads_back(row: dict[str, str], delimiter: str) -> None:
 def test_numbers_are_written_with_the_decimal_mark_and_columns_in_their_order() -> None:
     row = {"b": 1.5, "a": None, "c": True}
     options = {"delimiter": ";", "decimal": "comma", "columns": ["a", "b", "c"], "heading": True}
-    assert write(row, "csv", options)[0] == b"a;b;c\r\n;1,5;true\r\n"
+    assert write_value(row, "csv", options)[0] == b"a;b;c\r\n;1,5;true\r\n"
     with pytest.raises(InvalidInput, match="no column for 'd'"):
-        write({"d": 1}, "csv", {"columns": ["a"]})
+        write_value({"d": 1}, "csv", {"columns": ["a"]})
     with pytest.raises(InvalidInput, match="no object"):
-        write({"d": {}}, "csv", {})
+        write_value({"d": {}}, "csv", {})
 
 
 def test_a_row_that_was_imported_is_read_by_the_options_of_now(read: Any) -> None:

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from rapport.core.errors import InvalidInput, Unsupported
-from rapport.mediation.formats.files import values_of
+from rapport.mediation.formats.catalogue import read_values
 
 
 def values(raw: bytes, name: str, **options: Any) -> list[Any]:
-    return list(values_of(io.BytesIO(raw), name, options))
+    return list(read_values(io.BytesIO(raw), name, options))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_mark_at_the_beginning_belongs_to_no_column() -> None:
 
 
 def test_a_table_is_read_as_it_is_needed_and_not_as_a_whole() -> None:
-    rows = values_of(io.BytesIO(b"a,b\n" + b"1,2\n" * 50_000), "csv", {})
+    rows = read_values(io.BytesIO(b"a,b\n" + b"1,2\n" * 50_000), "csv", {})
     assert next(rows) == {"a": "1", "b": "2"}
     assert sum(1 for _row in rows) == 49_999
 

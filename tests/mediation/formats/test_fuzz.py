@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rapport.core.codec import octets_event_parts
 from rapport.core.event import Event
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.named import FORMATS, format_named
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.catalogue import FORMATS, get_format
+from rapport.mediation.rejections import Rejected
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "csv": [{}, {"delimiter": "sniffed", "metadata": 2, "join": {"t": "{a} {b:04}"}}],
@@ -53,7 +53,7 @@ def mutated(draw: st.DrawFn, name: str) -> bytes:
 def read_all(name: str, events: list[Event]) -> None:
     for options in OPTIONS.get(name, [{}]):
         memory: dict[str, Any] = {}
-        format = format_named(name, options)
+        format = get_format(name, options)
         for event in events:
             try:
                 documents = format.read(event, memory)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rapport.mediation.formats.base import MAX_DOCUMENTS, Document
-from rapport.mediation.formats.homeassistant_templates import read_template
-from rapport.mediation.formats.named import format_named
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.formats.homeassistant import read_template
+from rapport.mediation.rejections import Rejected
 
 DEVICE = {"ids": ["node7"], "name": "Roof"}
 TEMPERATURE = {
@@ -35,7 +35,7 @@ class Node:
     """Says messages to the format, one memory for all; the memory is JSON at all times."""
 
     def __init__(self, event: Any, **options: Any) -> None:
-        self._event, self._format = event, format_named("homeassistant", options)
+        self._event, self._format = event, get_format("homeassistant", options)
         self.memory: dict[str, Any] = {}
 
     def say(self, topic: str, data: Any) -> list[Document]:
@@ -204,7 +204,7 @@ def test_a_state_without_what_its_template_names_is_refused(node: Node) -> None:
 
 
 def test_an_event_without_a_topic_is_refused_and_a_subject_stands_in(event: Any) -> None:
-    format = format_named("homeassistant", {})
+    format = get_format("homeassistant", {})
     with pytest.raises(Rejected, match="topic"):
         format.read(event({}), {})
     with pytest.raises(Rejected, match="announced"):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rapport.core.codec import octets_event_parts
 from rapport.core.event import Event
 from rapport.mediation.formats.base import MAX_DEPTH, MAX_DOCUMENTS, Document
-from rapport.mediation.formats.named import format_named, write
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.rejections import Rejected
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
 objects = st.dictionaries(
@@ -50,13 +50,13 @@ def test_too_many_documents_and_too_deep_values_are_refused(refusal: Any) -> Non
 def test_data_nested_thousands_of_levels_deep_are_refused_and_no_fault() -> None:
     raw = b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
     with pytest.raises(Rejected, match="not JSON"):
-        format_named("json", {}).read(Event("s", "1", "t", "", 0, raw), {})
+        get_format("json", {}).read(Event("s", "1", "t", "", 0, raw), {})
 
 
 def test_a_text_header_without_a_text_is_refused() -> None:
     event = Event("s", "1", "t", "", 0, b"12", {"datacontenttype": "text/csv"})
     with pytest.raises(Rejected, match="JSON text"):
-        format_named("csv", {}).read(event, {})
+        get_format("csv", {}).read(event, {})
 
 
 def test_messagepack_becomes_what_json_would_say(read: Any) -> None:
@@ -74,11 +74,11 @@ def test_messagepack_with_foreign_types_or_keys_is_refused(refusal: Any) -> None
 @given(objects)
 def test_what_is_written_as_json_or_messagepack_reads_back(value: dict[str, Any]) -> None:
     for name in ("json", "msgpack"):
-        octets, media_type = write(value, name, {})
+        octets, media_type = write_value(value, name, {})
         assert media_type == f"application/{name}"
         data, headers = octets_event_parts(octets, media_type)
         event = Event("s", "1", "t", "", 0, data, headers)
-        assert format_named(name, {}).read(event, {}) == [Document(value)]
+        assert get_format(name, {}).read(event, {}) == [Document(value)]
 
 
 def test_rows_that_were_imported_as_objects_pass_formats_that_are_not_json(read: Any) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rapport.core.event import Event
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.named import format_named, write
+from rapport.mediation.formats.catalogue import get_format, write_value
 
 NOW_MS = 1_772_442_000_000
 
@@ -153,7 +153,7 @@ def test_what_is_written_reads_back(device: str, values: dict[str, Any], time: i
     row = {"device": device, **values}
     units = {name: "Cel" for name in values}
     options = {"time": "when", "units": units}
-    octets, media_type = write({**row, "when": time}, "senml", options)
+    octets, media_type = write_value({**row, "when": time}, "senml", options)
     assert media_type == "application/senml+json"
-    documents = format_named("senml", {}).read(Event("s", "1", "t", "", 0, octets), {})
+    documents = get_format("senml", {}).read(Event("s", "1", "t", "", 0, octets), {})
     assert documents == [Document(row, time=time, units=units)]

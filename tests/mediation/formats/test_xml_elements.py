@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.named import format_named, write
-from rapport.mediation.formats.xml_elements import XmlFormat
+from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.formats.xml_format import XmlFormat
 
 FEED = """<?xml version="1.0"?>
 <f:feed xmlns:f="urn:feed" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" city="POA">
@@ -65,7 +65,7 @@ def test_bad_xml_is_refused_with_its_reason(refusal: Any, data: str, code: str) 
 
 def test_a_path_with_an_empty_step_is_refused() -> None:
     with pytest.raises(InvalidInput, match="empty step"):
-        format_named("xml", {"path": "a//b"})
+        get_format("xml", {"path": "a//b"})
 
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,5}", fullmatch=True)
@@ -89,7 +89,7 @@ values = st.recursive(
 @given(st.dictionaries(names.map("@".__add__), texts, max_size=2), st.dictionaries(names, values))
 def test_what_is_written_reads_back(attributes: dict[str, str], below: dict[str, Any]) -> None:
     value = {**attributes, **below}
-    octets, media_type = write(value, "xml", {"root": "reading"})
+    octets, media_type = write_value(value, "xml", {"root": "reading"})
     assert media_type == "application/xml"
     expected = value or {"#text": ""}
     assert XmlFormat({}).documents(octets) == [Document(expected)]
@@ -98,7 +98,7 @@ def test_what_is_written_reads_back(attributes: dict[str, str], below: dict[str,
 @pytest.mark.parametrize("value", [{"a b": 1}, {"a": [[1]]}, {"@ ": 1}, {"a": "\x00"}])
 def test_what_xml_cannot_say_is_not_written(value: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        write(value, "xml", {})
+        write_value(value, "xml", {})
     assert caught.value.code == "format.unwritable"
 
 

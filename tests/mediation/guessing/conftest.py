@@ -11,18 +11,16 @@ import pytest
 
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.concepts import Concepts, root_of
-from rapport.mediation.declare import interpretations_from_site, typed_from_site
-from rapport.mediation.declaring.completing import complete
-from rapport.mediation.formats.files import values_of
-from rapport.mediation.formats.named import read_format
+from rapport.mediation.concepts import Concepts, canonical_model
+from rapport.mediation.config import interpretations_from_site, typed_from_site
+from rapport.mediation.declarations.inference import complete_declarations
+from rapport.mediation.formats.catalogue import parse_format, read_values
+from rapport.mediation.guessing.concept_match import match_concept
 from rapport.mediation.guessing.guess import guess
-from rapport.mediation.guessing.matching import become
-from rapport.mediation.guessing.pasting import HEADING
-from rapport.mediation.guessing.proposal import propose
+from rapport.mediation.guessing.proposal import HEADING, propose
 from rapport.mediation.guessing.sample import sample_of
-from rapport.mediation.in_force import take_in
-from rapport.mediation.meaning import build_meaning
+from rapport.mediation.interpretations.repository import activate
+from rapport.mediation.reader import build_transformer
 from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.language.lexer import is_name
 from rapport.site.bindings import concepts_of, source_bindings
@@ -109,7 +107,7 @@ class Site:
 
     def proposal(self, raw: bytes, name: str) -> str:
         found = guess(sample_of(raw))
-        becoming = become(found, self.concepts, name=name, is_name=is_name)
+        becoming = match_concept(found, self.concepts, name=name, is_name=is_name)
         return propose(found, becoming, name=name, file=f"{name}.csv")
 
     def load(self, text: str) -> Any:
@@ -122,12 +120,12 @@ class Site:
         file = TomlFile.load(self.directory / "site.toml")
         ontology, problems = ontology_from_site(file)
         concepts = concepts_of(ontology)
-        root, _ = root_of(concepts)
+        root, _ = canonical_model(concepts)
         fields, more = interpretations_from_site(file, self.directory)
-        typed = complete(
+        typed = complete_declarations(
             typed_from_site(file, self.directory, known=[each.name for each in root.types]), root
         )
-        in_force, last = take_in(
+        in_force, last = activate(
             fields, typed.interpretations.values(), concepts=concepts, formats=typed.formats
         )
         told = [*problems, *more, *typed.problems, *last]
@@ -141,14 +139,14 @@ class Site:
         found: dict[str, list[tuple[int, str, float]]] = {}
         for source, binding in bindings.items():
             choice = in_force.format_of(binding.interpretation)
-            name, options = read_format({"name": choice.name, **choice.options})
+            name, options = parse_format({"name": choice.name, **choice.options})
             events = [
                 StoredEvent(
                     number, 0, Event(source, f"{number}", f"{source}.raw", "", 7, _encoded(value))
                 )
-                for number, value in enumerate(values_of(io.BytesIO(raw), name, options), start=1)
+                for number, value in enumerate(read_values(io.BytesIO(raw), name, options), start=1)
             ]
-            readings, rejections = build_meaning(binding, in_force).apply_many(events)
+            readings, rejections = build_transformer(binding, in_force).apply_many(events)
             for each in readings:
                 said = each.payload()
                 found.setdefault(each.type, []).append((each.time, said["key"], said["value"][0]))

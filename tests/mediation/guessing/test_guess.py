@@ -9,15 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.mediation.guessing.columns import Column, Marks, columns_of, marks_of, null_texts
-from rapport.mediation.guessing.csv_shape import encoding_of
-from rapport.mediation.guessing.guess import Guess, guess
-from rapport.mediation.guessing.kinds import kind_of
-from rapport.mediation.guessing.matching import become
+from rapport.mediation.guessing.columns import (
+    Column,
+    NumberMarks,
+    columns_of,
+    null_texts,
+    number_marks,
+)
+from rapport.mediation.guessing.concept_match import match_concept
+from rapport.mediation.guessing.guess import Guess, guess, guess_unit
 from rapport.mediation.guessing.proposal import propose
-from rapport.mediation.guessing.sample import sample_of
-from rapport.mediation.guessing.times import guess_time
-from rapport.mediation.guessing.units import guess_unit
+from rapport.mediation.guessing.sample import detect_format, encoding_of, sample_of
+from rapport.mediation.guessing.time_columns import guess_time
 from rapport.mediation.plausibility import plausible_column
 
 
@@ -26,7 +29,7 @@ def guessed(text: str, **options: Any) -> Guess:
 
 
 def column(name: str, *values: Any) -> Column:
-    return columns_of([{name: value} for value in values], Marks(), {})[0]
+    return columns_of([{name: value} for value in values], NumberMarks(), {})[0]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,7 @@ def column(name: str, *values: Any) -> Column:
     ],
 )
 def test_the_format_is_told_by_the_beginning(raw: bytes, name: str) -> None:
-    assert kind_of(raw)[0] == name
+    assert detect_format(raw)[0] == name
 
 
 @pytest.mark.parametrize(
@@ -72,24 +75,24 @@ def test_a_sample_may_end_within_a_character(encoding: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "marks"),
     [
-        (["1.5", "2"], Marks("point")),
-        (["1,5", "2"], Marks("comma")),
-        (["1.234,5", "2"], Marks("comma", "point")),
-        (["1,234.5"], Marks("point", "comma")),
-        (["1.234.567"], Marks("comma", "point")),
-        (["1 234,5"], Marks("comma", "space")),
-        (["0,125", "1,5"], Marks("comma")),
+        (["1.5", "2"], NumberMarks("point")),
+        (["1,5", "2"], NumberMarks("comma")),
+        (["1.234,5", "2"], NumberMarks("comma", "point")),
+        (["1,234.5"], NumberMarks("point", "comma")),
+        (["1.234.567"], NumberMarks("comma", "point")),
+        (["1 234,5"], NumberMarks("comma", "space")),
+        (["0,125", "1,5"], NumberMarks("comma")),
     ],
 )
 def test_decimal_marks_and_thousands_are_told_by_the_numbers(
-    texts: list[str], marks: Marks
+    texts: list[str], marks: NumberMarks
 ) -> None:
-    assert marks_of([{"a": text} for text in texts]) == marks
+    assert number_marks([{"a": text} for text in texts]) == marks
 
 
 @pytest.mark.parametrize("texts", [["1.234"], ["1,234", "2,345"], ["1,5", "2.5"]])
 def test_numbers_that_mean_two_things_are_doubtful(texts: list[str]) -> None:
-    assert marks_of([{"a": text} for text in texts]).doubt
+    assert number_marks([{"a": text} for text in texts]).doubt
 
 
 def test_texts_among_numbers_may_stand_for_nothing() -> None:
@@ -163,9 +166,9 @@ def test_a_unit_counts_when_the_name_says_it(name: str, unit: str) -> None:
 
 def test_units_in_the_data_count_unless_they_contradict_each_other() -> None:
     rows = [{"t": 1}, {"t": 2}]
-    (one,) = columns_of(rows, Marks(), {"t": {"CEL"}})
-    (two,) = columns_of(rows, Marks(), {"t": {"CEL", "FAH"}})
-    (odd,) = columns_of(rows, Marks(), {"t": {"smoots"}})
+    (one,) = columns_of(rows, NumberMarks(), {"t": {"CEL"}})
+    (two,) = columns_of(rows, NumberMarks(), {"t": {"CEL", "FAH"}})
+    (odd,) = columns_of(rows, NumberMarks(), {"t": {"smoots"}})
     assert guess_unit(one).unit == "CEL"
     assert (guess_unit(two).unit, guess_unit(odd).unit) == ("", "")
 
@@ -249,4 +252,4 @@ def test_whatever_the_file_the_answer_is_a_proposal_or_a_reason(raw: bytes) -> N
     except InvalidInput as error:
         assert error.code
         return
-    tomllib.loads(propose(found, become(found, {}, name="x"), name="x", file="x.csv"))
+    tomllib.loads(propose(found, match_concept(found, {}, name="x"), name="x", file="x.csv"))

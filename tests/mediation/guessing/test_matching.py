@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from rapport.mediation.concepts import ConceptAttribute
+from rapport.mediation.guessing.concept_match import (
+    ConceptMatch,
+    match_concept,
+    meanings_of,
+    short_name,
+)
 from rapport.mediation.guessing.guess import guess
-from rapport.mediation.guessing.matching import Becoming, become
 from rapport.mediation.guessing.sample import sample_of
-from rapport.mediation.guessing.words import meanings_of, short_name
 from rapport.policy.language.lexer import is_name
 
 NUMBER = "number"
@@ -26,11 +30,11 @@ STATION: Any = {
 }
 
 
-def becoming(columns: str, concepts: Any = None, name: str = "feed") -> Becoming:
+def becoming(columns: str, concepts: Any = None, name: str = "feed") -> ConceptMatch:
     cells = ",".join(["d7", *("20" for _ in columns.split(","))])
     found = guess(sample_of(f"sensor,{columns}\n{cells}\n{cells}\n".encode()))
     given = {"station": STATION} if concepts is None else concepts
-    return become(found, given, name=name, is_name=is_name)
+    return match_concept(found, given, name=name, is_name=is_name)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.guessing.toml_text import UNSURE
+from rapport.mediation.guessing.proposal import UNSURE
 
 NewSite = Callable[..., Any]
 
@@ -154,8 +154,8 @@ def test_hotspots_are_refused_until_zone_key_and_units_are_settled(
 ) -> None:
     site = new_site()
     text = site.proposal(firms, "firms")
-    assert 'UNSURE: nobody says the zone: add zone = "UTC"' in text
-    assert "UNSURE: whom is it about?" in text
+    assert 'UNSURE: the zone is not known: add zone = "UTC"' in text
+    assert "UNSURE: which column identifies the subject?" in text
     assert "# latitude: a place on earth" in text
     in_force, _ = site.load(text)
     assert "firms" in in_force.refused
@@ -180,7 +180,7 @@ def test_city_stations_say_no_units_so_nothing_is_taken_until_somebody_does(
     text = site.proposal(ngsi, "city")
     assert '# UNSURE: relativeHumidity = "1"  # ' in text
     assert 'temperature from 20 to 22.9 looks like celsius: unit = "degC"; root has K' in text
-    assert '# UNSURE: windSpeed = "..."  # 2 to 2; nobody says the unit; root has km/h' in text
+    assert '# UNSURE: windSpeed = "..."  # 2 to 2; the unit is not known; root has km/h' in text
     assert set(site.readings(text, ngsi)) == {"reading.empty"}
     whole = settled(text, temperature="degC", relativeHumidity="1", windSpeed="m/s")
     found = site.readings(whole, ngsi)

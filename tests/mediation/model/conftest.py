@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from rapport.mediation.model.changes import Declare, apply_change, load
-from rapport.mediation.model.conversions import Call, Conversion, Formula, Identity, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.conversion.conversions import Call, Conversion, Formula, Identity, converts
+from rapport.mediation.interpretations.model import Interpretation, Rule, TypeMapping
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import Declare, apply_change, load_all
+from rapport.mediation.types import Attribute, ComplexType
 
 MONEY = ComplexType("Money", (Attribute("currency", "text"), Attribute("amount", "number")))
 POSITION = ComplexType("Position", (Attribute("x", "number"), Attribute("y", "number")))
@@ -55,7 +55,7 @@ TO_DOLLARS: Conversion = converts("toDollars", "Money", "Money", Call("to_dollar
 US = Interpretation(
     name="us",
     types=(LAT_LON, CUSTOMER_STATUS),
-    mappings=(Mapping("ProductStatusEvent", "CustomerProductStatusEvent", "out"),),
+    mappings=(TypeMapping("ProductStatusEvent", "CustomerProductStatusEvent", "out"),),
     rules=(
         Rule("Position", "toLatLonCoordinates"),
         Rule("Money", "toDollars"),
@@ -66,9 +66,9 @@ US = Interpretation(
 
 
 @pytest.fixture
-def logistics() -> Interpretations:
+def logistics() -> InterpretationRegistry:
     """Root of figure 4.5 and the US interpretation of figure 4.6."""
-    found, outcomes = load([ROOT, US])
+    found, outcomes = load_all([ROOT, US])
     assert "us" in found, outcomes
     return found
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.model.changes import Augment, apply_change, load
-from rapport.mediation.model.conversions import Call, Formula, converts
-from rapport.mediation.model.interpretation import DIRECTIONS, EXPLORE, Interpretation, Rule
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.conversion.conversions import Call, Formula, converts
+from rapport.mediation.interpretations.model import DIRECTIONS, EXPLORE, Interpretation, Rule
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import Augment, apply_change, load_all
+from rapport.mediation.types import Attribute, ComplexType
 from rapport.testing.judge.mediation import Judge, Place, Said, Trail
 
 FACTORS = range(2, 9)
@@ -179,7 +179,9 @@ def trees(draw: st.DrawFn) -> list[Interpretation]:
     return found
 
 
-def check_augmented(old: Interpretations, new: Interpretations, change: Augment) -> None:
+def check_augmented(
+    old: InterpretationRegistry, new: InterpretationRegistry, change: Augment
+) -> None:
     for name in old.descendants(change.name):
         for direction in DIRECTIONS:
             chain = old.chain(name)
@@ -194,7 +196,7 @@ def check_augmented(old: Interpretations, new: Interpretations, change: Augment)
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_in_a_whole_tree_own_decisions_stand_and_the_rest_is_inherited(data: st.DataObject) -> None:
-    held, _ = load(data.draw(trees()))
+    held, _ = load_all(data.draw(trees()))
     for _time in range(data.draw(st.integers(1, 3))):
         name = data.draw(st.sampled_from([*held.names, "root"]))
         change = Augment(name, rules=tuple(data.draw(st.lists(rules(), min_size=1, max_size=3))))

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.model.batches import generate_batch
-from rapport.mediation.model.conversions import (
+from rapport.mediation.codegen.generator import (
+    MAX_FUNCTION_LINES,
+    generate,
+    generate_batch,
+    split_functions,
+)
+from rapport.mediation.codegen.transformer import Transformer
+from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
     Conversion,
@@ -20,18 +26,16 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.generator import MOST_LINES, functions_of, generate
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.interpretations.model import (
     CreateAttribute,
     DropAttribute,
     RenameAttribute,
-    Shape,
+    ShapeStep,
 )
-from rapport.mediation.model.plan import Convert, Each, Object, Part, Plan, Step
-from rapport.mediation.model.runtime import Memory
-from rapport.mediation.model.transformer import Transformer
-from rapport.mediation.model.types import Types
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.memory import ConversionMemory
+from rapport.mediation.plans import ConvertStep, EachStep, ObjectPart, ObjectStep, Plan, Step
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import Types
 
 NAMES = ("a", "b", "c", "d")
 HOWS = (
@@ -66,19 +70,19 @@ def named(number: int, how: Any) -> Conversion:
 
 
 @st.composite
-def objects(draw: st.DrawFn, path: str, depth: int) -> Object:
+def objects(draw: st.DrawFn, path: str, depth: int) -> ObjectStep:
     parts = []
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4)):
         below = f"{path}.{name}"
         form = draw(st.integers(0, 5 if depth else 3))
         how = draw(st.integers(0, len(HOWS) - 1))
-        step: Step = Convert(below, "number", "number -> f", named(how, HOWS[how]))
+        step: Step = ConvertStep(below, "number", "number -> f", named(how, HOWS[how]))
         if form == 4:
             step = draw(objects(below, depth - 1))
         elif form == 5:
-            step = Each(below, draw(objects(f"{below}[]", depth - 1)))
-        parts.append(Part(name, draw(st.booleans()), step))
-    shapes: list[tuple[Shape, None]] = []
+            step = EachStep(below, draw(objects(f"{below}[]", depth - 1)))
+        parts.append(ObjectPart(name, draw(st.booleans()), step))
+    shapes: list[tuple[ShapeStep, None]] = []
     for shape in draw(
         st.lists(
             st.sampled_from(
@@ -89,7 +93,7 @@ def objects(draw: st.DrawFn, path: str, depth: int) -> Object:
     ):
         shapes.append((shape, None))
     only = draw(st.sampled_from((None, None, ("a", "c", "e"))))
-    return Object(path, "T", tuple(parts), only=only, shape=tuple(shapes))
+    return ObjectStep(path, "T", tuple(parts), only=only, shape=tuple(shapes))
 
 
 @st.composite
@@ -98,14 +102,14 @@ def values(draw: st.DrawFn, step: Step) -> Any:
     chance = draw(st.integers(0, 11))
     if chance == 0:
         return draw(st.sampled_from(ODD))
-    if isinstance(step, Object):
+    if isinstance(step, ObjectStep):
         found = {
             part.attribute: draw(values(part.step))
             for part in step.parts
             if draw(st.integers(0, 15)) > 0
         }
         return {**found, "z": "kept"} if draw(st.booleans()) else found
-    if isinstance(step, Each):
+    if isinstance(step, EachStep):
         return draw(st.lists(values(step.step), max_size=2))
     return draw(st.sampled_from(NUMBERS))
 
@@ -141,8 +145,10 @@ def test_a_batch_gives_the_same_results_and_rejections_bit_for_bit(data: st.Data
 
 def test_a_batch_calls_a_stateful_conversion_once_per_event() -> None:
     conversion = named(0, Stateful("count", b"0"))
-    step = Object("T", "T", (Part("a", False, Convert("T.a", "number", "r", conversion)),))
-    memory = Memory()
+    step = ObjectStep(
+        "T", "T", (ObjectPart("a", False, ConvertStep("T.a", "number", "r", conversion)),)
+    )
+    memory = ConversionMemory()
     plan = Plan("i", "T", "in", "T", (step,))
     transformer = Transformer(plan, Types(()), {"count": count}, memory)
     found = transformer.batch([{"a": 1}, {}, {"a": 1}])
@@ -155,13 +161,13 @@ def test_a_batch_calls_a_stateful_conversion_once_per_event() -> None:
     "stages",
     [
         (),
-        (Object("T", "T", ()), Object("T", "T", ())),
-        (Object("T", "T", (), each="a"),),
-        (Convert("T", "T", "r", named(0, Identity())),),
+        (ObjectStep("T", "T", ()), ObjectStep("T", "T", ())),
+        (ObjectStep("T", "T", (), each="a"),),
+        (ConvertStep("T", "T", "r", named(0, Identity())),),
     ],
 )
 def test_plans_that_are_no_single_object_go_one_by_one(stages: tuple[Step, ...]) -> None:
-    several = any(isinstance(step, Object) and step.each for step in stages)
+    several = any(isinstance(step, ObjectStep) and step.each for step in stages)
     plan = Plan("i", "T", "in", "T", stages, several)
     assert generate_batch(plan) is None
     transformer = Transformer(plan, Types(()))
@@ -173,10 +179,12 @@ def test_plans_that_are_no_single_object_go_one_by_one(stages: tuple[Step, ...])
 def test_the_text_for_batches_grows_by_the_same_lines_per_attribute() -> None:
     def lines(attributes: int) -> int:
         parts = tuple(
-            Part(f"a{n}", False, Convert(f"T.a{n}", "number", "r", named(0, Formula(2.0))))
+            ObjectPart(
+                f"a{n}", False, ConvertStep(f"T.a{n}", "number", "r", named(0, Formula(2.0)))
+            )
             for n in range(attributes)
         )
-        generated = generate_batch(Plan("i", "T", "in", "T", (Object("T", "T", parts),)))
+        generated = generate_batch(Plan("i", "T", "in", "T", (ObjectStep("T", "T", parts),)))
         assert generated is not None
         return generated.source.count("\n")
 
@@ -186,17 +194,17 @@ def test_the_text_for_batches_grows_by_the_same_lines_per_attribute() -> None:
 @pytest.mark.parametrize("attributes", [10, 100, 1_000])
 def test_no_function_is_long_however_many_attributes_there_are(attributes: int) -> None:
     parts = tuple(
-        Part(f"a{n}", False, Convert(f"T.a{n}", "number", "r", named(0, Formula(2.0))))
+        ObjectPart(f"a{n}", False, ConvertStep(f"T.a{n}", "number", "r", named(0, Formula(2.0))))
         for n in range(attributes)
     )
     renames = tuple((RenameAttribute(f"a{n}", f"b{n}"), None) for n in range(attributes))
-    plan = Plan("i", "T", "in", "T", (Object("T", "T", parts, shape=renames),))
+    plan = Plan("i", "T", "in", "T", (ObjectStep("T", "T", parts, shape=renames),))
     generated = generate_batch(plan)
     assert generated is not None
     for source in (generated.source, generate(plan).source):
-        functions = functions_of(source)
+        functions = split_functions(source)
         assert "".join(functions) == source
-        assert max(text.count("\n") for text in functions) < 2 * MOST_LINES + 50
+        assert max(text.count("\n") for text in functions) < 2 * MAX_FUNCTION_LINES + 50
     value = {f"a{n}": float(n) for n in range(attributes)}
     expected = {f"b{n}": 2.0 * n for n in range(attributes)}
     made = Transformer(plan, Types(()))

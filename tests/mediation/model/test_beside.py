@@ -9,19 +9,25 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.mediation.update import changed_interpretations
-from rapport.mediation.model.beside import CALLS, TURN_SECONDS, beside, short_turns, with_rests
+from rapport.mediation.background_work import (
+    CALLS,
+    TURN_SECONDS,
+    run_in_background,
+    run_with_pauses,
+    short_switch_interval,
+)
 
 
 def test_turns_are_short_while_the_work_runs_and_as_before_afterwards() -> None:
     usual = sys.getswitchinterval()
-    seen = asyncio.run(beside(sys.getswitchinterval))
+    seen = asyncio.run(run_in_background(sys.getswitchinterval))
     assert seen == pytest.approx(TURN_SECONDS, rel=0.01)
     assert sys.getswitchinterval() == usual
 
 
 def test_turns_stay_short_until_the_last_work_ends() -> None:
     usual = sys.getswitchinterval()
-    first, second = short_turns(), short_turns()
+    first, second = short_switch_interval(), short_switch_interval()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -37,7 +43,7 @@ def test_what_the_work_raises_is_raised_and_turns_are_as_before() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        asyncio.run(beside(fail))
+        asyncio.run(run_in_background(fail))
     assert sys.getswitchinterval() == usual
 
 
@@ -47,7 +53,7 @@ def test_the_thread_is_as_urgent_as_the_loop() -> None:
     def urgency() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    assert asyncio.run(beside(urgency)) == urgency()
+    assert asyncio.run(run_in_background(urgency)) == urgency()
 
 
 def calls_in(work: Callable[[], None]) -> int:
@@ -70,7 +76,7 @@ def test_a_change_rests_after_as_many_calls_however_large_it_is(rules: int) -> N
     change = changed_interpretations(rules)
     change()
     rests: list[None] = []
-    with_rests(change, lambda: rests.append(None))
+    run_with_pauses(change, lambda: rests.append(None))
     assert len(rests) == pytest.approx(calls_in(change) / CALLS, rel=0.05, abs=1)
     assert len(rests) >= rules // 10
 
@@ -85,12 +91,12 @@ def test_who_watched_before_watches_again_also_after_a_fault() -> None:
     sys.setprofile(watch)
     try:
         with pytest.raises(ValueError, match="no"):
-            with_rests(fail)
+            run_with_pauses(fail)
         assert sys.getprofile() is watch
     finally:
         sys.setprofile(None)
 
 
 def test_at_a_start_there_are_no_rests() -> None:
-    assert asyncio.run(beside(sys.getprofile, resting=False)) is None
-    assert asyncio.run(beside(sys.getprofile)) is not None
+    assert asyncio.run(run_in_background(sys.getprofile, resting=False)) is None
+    assert asyncio.run(run_in_background(sys.getprofile)) is not None

@@ -8,26 +8,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InterpretationError
-from rapport.mediation.model.changes import (
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.conversion.conversions import Call, Conversion, Formula, Rename, converts
+from rapport.mediation.interpretations.model import (
+    DIRECTIONS,
+    EXPLORE,
+    CreateAttribute,
+    Interpretation,
+    Rule,
+    TypeMapping,
+)
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import (
     Augment,
     Declare,
     Remove,
     ReplaceType,
     apply_change,
-    load,
+    load_all,
 )
-from rapport.mediation.model.conversions import Call, Conversion, Formula, Rename, converts
-from rapport.mediation.model.interpretation import (
-    DIRECTIONS,
-    EXPLORE,
-    CreateAttribute,
-    Interpretation,
-    Mapping,
-    Rule,
-)
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.patterns import PathPosition
+from rapport.mediation.types import Attribute, ComplexType
 
 T1 = ComplexType("T1", (Attribute("v", "number"), Attribute("w", "number")))
 T = ComplexType("T", (Attribute("one", "T1"), Attribute("two", "T1")))
@@ -56,18 +57,20 @@ ROOT = Interpretation(
 EVENT = {"one": {"v": 1, "w": 1}, "two": {"v": 1, "w": 1}}
 
 
-def family(*children: Interpretation, root: Interpretation = ROOT) -> Interpretations:
-    held, found = load([root, *children])
+def family(*children: Interpretation, root: Interpretation = ROOT) -> InterpretationRegistry:
+    held, found = load_all([root, *children])
     errors = [p for _, each in found.values() for p in each if p.severity == "error"]
     assert not errors, errors
     return held
 
 
-def run(held: Interpretations, name: str, event: Any, kind: str = "T", way: Any = "out") -> Any:
+def run(
+    held: InterpretationRegistry, name: str, event: Any, kind: str = "T", way: Any = "out"
+) -> Any:
     return make_transformer(held, name, kind, way, FUNCTIONS)(event)
 
 
-def changed(held: Interpretations, change: Any) -> Interpretations:
+def changed(held: InterpretationRegistry, change: Any) -> InterpretationRegistry:
     new, problems = apply_change(held, change)
     assert new is not held, problems
     return new
@@ -121,8 +124,8 @@ def test_a_new_mapping_of_a_subtype_does_not_take_it_from_a_childs_own_mapping()
     sub = ComplexType("Sub", (), ("T",))
     local = ComplexType("Local", (*T.attributes, Attribute("mark", "text")))
 
-    def marked(source: str, mark: str) -> Mapping:
-        return Mapping(source, "Local", "out", (CreateAttribute("mark", "text", mark),))
+    def marked(source: str, mark: str) -> TypeMapping:
+        return TypeMapping(source, "Local", "out", (CreateAttribute("mark", "text", mark),))
 
     root = msgspec.structs.replace(ROOT, types=(*ROOT.types, sub, local))
     held = family(
@@ -148,7 +151,7 @@ def test_a_new_conversion_named_like_that_of_a_child_changes_nothing_there() -> 
 
 def test_root_may_start_empty_and_grow() -> None:
     held, problems = apply_change(
-        Interpretations(), Augment("root", ROOT.types, (), (), ROOT.conversions)
+        InterpretationRegistry(), Augment("root", ROOT.types, (), (), ROOT.conversions)
     )
     assert not problems
     new = changed(held, Declare(Interpretation(name="late", rules=(Rule("T1", "f2"),))))
@@ -157,7 +160,9 @@ def test_root_may_start_empty_and_grow() -> None:
 
 def test_an_augmentation_that_a_child_cannot_bear_leaves_the_old_in_force() -> None:
     local = ComplexType("Local", (Attribute("one", "T1"), Attribute("two", "T1")))
-    child = Interpretation(name="child", types=(local,), mappings=(Mapping("T", "Local", "out"),))
+    child = Interpretation(
+        name="child", types=(local,), mappings=(TypeMapping("T", "Local", "out"),)
+    )
     held = family(child)
     flat = ComplexType("Flat", (Attribute("v", "number"),))
     change = Augment(
@@ -211,10 +216,10 @@ def test_after_any_augmentation_a_childs_own_decisions_stand_and_the_rest_is_inh
         conversions=ROOT.conversions,
     )
     child = Interpretation(name="child", rules=tuple(own))
-    held, _ = load([root, child])
+    held, _ = load_all([root, child])
     new, problems = apply_change(held, Augment("root", rules=tuple(added)))
     assert new is not held, problems
-    natural, _ = load(
+    natural, _ = load_all(
         [
             Interpretation(
                 name="root",
@@ -250,7 +255,7 @@ def _leaves(value: Any, path: str = "Other") -> dict[str, Any]:
     }
 
 
-def _own_leaves(held: Interpretations, way: Any) -> set[str]:
+def _own_leaves(held: InterpretationRegistry, way: Any) -> set[str]:
     """Leaves that a rule of the child decided."""
     found = set()
     leaves = [
@@ -261,7 +266,11 @@ def _own_leaves(held: Interpretations, way: Any) -> set[str]:
         "Other.t.two.v",
         "Other.t.two.w",
     ]
-    for each in held.checked("child").resolver(way).transforming_paths("Other"):
+    for each in (
+        held.checked("child")
+        .resolver(way)
+        .transforming_paths_below((PathPosition("", ("Other",)),))
+    ):
         text = str(each).partition(" by ")[0]
         if each.rule.owner == "child":
             found |= {leaf for leaf in leaves if f"{leaf}.".startswith(f"{text}.")}
@@ -291,7 +300,7 @@ ADDRESS_FUNCTIONS = {
 REPLACE = ReplaceType("Address", ADDRESS2, FORTH, BACK)
 
 
-def orders(*more: Interpretation, rules: tuple[Rule, ...] = ()) -> Interpretations:
+def orders(*more: Interpretation, rules: tuple[Rule, ...] = ()) -> InterpretationRegistry:
     root = Interpretation(
         name="root",
         parent="",
@@ -302,7 +311,10 @@ def orders(*more: Interpretation, rules: tuple[Rule, ...] = ()) -> Interpretatio
     local = Interpretation(
         name="local",
         types=(LOCAL_ADDRESS, LOCAL),
-        mappings=(Mapping("Order", "LocalOrder", "out"), Mapping("LocalOrder", "Order", "in")),
+        mappings=(
+            TypeMapping("Order", "LocalOrder", "out"),
+            TypeMapping("LocalOrder", "Order", "in"),
+        ),
         rules=(Rule("Address", "localise"), Rule("LocalAddress", "globalise")),
         conversions=(
             converts("localise", "Address", "LocalAddress", Call("localise")),
@@ -313,7 +325,7 @@ def orders(*more: Interpretation, rules: tuple[Rule, ...] = ()) -> Interpretatio
     return family(local, plain, *more, root=root)
 
 
-def send(held: Interpretations, name: str, kind: str, way: Any, event: Any) -> Any:
+def send(held: InterpretationRegistry, name: str, kind: str, way: Any, event: Any) -> Any:
     return make_transformer(held, name, kind, way, ADDRESS_FUNCTIONS)(event)
 
 
@@ -439,7 +451,10 @@ def test_4_2_3_root_is_augmented_for_those_before_and_after() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (ReplaceType("Nobody", ADDRESS2, FORTH, BACK), "root has no complex type 'Nobody'"),
+        (
+            ReplaceType("Nobody", ADDRESS2, FORTH, BACK),
+            "the canonical model has no complex type 'Nobody'",
+        ),
         (
             ReplaceType("Address", ComplexType("Address2"), FORTH, BACK),
             "Address2 lacks attribute 'street' of Address",
@@ -463,7 +478,7 @@ def test_4_2_3_a_replacement_that_does_not_fit_leaves_the_old_in_force(
 
 def test_a_faulty_interpretation_refuses_itself_and_those_below_it_only() -> None:
     faulty = Interpretation(name="faulty", rules=(Rule("T9", "f1"), Rule("T1", "g1")))
-    held, found = load(
+    held, found = load_all(
         [Interpretation(name="below", parent="faulty"), faulty, Interpretation(name="good"), ROOT]
     )
     assert "good" in held
@@ -474,7 +489,7 @@ def test_a_faulty_interpretation_refuses_itself_and_those_below_it_only() -> Non
 
 
 def test_parents_that_go_round_in_circles_are_refused() -> None:
-    held, found = load(
+    held, found = load_all(
         [Interpretation(name="a", parent="b"), Interpretation(name="b", parent="a"), ROOT]
     )
     assert held.names == ("root",)

@@ -3,8 +3,7 @@
 import pytest
 
 from rapport.core.errors import Problem
-from rapport.mediation.model.changes import Declare, apply_change, load
-from rapport.mediation.model.conversions import (
+from rapport.mediation.conversion.conversions import (
     Call,
     Conversion,
     Cut,
@@ -14,17 +13,18 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.interpretations.model import (
     CreateAttribute,
     DropAttribute,
     Interpretation,
-    Mapping,
     MergeAttributes,
     RenameAttribute,
     Rule,
     SplitAttribute,
+    TypeMapping,
 )
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.interpretations.type_changes import Declare, apply_change, load_all
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 CELSIUS, FAHRENHEIT = PrimitiveType("Celsius", "number"), PrimitiveType("Fahrenheit", "number")
 PLACE = ComplexType("Place", (Attribute("lat", "number"), Attribute("lon", "number")))
@@ -47,7 +47,7 @@ def local(**changes: object) -> Interpretation:
     given: dict[str, object] = {
         "name": "local",
         "types": (FAHRENHEIT, LOCAL),
-        "mappings": (Mapping("LocalWeather", "Weather", "in"),),
+        "mappings": (TypeMapping("LocalWeather", "Weather", "in"),),
         "rules": (Rule("Fahrenheit", "to-celsius"),),
         "conversions": (TO_CELSIUS,),
     }
@@ -55,7 +55,7 @@ def local(**changes: object) -> Interpretation:
 
 
 def problems_of(interpretation: Interpretation, severity: str = "error") -> list[Problem]:
-    held, _ = load([ROOT])
+    held, _ = load_all([ROOT])
     new, problems = apply_change(held, Declare(interpretation))
     assert (new is held) == any(each.severity == "error" for each in problems)
     return [each for each in problems if each.severity == severity]
@@ -109,7 +109,7 @@ def test_attributes_without_a_place_and_places_without_an_attribute_are_named() 
         ("mapping.incomplete", "LocalWeather: attribute 'station' of Weather comes from nowhere"),
         ("mapping.no_place", "LocalWeather: Weather has no attribute 'name'"),
     ]
-    renamed = Mapping("LocalWeather", "Weather", "in", (RenameAttribute("name", "station"),))
+    renamed = TypeMapping("LocalWeather", "Weather", "in", (RenameAttribute("name", "station"),))
     assert problems_of(local(types=(FAHRENHEIT, extra), mappings=(renamed,))) == []
 
 
@@ -128,7 +128,10 @@ def test_default_rules_may_give_wrong_types_where_specific_rules_override_them()
 
 
 def test_said_twice_is_a_warning_and_the_last_counts() -> None:
-    mappings = (Mapping("LocalWeather", "Place", "in"), Mapping("LocalWeather", "Weather", "in"))
+    mappings = (
+        TypeMapping("LocalWeather", "Place", "in"),
+        TypeMapping("LocalWeather", "Weather", "in"),
+    )
     rules = (Rule("Fahrenheit", "other"), Rule("Fahrenheit", "to-celsius"))
     other = converts("other", "Fahrenheit", "text", Call("f"))
     given = local(mappings=mappings, rules=rules, conversions=(other, TO_CELSIUS))
@@ -149,7 +152,7 @@ def test_a_rule_that_counts_nowhere_is_a_warning() -> None:
 
 
 def test_a_missing_mapping_is_an_observation() -> None:
-    found = problems_of(local(mappings=(Mapping("LocalWeather", "Weather", "in"),)), "hint")
+    found = problems_of(local(mappings=(TypeMapping("LocalWeather", "Weather", "in"),)), "hint")
     assert [each.message for each in found] == ["Weather has no mapping (out) and keeps its type"]
 
 
@@ -193,13 +196,13 @@ def test_a_conversion_that_cannot_work_is_refused(conversion: Conversion, code: 
     ],
 )
 def test_a_change_of_shape_that_cannot_be_is_refused(shape: object) -> None:
-    mapping = Mapping("LocalWeather", "Weather", "in", (shape,))  # type: ignore[arg-type]
+    mapping = TypeMapping("LocalWeather", "Weather", "in", (shape,))  # type: ignore[arg-type]
     found = problems_of(local(mappings=(mapping,)))
     assert "mapping.shape" in [each.code for each in found]
 
 
 def test_mappings_name_complex_types() -> None:
-    found = problems_of(local(mappings=(Mapping("LocalWeather", "Nobody", "in"),)))
+    found = problems_of(local(mappings=(TypeMapping("LocalWeather", "Nobody", "in"),)))
     assert [each.code for each in found] == ["mapping.unknown_type"]
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 import msgspec
 
-from rapport.mediation.model.conversions import How
+from rapport.mediation.conversion.conversions import How
 from rapport.units.catalogue import UNITS
 
 PAGE = (Path(__file__).parents[3] / "docs/concepts/conversions.md").read_text()

@@ -16,7 +16,7 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_every_code_of_the_page_stands_in_the_sources() -> None:
     sources = "".join(
-        path.read_text() for path in (PAGE.parents[2] / "src/rapport/mediation/model").glob("*.py")
+        path.read_text() for path in (PAGE.parents[2] / "src/rapport/mediation").rglob("*.py")
     )
     problems = PAGE.read_text().partition("## Problems")[2]
     named = [code for code in re.findall(r"`([a-z]+\.[a-z_]+)`", problems)]

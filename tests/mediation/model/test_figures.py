@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from rapport.mediation.model.changes import Declare, apply_change
-from rapport.mediation.model.conversions import Call, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.plan import Convert, Object
-from rapport.mediation.model.transformer import Transformer, make_transformer
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import Call, converts
+from rapport.mediation.interpretations.model import Interpretation, Rule, TypeMapping
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import Declare, apply_change
+from rapport.mediation.plans import ConvertStep, ObjectStep
 
 EVENT = {
     "productId": "p1",
@@ -17,26 +17,28 @@ EVENT = {
 }
 
 
-def transformer(held: Interpretations, name: str, kind: str, way: Any, parts: Any) -> Transformer:
+def transformer(
+    held: InterpretationRegistry, name: str, kind: str, way: Any, parts: Any
+) -> Transformer:
     return make_transformer(held, name, kind, way, parts["functions"])
 
 
 def test_figure_4_5_root_has_types_and_conversions_but_no_mappings(
-    logistics: Interpretations,
+    logistics: InterpretationRegistry,
 ) -> None:
-    assert logistics.root.mappings == ()
+    assert logistics.canonical.mappings == ()
     assert logistics.checked("root").problems == ()
     convert = logistics.checked("us").scope.conversions["meters-to-feet"]
     assert convert.signature() == "(number) -> number"
 
 
 def test_figure_4_6_the_us_interpretation_resolves_to_its_three_rules(
-    logistics: Interpretations,
+    logistics: InterpretationRegistry,
 ) -> None:
     (step,) = logistics.plan("us", "ProductStatusEvent", "out").stages
-    assert isinstance(step, Object)
+    assert isinstance(step, ObjectStep)
     rules = {
-        part.attribute: part.step.rule for part in step.parts if isinstance(part.step, Convert)
+        part.attribute: part.step.rule for part in step.parts if isinstance(part.step, ConvertStep)
     }
     assert rules == {
         "pos": "Position -> toLatLonCoordinates",
@@ -46,7 +48,7 @@ def test_figure_4_6_the_us_interpretation_resolves_to_its_three_rules(
 
 
 def test_figure_4_7_a_product_status_event_becomes_that_of_a_customer(
-    logistics: Interpretations, parts: dict[str, Any]
+    logistics: InterpretationRegistry, parts: dict[str, Any]
 ) -> None:
     made = transformer(logistics, "us", "ProductStatusEvent", "out", parts)
     assert made.plan.result_type == "CustomerProductStatusEvent"
@@ -60,7 +62,7 @@ def test_figure_4_7_a_product_status_event_becomes_that_of_a_customer(
 
 
 def test_figure_4_8_a_grandchild_is_transformed_directly_with_one_stage(
-    logistics: Interpretations, parts: dict[str, Any]
+    logistics: InterpretationRegistry, parts: dict[str, Any]
 ) -> None:
     texas = Interpretation(
         name="texas",
@@ -77,18 +79,20 @@ def test_figure_4_8_a_grandchild_is_transformed_directly_with_one_stage(
     assert parent(EVENT)["dynamicCost"] == EVENT["dynamicCost"], "the parent is as it was"
 
 
-def test_figure_4_4_a_client_of_root_gets_events_as_they_are(logistics: Interpretations) -> None:
+def test_figure_4_4_a_client_of_root_gets_events_as_they_are(
+    logistics: InterpretationRegistry,
+) -> None:
     assert logistics.plan("root", "ProductStatusEvent", "out").stages == ()
 
 
 def test_a_mapping_of_the_child_overrides_that_of_the_parent(
-    logistics: Interpretations, parts: dict[str, Any]
+    logistics: InterpretationRegistry, parts: dict[str, Any]
 ) -> None:
     texas = Interpretation(
         name="texas",
         parent="us",
         types=(parts["us"].types[1].__class__("TexanEvent", parts["us"].types[1].attributes),),
-        mappings=(Mapping("ProductStatusEvent", "TexanEvent", "out"),),
+        mappings=(TypeMapping("ProductStatusEvent", "TexanEvent", "out"),),
     )
     held, problems = apply_change(logistics, Declare(texas))
     assert held.plan("texas", "ProductStatusEvent", "out").result_type == "TexanEvent", problems
@@ -96,7 +100,7 @@ def test_a_mapping_of_the_child_overrides_that_of_the_parent(
 
 
 def test_a_mapping_of_a_subtype_counts_more_for_its_instances(
-    logistics: Interpretations, parts: dict[str, Any]
+    logistics: InterpretationRegistry, parts: dict[str, Any]
 ) -> None:
     complex_type = type(parts["money"])
     special = complex_type("SpecialStatus", (), ("ProductStatusEvent",))
@@ -108,7 +112,7 @@ def test_a_mapping_of_a_subtype_counts_more_for_its_instances(
                 name="special",
                 parent="us",
                 types=(special, target),
-                mappings=(Mapping("SpecialStatus", "SpecialCustomer", "out"),),
+                mappings=(TypeMapping("SpecialStatus", "SpecialCustomer", "out"),),
             )
         ),
     )
@@ -119,7 +123,7 @@ def test_a_mapping_of_a_subtype_counts_more_for_its_instances(
 
 
 def test_a_conversion_may_be_overridden_only_with_the_same_signature(
-    logistics: Interpretations, parts: dict[str, Any]
+    logistics: InterpretationRegistry, parts: dict[str, Any]
 ) -> None:
     good = converts("toDollars", "Money", "Money", Call("to_texan_dollars"))
     texas = Interpretation(name="texas", parent="us", conversions=(good,))

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.model import generator
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import (
+from rapport.mediation.codegen import generator
+from rapport.mediation.codegen.generator import MAX_FUNCTION_LINES
+from rapport.mediation.codegen.json_fast_path import EventFunction, compile_event_path
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
     Conversion,
@@ -25,24 +27,21 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.finding import TableLookup
-from rapport.mediation.model.generator import MOST_LINES
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.conversion.lookups import ConversionEnvironment, TableLookup
+from rapport.mediation.conversion.notations import ParseNumber, WriteNumber
+from rapport.mediation.interpretations.model import (
     DIRECTIONS,
     CreateAttribute,
     DropAttribute,
     Interpretation,
-    Mapping,
     RenameAttribute,
     Rule,
+    TypeMapping,
 )
-from rapport.mediation.model.notations import ParseNumber, WriteNumber
-from rapport.mediation.model.plan import Plan
-from rapport.mediation.model.straight import Through, straight_through
-from rapport.mediation.model.surroundings import Surroundings
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.plans import Plan
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 from rapport.testing.judge.mediation import Judge
 from rapport.testing.judge.mediation_conversions import World
 
@@ -317,7 +316,9 @@ def events(draw: st.DrawFn, name: str, judge: Judge, faulty: bool) -> Any:
 def long_functions(data: st.DataObject) -> Iterator[None]:
     """Or each attribute in a function of its own, as some of them are in wide types."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(generator, "MOST_LINES", data.draw(st.sampled_from((0, MOST_LINES))))
+        patched.setattr(
+            generator, "MAX_FUNCTION_LINES", data.draw(st.sampled_from((0, MAX_FUNCTION_LINES)))
+        )
         yield
 
 
@@ -338,7 +339,7 @@ def outcome(transform: Any, value: Any) -> Any:
 def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
     family: list[Interpretation], data: st.DataObject
 ) -> None:
-    interpretations, found = load(family)
+    interpretations, found = load_all(family)
     last = family[-1].name
     errors = [p for _, problems in found.values() for p in problems if p.severity == "error"]
     assert not errors, errors
@@ -350,7 +351,7 @@ def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
         # Taken before it is fitted to a promise: a conversion to a super-type may stand anywhere.
         step = checked.resolver(direction).resolve(name)
         plan = Plan(last, name, direction, name, (step,))
-        around = Surroundings(Words())
+        around = ConversionEnvironment(Words())
         with long_functions(data):
             transformer = Transformer(plan, checked.scope.types, FUNCTIONS, surroundings=around)
         for faulty in (False, True):
@@ -359,12 +360,12 @@ def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
             direct = outcome(lambda each, way=direction: judge.transform(each, name, way), value)
             assert outcome(transformer, value) == direct, transformer.source
             assert repr(value) == before, "what came in was changed"
-            straight = straight_through([(plan, checked.scope.types)], around)
+            straight = compile_event_path([(plan, checked.scope.types)], around)
             if straight is not None:
                 same_straight(straight, transformer, json.dumps(value).encode())
 
 
-def same_straight(straight: Through, transformer: Transformer, sent: bytes) -> None:
+def same_straight(straight: EventFunction, transformer: Transformer, sent: bytes) -> None:
     """From bytes to bytes comes what the transformer gives, or nothing."""
     found = straight(sent)
     if found is not None:
@@ -422,7 +423,7 @@ def typed_changes(draw: st.DrawFn) -> tuple[list[Interpretation], str]:
         name="local",
         types=(ComplexType("Local", tuple(outer)),),
         rules=tuple(rules),
-        mappings=(Mapping("Local", "World", "in", tuple(shape)),),
+        mappings=(TypeMapping("Local", "World", "in", tuple(shape)),),
         conversions=(converts("metres", "Feet", "Metres", UnitChange("ft", "m")),),
     )
     return [root, local], "Local"
@@ -439,7 +440,7 @@ def test_types_and_shapes_change_as_a_direct_reading_of_rules_and_mapping_says(
     given_family: tuple[list[Interpretation], str], data: st.DataObject
 ) -> None:
     family, name = given_family
-    interpretations, found = load(family)
+    interpretations, found = load_all(family)
     assert "local" in interpretations, found["local"][1]
     judge = Judge(family, FUNCTIONS)
     with long_functions(data):

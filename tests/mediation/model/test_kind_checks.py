@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rapport.core.errors import Problem
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import (
+from rapport.mediation.conversion.conversion_checks import check_references
+from rapport.mediation.conversion.conversions import (
     Chain,
     Conversion,
     Enumeration,
@@ -15,11 +15,10 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.finding import ContextLookup, TableLookup
-from rapport.mediation.model.interpretation import Interpretation
-from rapport.mediation.model.money import ChangeCurrency, RateEvents, RateTable
-from rapport.mediation.model.notations import ParseNumber, ParseTime, WriteNumber, WriteTime
-from rapport.mediation.model.places import (
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents, RateTable
+from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
+from rapport.mediation.conversion.notations import ParseNumber, ParseTime, WriteNumber, WriteTime
+from rapport.mediation.conversion.places import (
     FixedOrigin,
     MovingOrigin,
     TableOrigin,
@@ -28,8 +27,10 @@ from rapport.mediation.model.places import (
     ToPlan,
     ToPolar,
 )
-from rapport.mediation.model.references import check_references, feeds_of, functions_needed
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
+from rapport.mediation.interpretations.model import Interpretation
+from rapport.mediation.interpretations.registry import feeds_of, functions_needed
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 
 TYPES: tuple[Type, ...] = (
     PrimitiveType("Time", "integer"),
@@ -49,7 +50,7 @@ POLAR = ToCartesian(unit="ft")
 
 def problems_of(*conversions: Conversion) -> list[Problem]:
     root = Interpretation(name="root", parent="", types=TYPES)
-    _, found = load([root, Interpretation(name="c", conversions=conversions)])
+    _, found = load_all([root, Interpretation(name="c", conversions=conversions)])
     ours = ("conversion.", "unit.", "time.", "place.", "type.")
     return [problem for problem in found["c"][1] if problem.code.startswith(ours)]
 
@@ -128,13 +129,13 @@ def test_sound_conversions_pass(conversion: Conversion) -> None:
             "type.unknown",
             "",
         ),
-        (converts("c", "text", "text", TableLookup("t", ())), "", "looks up nothing"),
+        (converts("c", "text", "text", TableLookup("t", ())), "", "has no column or part"),
         (converts("c", "text", "text", TableLookup("t", ("a",), otherwise=(1, 2))), "", "1 values"),
         (converts("c", "text", "number", Enumeration((("a", "b"),))), "", "'b' is no number"),
         (converts("c", "number", "text", WriteNumber(digits=99)), "", "99 digits"),
         (converts("c", "text", "text", Stateful("f", b"{")), "", "not JSON"),
         (converts("c", "text", "text", Stateful("f", feed="Point")), "", "update"),
-        (converts("c", "text", "text", Chain(())), "", "chains nothing"),
+        (converts("c", "text", "text", Chain(())), "", "has no steps"),
     ],
 )
 def test_faults_are_named(conversion: Conversion, code: str, says: str) -> None:
@@ -221,7 +222,7 @@ def test_what_feeds_an_interpretation_and_what_it_calls_is_known_with_what_it_in
         parent="p",
         conversions=(converts("s", "m", "m", Stateful("a:f", feed="truck", update="a:g")),),
     )
-    held, _ = load([Interpretation(name="root", parent="", types=TYPES), parent, child])
+    held, _ = load_all([Interpretation(name="root", parent="", types=TYPES), parent, child])
     feeds: dict[str, Any] = feeds_of(held, "q")
     assert {name: [each.name for each in fed] for name, fed in feeds.items()} == {
         "truck": ["at", "s"]

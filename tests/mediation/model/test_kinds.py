@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from rapport.core.errors import Corrupt, Unsupported
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.columns import apply_formulas, columns_of
-from rapport.mediation.model.conversions import (
+from benchmarks.mediation.column_expressions import apply_formulas, column_plan
+from rapport.core.errors import Unsupported
+from rapport.mediation.codegen.runtime import callable_of
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
     Conversion,
@@ -19,15 +21,12 @@ from rapport.mediation.model.conversions import (
     Stateful,
     UnitChange,
     converts,
+    inverse_of,
 )
-from rapport.mediation.model.feeding import MOST_RATES, remembers
-from rapport.mediation.model.finding import ContextLookup, TableLookup
-from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule, SplitAttribute
-from rapport.mediation.model.inverses import inverse_of
-from rapport.mediation.model.memory import Memory
-from rapport.mediation.model.money import ChangeCurrency, RateEvents, RateTable
-from rapport.mediation.model.notations import ParseAngle, ParseNumber, ParseTime, WriteTime
-from rapport.mediation.model.places import (
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents, RateTable
+from rapport.mediation.conversion.lookups import ContextLookup, ConversionEnvironment, TableLookup
+from rapport.mediation.conversion.notations import ParseAngle, ParseNumber, ParseTime, WriteTime
+from rapport.mediation.conversion.places import (
     FixedOrigin,
     MovingOrigin,
     ToAbsolute,
@@ -37,12 +36,16 @@ from rapport.mediation.model.places import (
     ToPolar,
     ToRelative,
 )
-from rapport.mediation.model.remembered import Remembered
-from rapport.mediation.model.runtime import callable_of
-from rapport.mediation.model.surroundings import Surroundings
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type, Types
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.model import (
+    Interpretation,
+    Rule,
+    SplitAttribute,
+    TypeMapping,
+)
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.memory import MOST_RATES, ConversionMemory, TrackedDict, remembers
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type, Types
 from rapport.units.timeformats import from_iso
 
 
@@ -64,8 +67,8 @@ ALL: tuple[Type, ...] = (
 TYPES = Types(ALL)
 
 
-def made(conversion: Conversion, memory: Memory | None = None, around: Any = None) -> Any:
-    return callable_of(conversion, {}, memory or Memory(), TYPES, around)
+def made(conversion: Conversion, memory: ConversionMemory | None = None, around: Any = None) -> Any:
+    return callable_of(conversion, {}, memory or ConversionMemory(), TYPES, around)
 
 
 def code_of(call: Any, *values: Any) -> str:
@@ -80,19 +83,21 @@ def code_of(call: Any, *values: Any) -> str:
 def test_a_reference_point_that_moves_is_fed_by_events_and_outlives_a_restart() -> None:
     origin = MovingOrigin("truck", x="position.x", y="position.y")
     absolute = converts("absolute", "Point", "Point", ToAbsolute(origin))
-    memory = Memory()
+    memory = ConversionMemory()
     convert = made(absolute, memory)
     assert code_of(convert, {"x": 1, "y": 2}) == "place.no_origin"
     assert memory.feed(absolute, {"key": "t", "position": {"x": 100.0, "y": 50.0}})
     assert convert({"x": 1, "y": 2}) == {"x": 101.0, "y": 52.0}
     assert not memory.feed(absolute, {"key": "t", "temperature": 4.0})  # says nothing about it
     assert not memory.feed(absolute, {"key": "t", "position": None})
-    again = made(absolute, Memory.from_json(memory.to_json()))
+    again = made(
+        absolute, ConversionMemory(msgspec.json.decode(msgspec.json.encode(memory.states)))
+    )
     assert again({"x": 1, "y": 2}) == {"x": 101.0, "y": 52.0}
 
 
 def test_another_kind_under_the_same_name_does_not_take_over_what_was_learned() -> None:
-    memory = Memory()
+    memory = ConversionMemory()
     for feed in ("truck", "ship"):
         learned = converts("c", "Point", "Point", ToAbsolute(MovingOrigin(feed)))
         assert code_of(made(learned, memory), {"x": 0, "y": 0}) == "place.no_origin"
@@ -104,10 +109,10 @@ def test_another_kind_under_the_same_name_does_not_take_over_what_was_learned() 
 
 def test_what_earlier_versions_learned_is_still_known() -> None:
     origin = converts("c", "Point", "Point", ToAbsolute(MovingOrigin("truck")))
-    memory = Memory()
+    memory = ConversionMemory()
     memory.feed(origin, {"x": 1.0, "y": 1.0})
     (state,) = memory.states.values()
-    before = Memory(Remembered({"c": state}))
+    before = ConversionMemory(TrackedDict({"c": state}))
     assert made(origin, before)({"x": 0, "y": 0}) == {"x": 1.0, "y": 1.0}
     assert "c" not in before.states
 
@@ -115,7 +120,7 @@ def test_what_earlier_versions_learned_is_still_known() -> None:
 def test_a_position_older_than_the_last_does_not_count() -> None:
     origin = MovingOrigin("Rate", x="rate", y="rate", time="time", key="who", feed_key="currency")
     conversion = Conversion("c", ("number", "number", "text"), ("Point",), ToAbsolute(origin))
-    memory = Memory()
+    memory = ConversionMemory()
     for time, rate in ((5, 10.0), (3, 99.0), (5, 20.0)):
         memory.feed(conversion, {"currency": "a", "rate": rate, "time": time})
     assert made(conversion, memory)(0, 0, "a") == {"x": 20.0, "y": 20.0}
@@ -125,7 +130,7 @@ def test_a_position_older_than_the_last_does_not_count() -> None:
 @pytest.mark.parametrize("bad", ["here", True, float("nan"), 10**400, [], {}])
 def test_a_position_of_the_wrong_kind_is_rejected_and_the_last_one_stays(bad: Any) -> None:
     conversion = converts("c", "Point", "Point", ToAbsolute(MovingOrigin("Point")))
-    memory = Memory()
+    memory = ConversionMemory()
     memory.feed(conversion, {"x": 1.0, "y": 1.0})
     assert code_of(memory.feed, conversion, {"x": bad, "y": 2.0}).startswith("value.")
     assert made(conversion, memory)({"x": 0, "y": 0}) == {"x": 1.0, "y": 1.0}
@@ -134,7 +139,7 @@ def test_a_position_of_the_wrong_kind_is_rejected_and_the_last_one_stays(bad: An
 def test_a_heading_that_is_not_told_again_stays() -> None:
     origin = MovingOrigin("Point", heading="looks")
     conversion = converts("c", "Point", "Point", ToAbsolute(origin))
-    memory = Memory()
+    memory = ConversionMemory()
     memory.feed(conversion, {"x": 0.0, "y": 0.0, "looks": 90.0})
     memory.feed(conversion, {"x": 10.0, "y": 0.0})
     assert made(conversion, memory)({"x": 0, "y": 2}) == {"x": 12.0, "y": 0.0}
@@ -142,7 +147,7 @@ def test_a_heading_that_is_not_told_again_stays() -> None:
 
 def test_an_update_of_the_site_that_raises_leaves_the_state_as_it_was() -> None:
     conversion = converts("s", "number", "number", Stateful("f", b"7", feed="Point", update="g"))
-    memory = Memory()
+    memory = ConversionMemory()
     assert (
         code_of(memory.feed, conversion, {}, {"g": lambda state, event: 1 / 0})
         == "conversion.raised"
@@ -151,11 +156,6 @@ def test_an_update_of_the_site_that_raises_leaves_the_state_as_it_was() -> None:
     assert memory.state_of(conversion) == 7
     assert memory.feed(conversion, 5, {"g": lambda state, event: state + event})
     assert memory.state_of(conversion) == 12
-
-
-def test_a_memory_that_is_no_json_is_corrupt() -> None:
-    with pytest.raises(Corrupt):
-        Memory.from_json(b"[1")
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_a_memory_that_is_no_json_is_corrupt() -> None:
 )
 def test_what_a_function_gives_is_looked_at_all_the_way_down(result: Any, says: str) -> None:
     conversion = converts("c", "number", "Point", Call("f"))
-    convert = callable_of(conversion, {"f": lambda value: result}, Memory(), TYPES)
+    convert = callable_of(conversion, {"f": lambda value: result}, ConversionMemory(), TYPES)
     with pytest.raises(Rejected) as caught:
         convert(1)
     assert caught.value.code == "conversion.bad_result"
     assert says in caught.value.message
     listed = converts("c", "number", "[Point]", Call("f"))
-    convert = callable_of(listed, {"f": lambda value: [result]}, Memory(), TYPES)
+    convert = callable_of(listed, {"f": lambda value: [result]}, ConversionMemory(), TYPES)
     assert code_of(convert, 1) == "conversion.bad_result"
 
 
@@ -187,7 +187,7 @@ def test_what_a_function_gives_is_looked_at_all_the_way_down(result: Any, says: 
 def test_the_rate_in_force_at_the_events_time_counts() -> None:
     how = ChangeCurrency("EUR", RateEvents("Rate", "EUR"), digits=2)
     conversion = converts("euros", "Money", "Money", how)
-    memory, around = Memory(), Surroundings()
+    memory, around = ConversionMemory(), ConversionEnvironment()
     for time, rate in ((2_000, 1.25), (1_000, 1.6), (3_000, 2.0)):
         memory.feed(conversion, {"currency": "USD", "rate": rate, "time": time})
     convert = made(conversion, memory, around)
@@ -213,7 +213,7 @@ def test_between_two_currencies_the_base_is_in_the_middle() -> None:
 
     how = ChangeCurrency("BRL", RateTable("rates", "EUR"), time="at")
     conversion = Conversion("c", ("number", "text", "Time"), ("Money",), how)
-    convert = made(conversion, around=Surroundings(Rates()))
+    convert = made(conversion, around=ConversionEnvironment(Rates()))
     assert convert(2.5, "USD", from_iso("2026-05-01T00:00Z")) == {"amount": 10.0, "currency": "BRL"}
     assert code_of(convert, 2.5, "USD", from_iso("2025-05-01T00:00Z")) == "currency.no_rate"
 
@@ -230,13 +230,13 @@ def test_a_rate_that_is_none_rejects_what_needs_the_table(rate: str) -> None:
             return [("USD", rate, "2026-01-01")]
 
     conversion = converts("c", "Money", "Money", ChangeCurrency("EUR", RateTable("rates", "EUR")))
-    convert = made(conversion, around=Surroundings(Rates()))
+    convert = made(conversion, around=ConversionEnvironment(Rates()))
     assert code_of(convert, {"amount": 1, "currency": "USD"}) == "lookup.bad_number"
 
 
 def test_only_so_many_rates_are_kept() -> None:
     conversion = converts("c", "Money", "Money", ChangeCurrency("EUR", RateEvents("Rate", "EUR")))
-    memory = Memory()
+    memory = ConversionMemory()
     for time in range(MOST_RATES + 5):
         memory.feed(conversion, {"currency": "USD", "rate": 1.0, "time": time})
     course = memory.state_of(conversion)["USD"]
@@ -266,10 +266,10 @@ def test_a_split_attribute_takes_the_parts_of_a_written_time() -> None:
     child = Interpretation(
         name="c",
         types=(PrimitiveType("Time", "integer"), source, target),
-        mappings=(Mapping("A", "B", "in", (SplitAttribute("at", ("day", "hour"), "cut"),)),),
+        mappings=(TypeMapping("A", "B", "in", (SplitAttribute("at", ("day", "hour"), "cut"),)),),
         conversions=(cut,),
     )
-    held, found = load([child])
+    held, found = load_all([child])
     assert "c" in held, found
     assert make_transformer(held, "c", "A", "in")({"at": 0}) == {
         "day": "1970-01-01",
@@ -294,7 +294,8 @@ def test_a_present_value_of_another_kind_is_rejected() -> None:
 
     conversion = converts("c", "text", "number", ContextLookup("room", "temperature"))
     assert (
-        code_of(made(conversion, around=Surroundings(None, Present())), "a") == "lookup.bad_value"
+        code_of(made(conversion, around=ConversionEnvironment(None, Present())), "a")
+        == "lookup.bad_value"
     )
 
 
@@ -381,13 +382,13 @@ def in_columns(conversion: Conversion) -> tuple[Transformer, Any]:
         name="c",
         types=(*ALL, held_type, given),
         rules=(Rule("Held.value", conversion.name),),
-        mappings=(Mapping("Held", "Given", "in"),),
+        mappings=(TypeMapping("Held", "Given", "in"),),
         conversions=(conversion,),
     )
-    held, found = load([child])
+    held, found = load_all([child])
     assert "c" in held, found["c"][1]
     transformer = make_transformer(held, "c", "Held", "in")
-    return transformer, columns_of(transformer.plan, held.types_met("c"))
+    return transformer, column_plan(transformer.plan, held.types_met("c"))
 
 
 @pytest.mark.parametrize(

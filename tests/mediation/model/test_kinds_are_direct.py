@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import (
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.conversion.conversions import (
     Chain,
     Conversion,
     Enumeration,
@@ -20,11 +20,9 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.finding import ContextLookup, TableLookup
-from rapport.mediation.model.interpretation import Interpretation, Mapping, MergeAttributes, Rule
-from rapport.mediation.model.memory import Memory
-from rapport.mediation.model.money import ChangeCurrency, RateEvents, RateTable
-from rapport.mediation.model.notations import (
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents, RateTable
+from rapport.mediation.conversion.lookups import ContextLookup, ConversionEnvironment, TableLookup
+from rapport.mediation.conversion.notations import (
     ParseAngle,
     ParseNumber,
     ParseTime,
@@ -32,7 +30,7 @@ from rapport.mediation.model.notations import (
     WriteNumber,
     WriteTime,
 )
-from rapport.mediation.model.places import (
+from rapport.mediation.conversion.places import (
     FixedOrigin,
     MovingOrigin,
     TableOrigin,
@@ -43,10 +41,16 @@ from rapport.mediation.model.places import (
     ToPolar,
     ToRelative,
 )
-from rapport.mediation.model.surroundings import Surroundings
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.model import (
+    Interpretation,
+    MergeAttributes,
+    Rule,
+    TypeMapping,
+)
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.memory import ConversionMemory
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 from rapport.testing.judge.mediation import Judge
 from rapport.testing.judge.mediation_conversions import World
 
@@ -369,13 +373,13 @@ def check(conversion: Conversion, data: st.DataObject) -> None:
         name="local",
         types=(held,),
         rules=(Rule("Held.value", conversion.name),),
-        mappings=(Mapping("Held", "Given", "in"),),
+        mappings=(TypeMapping("Held", "Given", "in"),),
         conversions=(conversion,),
     )
-    interpretations, found = load([root, local])
+    interpretations, found = load_all([root, local])
     assert "local" in interpretations, found["local"][1]
     time = data.draw(st.sampled_from((None, 4_000, 1_772_442_845_210, 1_768_000_000_000)))
-    memory, surroundings = Memory(), Surroundings(Tables(), Present())
+    memory, surroundings = ConversionMemory(), ConversionEnvironment(Tables(), Present())
     surroundings.event_time_ms = time
     feed(conversion, memory)
     transformer = make_transformer(
@@ -391,10 +395,10 @@ def check(conversion: Conversion, data: st.DataObject) -> None:
         assert alike(made, direct), (conversion, value, made, direct)
 
 
-def feed(conversion: Conversion, memory: Memory) -> None:
-    from rapport.mediation.model.feeding import fed_by
+def feed(conversion: Conversion, memory: ConversionMemory) -> None:
+    from rapport.mediation.memory import feed_types
 
-    for wanted, fed in fed_by(conversion):
+    for wanted, fed in feed_types(conversion):
         for name, event in TOLD:
             if name == wanted:
                 memory.feed(fed, event)
@@ -467,17 +471,17 @@ def test_several_attributes_merge_by_a_conversion_of_several_values() -> None:
         name="local",
         types=(seen, placed),
         mappings=(
-            Mapping(
+            TypeMapping(
                 "Seen", "Placed", "in", (MergeAttributes(("dx", "dy", "reader"), "position", "at"),)
             ),
         ),
         conversions=(merge,),
     )
     root = Interpretation(name="root", parent="", types=TYPES)
-    interpretations, found = load([root, local])
+    interpretations, found = load_all([root, local])
     assert "local" in interpretations, found["local"][1]
     transformer = make_transformer(
-        interpretations, "local", "Seen", "in", surroundings=Surroundings(Tables())
+        interpretations, "local", "Seen", "in", surroundings=ConversionEnvironment(Tables())
     )
     judge = Judge([root, local], {}, World({"sensors": ("id", SENSORS)}))
     for value in (

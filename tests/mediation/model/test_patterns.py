@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Problem
-from rapport.mediation.model.patterns import BoundPattern, Pattern, bind, parse_pattern
-from rapport.mediation.model.types import Attribute, ComplexType, Types
+from rapport.mediation.patterns import BoundPattern, Pattern, bind, parse_pattern
+from rapport.mediation.types import Attribute, ComplexType, Types
 
 TYPES = Types(
     (

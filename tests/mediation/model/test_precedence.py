@@ -1,10 +1,10 @@
 """P1 to P6 of section 4.1.2, one by one, and its examples. [ME-3]"""
 
-from rapport.mediation.model.checking import Checked
-from rapport.mediation.model.conversions import Call, converts
-from rapport.mediation.model.interpretation import Interpretation, Rule
-from rapport.mediation.model.plan import Convert, Each, Object, Step, Variants
-from rapport.mediation.model.types import Attribute, ComplexType, Type
+from rapport.mediation.conversion.conversions import Call, converts
+from rapport.mediation.interpretation_checks import CheckedInterpretation
+from rapport.mediation.interpretations.model import Interpretation, Rule
+from rapport.mediation.plans import ConvertStep, EachStep, ObjectStep, Step, VariantsStep
+from rapport.mediation.types import Attribute, ComplexType, Type
 
 POSITION = ComplexType("Position", (Attribute("x", "number"), Attribute("y", "number")))
 WITH_HEIGHT = ComplexType("PositionWithHeight", (Attribute("z", "number"),), ("Position",))
@@ -30,7 +30,7 @@ def decisions(types: tuple[Type, ...], patterns: list[str], event: str) -> dict[
     rules = tuple(Rule(pattern, f"f{n}") for n, pattern in enumerate(patterns))
     conversions = tuple(converts(f"f{n}", "json", "json", Call("f")) for n in range(len(patterns)))
     root = Interpretation(name="root", parent="", types=types, rules=rules, conversions=conversions)
-    checked = Checked((root,))
+    checked = CheckedInterpretation((root,))
     assert not [each for each in checked.scope.problems], checked.scope.problems
     found: dict[str, str] = {}
     _collect(checked.resolver("out").resolve(event), "", found)
@@ -38,14 +38,14 @@ def decisions(types: tuple[Type, ...], patterns: list[str], event: str) -> dict[
 
 
 def _collect(step: Step, dynamic: str, found: dict[str, str]) -> None:
-    if isinstance(step, Convert):
+    if isinstance(step, ConvertStep):
         found[step.path.partition(".")[2] + dynamic] = step.rule.partition(" ->")[0]
-    elif isinstance(step, Object):
+    elif isinstance(step, ObjectStep):
         for part in step.parts:
             _collect(part.step, "", found)
-    elif isinstance(step, Each):
+    elif isinstance(step, EachStep):
         _collect(step.step, "", found)
-    elif isinstance(step, Variants):
+    elif isinstance(step, VariantsStep):
         for case in step.cases:
             mark = "" if case.type == step.declared else f"({case.type})"
             _collect(case.step, mark, found)
@@ -212,18 +212,18 @@ def test_p6_a_strict_subtype_near_the_root_takes_precedence_over_a_deeper_nestin
         rules=(Rule("T0.T1.T2.T3", "deep"), Rule("T0.T1b.T3", "derived")),
         conversions=tuple(converts(n, "json", "json", Call("f")) for n in ("deep", "derived")),
     )
-    step = Checked((both,)).resolver("out").resolve("T0")
-    assert isinstance(step, Object)
+    step = CheckedInterpretation((both,)).resolver("out").resolve("T0")
+    assert isinstance(step, ObjectStep)
     variants = step.parts[0].step
-    assert isinstance(variants, Variants)
+    assert isinstance(variants, VariantsStep)
     chosen = {case.type: _first_rule(case.step) for case in variants.cases}
     assert chosen == {"T1": "T0.T1.T2.T3 -> deep", "T1b": "T0.T1b.T3 -> derived"}
 
 
 def _first_rule(step: Step) -> str:
-    while isinstance(step, Object):
+    while isinstance(step, ObjectStep):
         step = step.parts[0].step
-    assert isinstance(step, Convert)
+    assert isinstance(step, ConvertStep)
     return step.rule
 
 
@@ -253,7 +253,7 @@ def test_of_identical_patterns_the_last_counts_and_a_warning_says_so() -> None:
         rules=(Rule("T0.a1", "first"), Rule("T0.a1(T1)", "second")),
         conversions=tuple(converts(n, "T1", "T1", Call("f")) for n in ("first", "second")),
     )
-    checked = Checked((root,))
+    checked = CheckedInterpretation((root,))
     assert _first_rule(checked.resolver("out").resolve("T0")) == "T0.a1(T1) -> second"
     found = [each for each in checked.problems if each.code == "rule.duplicate"]
     assert [each.severity for each in found] == ["warning"]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.mediation.column_expressions import apply_formulas, column_plan
 from rapport.core.errors import InterpretationError, Unsupported
-from rapport.mediation.model.changes import load
-from rapport.mediation.model.columns import apply_formulas, columns_of
-from rapport.mediation.model.conversions import (
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.conversion.conversions import (
     Call,
     Conversion,
     Cut,
@@ -25,34 +25,34 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.interpretations.model import (
     CreateAttribute,
     DropAttribute,
     Interpretation,
-    Mapping,
     MergeAttributes,
     RenameAttribute,
     Rule,
-    Shape,
+    ShapeStep,
     SplitAttribute,
+    TypeMapping,
 )
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.runtime import Memory
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.memory import ConversionMemory
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 
 
 def held(
     types: tuple[Type, ...],
     rules: tuple[Rule, ...] = (),
     conversions: tuple[Conversion, ...] = (),
-    mappings: tuple[Mapping, ...] = (),
-) -> Interpretations:
+    mappings: tuple[TypeMapping, ...] = (),
+) -> InterpretationRegistry:
     child = Interpretation(
         name="c", rules=rules, conversions=conversions, mappings=mappings, types=types
     )
-    found, outcomes = load([child])
+    found, outcomes = load_all([child])
     assert "c" in found, outcomes["c"][1]
     return found
 
@@ -62,10 +62,14 @@ def made(*given: Any, kind: str = "A", functions: Any = None, memory: Any = None
 
 
 def reshaped(
-    source: ComplexType, target: ComplexType, *shape: Shape, conversions: Any = (), each: str = ""
+    source: ComplexType,
+    target: ComplexType,
+    *shape: ShapeStep,
+    conversions: Any = (),
+    each: str = "",
 ) -> Transformer:
     types = (*BELOW, source, target)
-    mapping = Mapping(source.name, target.name, "in", shape, each)
+    mapping = TypeMapping(source.name, target.name, "in", shape, each)
     return made(types, (), conversions, (mapping,), functions=FUNCTIONS, kind=source.name)
 
 
@@ -111,7 +115,7 @@ def test_attributes_are_merged_and_split_by_conversions() -> None:
             (source, target),
             (),
             (cut,),
-            (Mapping("B", "A", "in", (SplitAttribute("name", ("first", "last"), "cut"),)),),
+            (TypeMapping("B", "A", "in", (SplitAttribute("name", ("first", "last"), "cut"),)),),
         ),
         "c",
         "B",
@@ -163,7 +167,7 @@ def test_functions_of_the_site_merge_and_split_too() -> None:
 def test_an_event_is_reduced_to_its_super_type() -> None:
     base = ComplexType("Base", (Attribute("a", "number"),))
     source = ComplexType("A", (Attribute("b", "number"),), ("Base",))
-    change = made((base, source), (), (), (Mapping("A", "Base", "in"),))
+    change = made((base, source), (), (), (TypeMapping("A", "Base", "in"),))
     assert change.plan.result_type == "Base"
     assert change({"a": 1, "b": 2, "unknown": 3}) == {"a": 1}
 
@@ -172,7 +176,7 @@ def test_an_event_of_a_subtype_is_mapped_as_what_was_mapped() -> None:
     base = ComplexType("Base", (Attribute("a", "number"),))
     source = ComplexType("A", (Attribute("b", "number"),), ("Base",))
     target = ComplexType("Target", (Attribute("a", "number"),))
-    change = made((base, source, target), (), (), (Mapping("Base", "Target", "in"),))
+    change = made((base, source, target), (), (), (TypeMapping("Base", "Target", "in"),))
     assert change({"a": 1, "b": 2}) == {"a": 1}
 
 
@@ -184,7 +188,7 @@ def test_one_event_becomes_several_one_for_each_element() -> None:
     )
     scatter = Conversion("parts", ("Line",), ("text", "number"), Scatter(("item", "price")))
     cents = converts("cents", "number", "number", Formula(100.0))
-    mapping = Mapping(
+    mapping = TypeMapping(
         "A", "B", "in", (SplitAttribute("lines", ("item", "price"), "parts"),), each="lines"
     )
     change = made(
@@ -208,7 +212,7 @@ def test_a_rule_on_the_event_may_give_several_events() -> None:
         (source, target),
         (Rule("A", "triple"),),
         (whole,),
-        (Mapping("A", "B", "in"),),
+        (TypeMapping("A", "B", "in"),),
         functions=FUNCTIONS,
     )
     assert change.plan.several
@@ -246,7 +250,7 @@ def test_tags_follow_mappings_of_nested_types() -> None:
         (metre, foot, place, high, root_place, root_high, source, target),
         (Rule("Foot", "metres"),),
         (converts("metres", "Foot", "Metre", UnitChange("ft", "m")),),
-        (Mapping("A", "B", "in"), Mapping("High", "RootHigh", "in")),
+        (TypeMapping("A", "B", "in"), TypeMapping("High", "RootHigh", "in")),
     )
     assert change({"at": {"@type": "High", "x": 10.0, "z": 20.0}}) == {
         "at": {"@type": "RootHigh", "x": 3.048, "z": 6.096}
@@ -271,14 +275,14 @@ def test_state_is_explicit_and_fed_by_events() -> None:
         return {**state, "seen": state["seen"] + 1}, result
 
     functions = {"shift": shift, "moved": lambda state, event: {**state, **event}}
-    memory = Memory()
+    memory = ConversionMemory()
     types = (POINT, source, ComplexType("Truck", POINT.attributes))
     change = made(types, (Rule("Point", "absolute"),), (truck,), functions=functions, memory=memory)
     assert change({"at": {"x": 1, "y": 2}}) == {"at": {"x": 1, "y": 2}}
     memory.feed(truck, {"x": 100, "y": 50}, functions)
     assert change({"at": {"x": 1, "y": 2}}) == {"at": {"x": 101, "y": 52}}
     assert memory.states["absolute"]["seen"] == 2
-    again = Memory(memory.states)
+    again = ConversionMemory(memory.states)
     assert again.state_of(truck)["x"] == 100
 
 
@@ -329,7 +333,7 @@ def test_a_result_of_a_subtype_names_its_type_without_a_mapping_too() -> None:
 
 def test_an_event_that_names_its_type_is_what_its_mapping_says_afterwards() -> None:
     local = ComplexType("Local", (Attribute("a", "number"),))
-    given, _ = load(
+    given, _ = load_all(
         [
             Interpretation(
                 name="root", parent="", types=(ComplexType("A", (Attribute("b", "number"),)),)
@@ -338,8 +342,8 @@ def test_an_event_that_names_its_type_is_what_its_mapping_says_afterwards() -> N
                 name="us",
                 types=(local,),
                 mappings=(
-                    Mapping("A", "Local", "out", (RenameAttribute("b", "a"),)),
-                    Mapping("Local", "A", "in", (RenameAttribute("a", "b"),)),
+                    TypeMapping("A", "Local", "out", (RenameAttribute("b", "a"),)),
+                    TypeMapping("Local", "A", "in", (RenameAttribute("a", "b"),)),
                 ),
             ),
         ]
@@ -467,7 +471,7 @@ def test_formulas_are_the_same_by_column_and_by_event() -> None:
         ("at", "y"): np.array([each["at"]["y"] for each in events], dtype=np.float64),
         ("t",): np.array([each["t"] for each in events]),
     }
-    found = apply_formulas(columns_of(change.plan), numbers)
+    found = apply_formulas(column_plan(change.plan), numbers)
     assert found["at", "x"].tolist() == [each["at"]["x"] for each in expected]
     assert found["at", "y"].tolist() == [each["at"]["y"] for each in expected]
     assert found["t",].tolist() == [each["t"] for each in expected]
@@ -482,4 +486,4 @@ def test_what_is_no_column_expression_is_named() -> None:
         functions=FUNCTIONS,
     )
     with pytest.raises(Unsupported, match=r"A\.a: the conversion f is not supported by columns"):
-        columns_of(change.plan)
+        column_plan(change.plan)

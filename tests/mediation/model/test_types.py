@@ -1,7 +1,6 @@
 """Types and their faults. [ME-1]"""
 
-from rapport.mediation.model.type_checks import check_types
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Types
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Types, check_types
 
 
 def codes(*types: ComplexType | PrimitiveType) -> list[str]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rapport.mediation.model.conversions import Cut, Gather, Join
-from rapport.mediation.model.surroundings import Surroundings
-from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.codegen.transformer import make_transformer
+from rapport.mediation.conversion.conversions import Cut, Gather, Join
+from rapport.mediation.conversion.lookups import ConversionEnvironment
+from rapport.mediation.rejections import Rejected
 from rapport.testing.judge.mediation import Judge
 from rapport.testing.judge.mediation_conversions import World
 from support.varied.interpretations import TABLES, Case, in_force_of, ontology_of, payload
@@ -40,7 +40,7 @@ def test_generated_python_gives_what_a_direct_reading_gives() -> None:
     compared = 0
     for case in cases:
         name = case.binding.source
-        around = Surroundings(meanings.tables)
+        around = ConversionEnvironment(meanings.tables)
         transformer = make_transformer(typed, name, "Row", "in", {}, surroundings=around)
         judge = Judge(typed.chain(name), {}, WORLD)
         for _ in range(25):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rapport.mediation.model.plan import Convert, Each, Object, Plan, Step, Variants
+from rapport.mediation.plans import ConvertStep, EachStep, ObjectStep, Plan, Step, VariantsStep
 from support.effort.lines import PARTS, Line, Part, lines_of
 from support.effort.uses import uses_by_hand
 
@@ -133,14 +133,14 @@ def _applied(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _steps(step: Step) -> Iterator[tuple[str, str]]:
-    if isinstance(step, Convert):
+    if isinstance(step, ConvertStep):
         yield step.path, step.conversion.name
-    elif isinstance(step, Each):
+    elif isinstance(step, EachStep):
         yield from _steps(step.step)
-    elif isinstance(step, Variants):
+    elif isinstance(step, VariantsStep):
         for case in step.cases:
             yield from _steps(case.step)
-    elif isinstance(step, Object):
+    elif isinstance(step, ObjectStep):
         for part in step.parts:
             yield from _steps(part.step)
         for shape, conversion in step.shape:

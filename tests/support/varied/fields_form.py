@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from rapport.core.schema import PARTS, AttributeType
-from rapport.mediation.interpretation import (
+from rapport.mediation.interpretations.model import (
+    FieldsInterpretation,
+    IdentityLookup,
     IdentityRule,
-    Interpretation,
     OriginRule,
-    TableLookup,
     TimeRule,
     ValueRule,
 )
@@ -71,7 +71,7 @@ def fields_case(name: str, chance: Random) -> Case:
         unit = chance.choice(("m", "ft"))
         origin = OriginRule("sensors", ("dev",), "x", "y", heading, unit)
         fields["dev",] = one_of("s1", "s2", "s3", "s9", 8, "8")
-    made = Interpretation(
+    made = FieldsInterpretation(
         name=name,
         time=time,
         identity=identity,
@@ -99,7 +99,7 @@ def _root_case(name: str, attribute: str, kind: AttributeType) -> Case:
 def _identity(chance: Random, fields: dict[tuple[str, ...], Make]) -> IdentityRule:
     field = chance.choice((("who",), ("of", "who")))
     fields[field] = one_of("E1", "E2", "E3", "E9", 7, "7", "unknown", "Grün", 7.0, None)
-    lookup = chance.choice((None, TableLookup("tags", "who")))
+    lookup = chance.choice((None, IdentityLookup("tags", "who")))
     nobody = chance.choice(((), ("unknown",), ("unknown", "E9")))
     otherwise: tuple[Any, ...] = chance.choice(((), ("visitor",), ("unknown:", ("track",))))
     if ("track",) in otherwise:

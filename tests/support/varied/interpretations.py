@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from rapport.core.schema import AttributeType
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute
-from rapport.mediation.in_force import InForce, take_in
-from rapport.mediation.interpretation import Interpretation
-from rapport.mediation.model.interpretation import Interpretation as Typed
+from rapport.mediation.interpretations.model import FieldsInterpretation
+from rapport.mediation.interpretations.model import Interpretation as Typed
+from rapport.mediation.interpretations.repository import ActiveInterpretations, activate
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.policy.ontology import Ontology, PushSource
 
 CONCEPT = "thing"
@@ -51,7 +51,7 @@ class Case(msgspec.Struct):
 
     binding: SourceBinding
     fields: dict[tuple[str, ...], Make]
-    plain: Interpretation | None = None
+    plain: FieldsInterpretation | None = None
     typed: Typed | None = None
 
 
@@ -76,13 +76,13 @@ def ontology_of(cases: Sequence[Case]) -> Ontology:
     )
 
 
-def in_force_of(cases: Sequence[Case]) -> InForce:
+def in_force_of(cases: Sequence[Case]) -> ActiveInterpretations:
     """All interpretations together; one with faults refuses itself."""
     attributes = {
         name: ConceptAttribute(kind, "degC" if name == "temp" else "")
         for name, kind in ATTRIBUTES.items()
     }
-    return take_in(
+    return activate(
         {case.plain.name: case.plain for case in cases if case.plain is not None},
         [case.typed for case in cases if case.typed is not None],
         concepts={CONCEPT: attributes},

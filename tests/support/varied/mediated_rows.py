@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from rapport.core.event import Event, StoredEvent
-from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.in_force import InForce
-from rapport.mediation.meaning import build_meaning
+from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.reader import build_transformer
+from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.mediating.meanings import Meanings, SentTables
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import readings_from_events, split_events
@@ -67,7 +67,9 @@ def varied_sources(seed: int, *, forms: int, events: int) -> VariedSources:
     return VariedSources(cases, meanings, rows)
 
 
-def meanings_with(in_force: InForce, cases: Iterable[Case], ontology: Ontology) -> Meanings:
+def meanings_with(
+    in_force: ActiveInterpretations, cases: Iterable[Case], ontology: Ontology
+) -> Meanings:
     """With the tables of `varied_interpretations`."""
     return Meanings(
         in_force=in_force,
@@ -91,7 +93,7 @@ def by_the_node(meanings: Meanings, rows: Sequence[RawRow]) -> Counter[tuple[Any
     """What the node's own transformers give: readings as policies see them, and rejections."""
     found: Counter[tuple[Any, ...]] = Counter()
     for source, binding in meanings.bindings.items():
-        meaning = build_meaning(binding, meanings.in_force, lookups=meanings.tables)
+        meaning = build_transformer(binding, meanings.in_force, lookups=meanings.tables)
         own = [row for row in rows if row.channel == RAW_PREFIX + source]
         for row in own:
             place = (row.channel, row.position)

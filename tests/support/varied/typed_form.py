@@ -8,29 +8,29 @@ from typing import Any
 import msgspec
 
 from rapport.core.schema import PARTS
-from rapport.mediation.model import conversions as kinds
-from rapport.mediation.model.conversions import Conversion, converts
-from rapport.mediation.model.finding import TableLookup
-from rapport.mediation.model.interpretation import (
-    CreateAttribute,
-    DropAttribute,
-    Interpretation,
-    Mapping,
-    MergeAttributes,
-    RenameAttribute,
-    Rule,
-    Shape,
-    SplitAttribute,
-)
-from rapport.mediation.model.notations import ParseNumber, ParseTime
-from rapport.mediation.model.places import (
+from rapport.mediation.conversion import conversions as kinds
+from rapport.mediation.conversion.conversions import Conversion, converts
+from rapport.mediation.conversion.lookups import TableLookup
+from rapport.mediation.conversion.notations import ParseNumber, ParseTime
+from rapport.mediation.conversion.places import (
     FixedOrigin,
     TableOrigin,
     ToAbsolute,
     ToCartesian,
     ToRelative,
 )
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.interpretations.model import (
+    CreateAttribute,
+    DropAttribute,
+    Interpretation,
+    MergeAttributes,
+    RenameAttribute,
+    Rule,
+    ShapeStep,
+    SplitAttribute,
+    TypeMapping,
+)
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 from support.varied.interpretations import (
     ATTRIBUTES,
     CONCEPT,
@@ -55,7 +55,7 @@ class _Draft:
         self.types: list[Any] = []
         self.rules: list[Rule] = []
         self.conversions: list[Conversion] = []
-        self.shape: list[Shape] = []
+        self.shape: list[ShapeStep] = []
         self.gives: list[str] = []
 
     def take(self, name: str, kind: str, make: Make | None, *, optional: bool = False) -> None:
@@ -87,7 +87,7 @@ def typed_case(name: str, chance: Random) -> Case:
     typed = Interpretation(
         name=name,
         types=(*draft.types, ComplexType("Row", tuple(draft.attributes))),
-        mappings=(Mapping("Row", CONCEPT, "in", tuple(draft.shape)),),
+        mappings=(TypeMapping("Row", CONCEPT, "in", tuple(draft.shape)),),
         rules=tuple(draft.rules),
         conversions=tuple(draft.conversions),
     )

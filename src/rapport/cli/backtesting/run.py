@@ -27,7 +27,7 @@ from rapport.policy.operators.base import END_OF_TIME
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
-    from rapport.mediation.in_force import InForce
+    from rapport.mediation.interpretations.repository import ActiveInterpretations
     from rapport.pipeline.settings import SparkSettings
     from rapport.policy.lifecycle.registry import RecordedChange
     from rapport.site.site import Site
@@ -252,7 +252,7 @@ def _changes(directory: Path) -> Sequence[RecordedChange]:
         return []
 
 
-def _in_force(asked: Asked, site: Site) -> InForce | None:
+def _in_force(asked: Asked, site: Site) -> ActiveInterpretations | None:
     """The interpretations that the node has on record, where some file can need one."""
     raw = any(source.interpretation for source in site.ontology.sources.values())
     if asked.history is None or not raw:

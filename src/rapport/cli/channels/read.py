@@ -104,7 +104,7 @@ def _may_come(directory: Path, channel: str) -> bool:
     from rapport.channel.config import channels_from_site
     from rapport.channel.validation import is_reserved
     from rapport.kernel.toml import TomlFile
-    from rapport.mediation.binding import RAW_PREFIX
+    from rapport.mediation.source_bindings import RAW_PREFIX
 
     file = TomlFile.load(directory / "site.toml")
     declared, _problems = channels_from_site(file)
@@ -153,6 +153,6 @@ async def _in_words(
         said = await outgoing.view(channel, stored, interpretation)
     finally:
         await outgoing.close()
-    for one in outgoing.told.unsaid:
+    for one in outgoing.statistics.undeliverable:
         stderr().print(f"{one.position}: {one.code}: {one.message}", highlight=False, markup=False)
     return said

@@ -88,10 +88,10 @@ def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
     """Reads all of it once: a file is imported as a whole or not at all. Once a row is mended, it
     and those after it are other events.
     """
-    from rapport.mediation.formats.files import values_of
+    from rapport.mediation.formats.catalogue import read_values
 
     with opened(file) as stream:
-        for _value in values_of(stream, name, options):
+        for _value in read_values(stream, name, options):
             pass
 
 
@@ -104,12 +104,12 @@ def _events(
     marks: dict[str, str],
 ) -> Iterator[Event]:
     """One event for each row, named by what the file holds up to it, or by the `id_field`."""
-    from rapport.mediation.formats.files import values_of
-    from rapport.mediation.raw_reading import field_id
+    from rapport.mediation.formats.catalogue import read_values
+    from rapport.mediation.source_bindings import field_id
 
     now_ms, ids = SystemClock().now_ms(), RowIds()
     with opened(file) as stream:
-        for value in values_of(stream, name, options):
+        for value in read_values(stream, name, options):
             data = msgspec.json.encode(value)
             id = ids.next(data)
             yield Event(

@@ -18,13 +18,13 @@ def format_of(
     file: Path, directory: Path, source: str, format: str | None, options: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """What was said when called, else what the source's interpretation says, else a guess."""
-    from rapport.mediation.formats.named import read_format
+    from rapport.mediation.formats.catalogue import parse_format
     from rapport.mediation.guessing.guess import guess
     from rapport.mediation.guessing.sample import sample_of
 
     declared = _declared_format(directory, source)
     if format is None and not options and declared is not None:
-        return read_format(declared)
+        return parse_format(declared)
     found = guess(sample_of(beginning(file), name=format or "", options=options))
     stderr().print(f"read as {found.format}: {found.because}", soft_wrap=True, markup=False)
     return found.format, found.options
@@ -34,7 +34,7 @@ def _declared_format(directory: Path, source: str) -> Any:
     """What stands at `format` of the interpretation of a source, or of the nearest one above it;
     None when nothing does. Raises UnknownName when the site has no such source.
     """
-    from rapport.mediation.declaring.interpretation_form import is_typed, parent_said
+    from rapport.mediation.declarations.typed_tables import declared_parent, is_typed_table
 
     file = TomlFile.load(directory / "site.toml")
     sources = dict(file.section("sources").sections())
@@ -50,15 +50,15 @@ def _declared_format(directory: Path, source: str) -> Any:
     for each in (file, *_further_files(file, directory)):
         tables = {**each.section("interpretations").values, **tables}
     while isinstance(table := tables.pop(name, None), dict):  # parents may go in circles
-        if "format" in table or not is_typed(table):
+        if "format" in table or not is_typed_table(table):
             return table.get("format")
-        name = parent_said(name, table)
+        name = declared_parent(name, table)
     return None
 
 
 def _further_files(file: TomlFile, directory: Path) -> Iterator[TomlFile]:
     """Those that the site names for its interpretations; raises SiteError for a broken one."""
-    from rapport.mediation.declaring.files import KINDS, read_file
+    from rapport.mediation.declarations.files import KINDS, read_file
 
     named = file.section("interpretations").values.get("files", [])
     home = directory.resolve()

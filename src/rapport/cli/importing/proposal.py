@@ -27,14 +27,14 @@ def propose_file(
 ) -> None:
     """Writes the proposal to `out` or stdout, and the doubts to stderr."""
     from rapport.cli.importing.summary import show_summary
+    from rapport.mediation.guessing.concept_match import match_concept
     from rapport.mediation.guessing.guess import guess
-    from rapport.mediation.guessing.matching import become
     from rapport.mediation.guessing.proposal import propose
     from rapport.mediation.guessing.sample import sample_of
     from rapport.policy.language.lexer import is_name
 
     found = guess(sample_of(beginning(file), name=format, options=options))
-    becoming = become(found, _concepts(site), name=name, is_name=is_name)
+    becoming = match_concept(found, _concepts(site), name=name, is_name=is_name)
     text = propose(found, becoming, name=name, file=file.name).encode()
     if out is None:
         write_bytes(text)

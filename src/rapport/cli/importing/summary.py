@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from rapport.cli.terminal import stderr
 from rapport.mediation.concepts import KEY, TIME
 from rapport.mediation.guessing.columns import Column
+from rapport.mediation.guessing.concept_match import ConceptMatch
 from rapport.mediation.guessing.guess import Guess
-from rapport.mediation.guessing.matching import Becoming
 
 
-def show_summary(guess: Guess, becoming: Becoming) -> None:
+def show_summary(guess: Guess, becoming: ConceptMatch) -> None:
     """A table of the columns on stderr, and how much is left to settle."""
     from rich.table import Table
     from rich.text import Text
@@ -36,7 +36,7 @@ def show_summary(guess: Guess, becoming: Becoming) -> None:
     console.print("1 question is left to settle" if left == 1 else f"{left} questions are left")
 
 
-def _becomes(guess: Guess, becoming: Becoming, column: Column) -> str:
+def _becomes(guess: Guess, becoming: ConceptMatch, column: Column) -> str:
     """The attribute of the concept; in brackets while something must be settled before."""
     use = guess.uses[column.name]
     if use in ("time", "identity"):
@@ -48,7 +48,7 @@ def _becomes(guess: Guess, becoming: Becoming, column: Column) -> str:
     return match.attribute if is_settled else f"({match.attribute})"
 
 
-def _rows(guess: Guess, becoming: Becoming) -> Iterator[tuple[Column, str, tuple[str, ...]]]:
+def _rows(guess: Guess, becoming: ConceptMatch) -> Iterator[tuple[Column, str, tuple[str, ...]]]:
     values = {value.column.path: value.unit for value in guess.values}
     for column in guess.columns:
         if guess.time is not None and column.path == guess.time.columns[0]:

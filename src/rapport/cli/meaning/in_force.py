@@ -15,14 +15,14 @@ from rapport.kernel.toml import TomlFile
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
-    from rapport.mediation.binding import SourceBinding
-    from rapport.mediation.in_force import InForce
+    from rapport.mediation.interpretations.repository import ActiveInterpretations
+    from rapport.mediation.source_bindings import SourceBinding
     from rapport.site.site import Site
 
 
 async def in_force_of(
     directory: Path, site: Site, channels: Channels
-) -> tuple[dict[str, SourceBinding], InForce]:
+) -> tuple[dict[str, SourceBinding], ActiveInterpretations]:
     """How sources are bound, and what is in force. Files that the node has not taken in as they are
     now are told on stderr: what they say is shown.
     """
@@ -37,10 +37,12 @@ async def in_force_of(
     return bindings, found.together.standing.in_force
 
 
-def in_force_at(directory: Path, site: Site) -> tuple[dict[str, SourceBinding], InForce]:
+def in_force_at(
+    directory: Path, site: Site
+) -> tuple[dict[str, SourceBinding], ActiveInterpretations]:
     """The same by the site's own log; by its files alone where there is no log yet."""
 
-    async def look(channels: Channels) -> tuple[dict[str, SourceBinding], InForce]:
+    async def look(channels: Channels) -> tuple[dict[str, SourceBinding], ActiveInterpretations]:
         return await in_force_of(directory, site, channels)
 
     try:

@@ -22,8 +22,8 @@ from rapport.core.errors import InterpretationError, InvalidInput, Problem
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
-    from rapport.mediation.changing.wanting import How, Wanted
-    from rapport.mediation.in_force import InForce
+    from rapport.mediation.interpretations.change_requests import ChangeRequest, FileAction
+    from rapport.mediation.interpretations.repository import ActiveInterpretations
     from rapport.node.node import Node
 
 app = App(name="interpretation", help="Look at interpretations; declare, augment, replace, remove.")
@@ -52,11 +52,11 @@ def list_all(
     """List what is in force with parents and versions, and what is refused."""
 
     async def local(node: Node) -> Any:
-        from rapport.mediation.changing.shown import overview
+        from rapport.mediation.interpretations.views import overview
 
         updating = node.meanings.updating
         outcomes = [outcome for _, outcome in updating.history()]
-        return await updating.look(lambda standing: overview(standing, outcomes))
+        return await updating.inspect(lambda standing: overview(standing, outcomes))
 
     found = _Door(where).look("/interpretations", local)
     if json:
@@ -83,18 +83,20 @@ def show(
     """Show one interpretation as JSON: what it says and what it inherits."""
 
     async def local(node: Node) -> Any:
-        from rapport.mediation.changing.kept_versions import recorded
-        from rapport.mediation.changing.shown import shown, transformer_text
+        from rapport.mediation.interpretations.change_log import read_version
+        from rapport.mediation.interpretations.views import interpretation_view, transformer_text
 
         if "@" in name:
-            return await recorded(node.channels, name)
+            return await read_version(node.channels, name)
 
-        def find(in_force: InForce) -> Any:
+        def find(in_force: ActiveInterpretations) -> Any:
             return (
-                transformer_text(in_force, name, type, direction) if type else shown(in_force, name)
+                transformer_text(in_force, name, type, direction)
+                if type
+                else interpretation_view(in_force, name)
             )
 
-        return await node.meanings.updating.look(lambda standing: find(standing.in_force))
+        return await node.meanings.updating.inspect(lambda standing: find(standing.in_force))
 
     path = f"/interpretations/{quote(name, safe='/@')}"
     if type:
@@ -171,9 +173,9 @@ def history(
     """List all changes, oldest first, and what became of each."""
 
     async def local(node: Node) -> Any:
-        from rapport.mediation.changing.shown import shown_change
+        from rapport.mediation.interpretations.views import change_view
 
-        return [shown_change(*each) for each in node.meanings.updating.history()]
+        return [change_view(*each) for each in node.meanings.updating.history()]
 
     found = _Door(where).look("/interpretations/changes", local)
     if json:
@@ -259,14 +261,17 @@ class _Door:
             raise InterpretationError(refused.problems) from None
 
 
-def _change(door: _Door, said: _Said, how: How, old: str = "", *, do: bool = True) -> None:
-    from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
+def _change(door: _Door, said: _Said, how: FileAction, old: str = "", *, do: bool = True) -> None:
+    from rapport.mediation.interpretations.change_requests import (
+        request_from_file,
+        request_from_json,
+    )
 
-    def want(in_force: InForce) -> Wanted:
+    def want(in_force: ActiveInterpretations) -> ChangeRequest:
         if said.suffix == ".json":
-            return wanted_in_json(said.body)
+            return request_from_json(said.body)
         kind: Any = {".yml": "yaml"}.get(said.suffix, said.suffix[1:])
-        return wanted_in_file(said.name, said.body, kind, in_force, how=how, old=old)
+        return request_from_file(said.name, said.body, kind, in_force, how=how, old=old)
 
     async def local(node: Node) -> Any:
         updating = node.meanings.updating

@@ -20,7 +20,7 @@ from rapport.core.times import format_time
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
-    from rapport.mediation.holding.held_groups import HeldGroup
+    from rapport.mediation.quarantine.index import QuarantineGroup
 
 app = App(name="mediate", help="Interpretations: show, change, quarantine, release.")
 _OF_INTERPRETATIONS = (
@@ -50,8 +50,8 @@ def show(source: str, *, site: SiteOption = None) -> None:
     """
     from rapport.cli.meaning.in_force import in_force_at
     from rapport.kernel.clock import SystemClock
-    from rapport.mediation.conversions import WorkerConversions
-    from rapport.mediation.meaning import build_meaning
+    from rapport.mediation.reader import build_transformer
+    from rapport.mediation.site_functions import WorkerConversions
     from rapport.site.site import load_site
 
     directory = site_directory(site)
@@ -59,7 +59,7 @@ def show(source: str, *, site: SiteOption = None) -> None:
     bindings, in_force = in_force_at(directory, loaded)
     if source not in bindings:
         raise unknown("source", source, bindings, if_none="declare it in site.toml: [sources.NAME]")
-    meaning = build_meaning(
+    meaning = build_transformer(
         bindings[source],
         in_force,
         lookups=loaded.tables,
@@ -79,15 +79,18 @@ def quarantine(
 ) -> None:
     """List what is held back, by source and reason, with what to do about it."""
     from rapport.cli.local import read_channels
-    from rapport.mediation.holding.held import HeldBack, Wanted
-    from rapport.mediation.holding.held_groups import held_groups
+    from rapport.mediation.quarantine.index import (
+        QuarantineFilter,
+        QuarantineIndex,
+        group_quarantined,
+    )
 
-    wanted = Wanted(source=source, reason=reason, since_ms=moment(since) or 0)
+    wanted = QuarantineFilter(source=source, reason=reason, since_ms=moment(since) or 0)
 
-    async def groups(channels: ReadOnlyChannels) -> list[HeldGroup]:
-        held_back = HeldBack(channels)
+    async def groups(channels: ReadOnlyChannels) -> list[QuarantineGroup]:
+        held_back = QuarantineIndex(channels)
         await held_back.refresh()
-        return await held_groups(channels, held_back, wanted)
+        return await group_quarantined(channels, held_back, wanted)
 
     found = read_channels(site_directory(site), groups)
     if json:
@@ -150,7 +153,7 @@ def reload(
         stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _row(group: HeldGroup) -> tuple[str, ...]:
+def _row(group: QuarantineGroup) -> tuple[str, ...]:
     return (
         group.source,
         group.reason,

@@ -66,6 +66,6 @@ def _wait(remote: Remote, release: str) -> Any:
 async def _without_a_node(node: Node, asked: ReleaseRequest, dry_run: bool) -> Any:
     if dry_run:
         return await node.releasing.try_out(asked)
-    release = await node.releasing.ask(asked)
+    release = await node.releasing.request(asked)
     await node.finish_releases()
     return await node.releasing.state(release)

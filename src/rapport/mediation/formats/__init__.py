@@ -1,1 +1,1 @@
-"""Formats: from the bytes of an event to the plain values that it says."""
+"""Payload formats: from the bytes of an event to plain values, and back."""

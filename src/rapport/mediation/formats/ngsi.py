@@ -1,10 +1,10 @@
-"""NGSI entities: NGSIv2 normalised and key-values, NGSI-LD normalised, concise and key-values,
+"""NGSI entities: NGSIv2 normalised and key-values, NGSI-LD normalised, concise and key-values;
 alone, in a list, or in a notification. [ME-13]
 
 `{"id": "s1", "type": "WeatherObserved", "temperature": {"type": "Property", "value": 33.3,
-"unitCode": "CEL", "observedAt": "2026-03-02T09:00:00Z"}}` is `{"id": "s1", "type":
-"WeatherObserved", "temperature": 33.3}` with the unit and the time beside it. Attributes that were
-observed at different times are documents of their own, each with what has no time.
+"unitCode": "CEL", "observedAt": "2026-03-02T09:00:00Z"}}` becomes `{"id": "s1", "type":
+"WeatherObserved", "temperature": 33.3}` with unit and time. Attributes observed at different times
+become separate documents, each with the attributes without a time.
 """
 
 from __future__ import annotations
@@ -16,28 +16,114 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
-from rapport.mediation.formats.base import MAX_NAMES, Document, check_count, part_id, read_options
-from rapport.mediation.formats.ngsi_attributes import Attribute, attributes_of
-from rapport.mediation.formats.payload import json_of
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.base import (
+    MAX_NAMES,
+    Document,
+    check_count,
+    json_of,
+    part_id,
+    read_options,
+)
+from rapport.mediation.rejections import Rejected
 from rapport.units.timeformats import from_iso
+
+_VALUE_KEYS = {
+    "Property": "value",
+    "GeoProperty": "value",
+    "Relationship": "object",
+    "LanguageProperty": "languageMap",
+    "VocabProperty": "vocab",
+    "JsonProperty": "json",
+    "ListProperty": "valueList",
+    "ListRelationship": "objectList",
+}
+"""Kinds of attributes in NGSI-LD, and the key of their value."""
+_VALUES = (*dict.fromkeys(_VALUE_KEYS.values()),)
+_GEOMETRIES = ("Point", "LineString", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon")
+_TIMES = ("observedAt", "TimeInstant", "timestamp")
+"""Time metadata; the first is NGSI-LD's own, the others are common in NGSIv2."""
+_UNITS = ("unitCode", "unit")
+_OWN = ("type", "metadata", "datasetId", "createdAt", "modifiedAt", "deletedAt", "previousValue")
+
+
+class NgsiAttribute(msgspec.Struct, frozen=True):
+    """`observed` and `unit` may be empty."""
+
+    name: str
+    value: Any
+    unit: str = ""
+    observed: str = ""
+
+
+def attributes_of(name: str, written: Any, *, plain: bool = False) -> Iterator[NgsiAttribute]:
+    """An attribute and its own properties as `name.property`. Of several instances (NGSI-LD
+    `datasetId`) the one without an id has the plain name, others are `name@datasetId`.
+    """
+    if not plain and isinstance(written, list) and written and all(map(_is_normalised, written)):
+        for instance in written:
+            dataset = instance.get("datasetId")
+            yield from _read(f"{name}@{dataset}" if dataset else name, instance)
+    elif not plain and isinstance(written, dict) and _is_normalised(written):
+        yield from _read(name, written)
+    else:
+        yield NgsiAttribute(name, written)
+
+
+def _is_normalised(written: Any) -> bool:
+    """Whether it is an attribute with its value inside rather than the value itself."""
+    if not isinstance(written, dict):
+        return False
+    kind = written.get("type")
+    if isinstance(kind, str) and kind in _VALUE_KEYS:
+        return _VALUE_KEYS[kind] in written
+    if kind in _GEOMETRIES and "coordinates" in written:
+        return False
+    return sum(key in written for key in _VALUES) == 1
+
+
+def _read(name: str, written: dict[str, Any]) -> Iterator[NgsiAttribute]:
+    key = next(key for key in _value_keys(written) if key in written)
+    metadata = written.get("metadata")
+    sayings = {**(metadata if isinstance(metadata, dict) else {}), **written}
+    yield NgsiAttribute(
+        name, written[key], unit=_text(sayings, _UNITS), observed=_text(sayings, _TIMES)
+    )
+    for below, value in sayings.items():
+        if below not in (key, *_OWN, *_TIMES, *_UNITS):
+            yield NgsiAttribute(f"{name}.{below}", _inner(value))
+
+
+def _value_keys(written: dict[str, Any]) -> tuple[str, ...]:
+    kind = written.get("type")
+    own = _VALUE_KEYS.get(kind) if isinstance(kind, str) else None
+    return (own,) if own else _VALUES
+
+
+def _text(sayings: dict[str, Any], names: tuple[str, ...]) -> str:
+    for name in names:
+        value = _inner(sayings.get(name))
+        if isinstance(value, str):
+            return value
+    return ""
+
+
+def _inner(value: Any) -> Any:
+    """The value of metadata, which may be an attribute itself."""
+    if isinstance(value, dict) and _is_normalised(value):
+        return value[next(key for key in _value_keys(value) if key in value)]
+    return value
+
 
 _ABOUT = ("id", "type", "@id", "@type", "@context", "scope")
 _LONGEST_ID = 2_048
 
 
 class NgsiOptions(msgspec.Struct, frozen=True):
-    """How attributes are written."""
-
     form: Literal["sniffed", "key-values"] = "sniffed"
-    """`key-values`: whatever an attribute is, it is the value itself, also an object with a
-    `value` in it.
-    """
+    """`key-values`: every attribute is the value itself, even an object with a `value`."""
 
 
 class NgsiFormat:
-    """Entities of context brokers."""
-
     name = "ngsi"
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -55,8 +141,8 @@ class NgsiFormat:
 
     def _documents(self, entity: dict[str, Any]) -> list[Document]:
         about = _about(entity)
-        plain: dict[str, Attribute] = {}
-        timed: dict[int, dict[str, Attribute]] = {}
+        plain: dict[str, NgsiAttribute] = {}
+        timed: dict[int, dict[str, NgsiAttribute]] = {}
         for name, written in entity.items():
             if name in _ABOUT:
                 continue
@@ -89,7 +175,7 @@ def _is_notification(value: dict[str, Any]) -> bool:
 
 
 def _about(entity: dict[str, Any]) -> dict[str, str]:
-    """Id and type, of several types the first; feeds that are no broker's may leave either out."""
+    """Id and (first) type; either may be missing outside of brokers."""
     kind = entity.get("type", entity.get("@type", ""))
     if isinstance(kind, list):
         kind = kind[0] if kind else ""
@@ -107,7 +193,7 @@ def _about(entity: dict[str, Any]) -> dict[str, str]:
 
 
 def _document(
-    about: dict[str, str], attributes: Mapping[str, Attribute], time: int | None
+    about: dict[str, str], attributes: Mapping[str, NgsiAttribute], time: int | None
 ) -> Document:
     value = {**about, **{name: each.value for name, each in attributes.items()}}
     units = {name: each.unit for name, each in attributes.items() if each.unit}
@@ -116,7 +202,7 @@ def _document(
 
 
 def _numbered(found: list[Document]) -> list[Document]:
-    """An entity told twice, or at several times, is told apart by its number."""
+    """Repeated entities are distinguished by a number."""
     seen: dict[str, int] = {}
     numbered = []
     for document in found:
@@ -127,7 +213,7 @@ def _numbered(found: list[Document]) -> list[Document]:
     return numbered
 
 
-def _time(attribute: Attribute) -> int | None:
+def _time(attribute: NgsiAttribute) -> int | None:
     if not attribute.observed:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Payloads that are plain values already: JSON, MessagePack, and one value alone. [ME-13]"""
+"""Payloads of plain values: JSON, MessagePack, and single values. [ME-13]"""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ import msgspec
 
 from rapport.core.event import Event
 from rapport.mediation.formats.base import (
+    ENCODINGS,
     Document,
     bad_option,
     check_count,
     check_depth,
-    read_options,
-)
-from rapport.mediation.formats.payload import (
-    ENCODINGS,
     json_of,
     octets_of,
-    ready_object,
+    parsed_object,
+    read_options,
     text_of,
 )
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.rejections import Rejected
 
 _UNPACK = msgspec.msgpack.Decoder().decode
 
 
 class NoOptions(msgspec.Struct, frozen=True):
-    """For formats that have nothing to say about themselves."""
+    """For formats without options."""
 
 
 class JsonFormat:
@@ -45,32 +43,28 @@ class JsonFormat:
 
 
 class MsgpackFormat:
-    """A map, or an array of maps, in MessagePack.
-
-    Octets become base64 text and timestamps ISO 8601, as they would stand in JSON; keys that are
-    whole numbers become text; other extension types are refused.
+    """A map, or an array of maps, in MessagePack. Octets become base64 text and timestamps ISO
+    8601, as in JSON; integer keys become text; other extension types are rejected.
     """
 
     name = "msgpack"
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
         """See Format."""
-        ready = ready_object(event)
+        ready = parsed_object(event)
         return documents_of(ready if ready is not None else unpack(octets_of(event)))
 
 
 class ValueOptions(msgspec.Struct, frozen=True):
-    """What a payload that is one value must be told."""
-
     field: str = "value"
-    """The name that the value gets."""
+    """The name of the value in the document."""
     encoding: str = "utf-8"
     decimal: str = "point"
 
 
 class ValueFormat:
-    """One value alone, as simple devices publish it: `-18.4`, `ON`. It becomes a document with one
-    field; as in CSV it is a text, read as a number where one is declared.
+    """A single value, as simple devices publish it: `-18.4`, `ON`. It becomes a document with
+    one text field, parsed where a number is declared.
     """
 
     name = "value"
@@ -99,7 +93,7 @@ class ValueFormat:
 
 
 def unpack(raw: bytes) -> Any:
-    """One MessagePack value as JSON would have it; raises Rejected."""
+    """One MessagePack value as JSON would represent it; raises Rejected."""
     try:
         value = _UNPACK(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, TypeError) as error:
@@ -109,7 +103,7 @@ def unpack(raw: bytes) -> Any:
 
 
 def documents_of(value: Any) -> list[Document]:
-    """The objects that a value is or lists; several are told apart by their place from 1."""
+    """The objects in a value; several are numbered from 1."""
     if isinstance(value, dict):
         return [Document(value)]
     if not isinstance(value, list):
@@ -129,7 +123,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None  # as JSON has it, which knows no such numbers
+        return None  # JSON has no such numbers
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime):

@@ -1,9 +1,9 @@
 """SenML (RFC 8428) in JSON: measurements with units and times, base fields resolved. [ME-13]
 
-Records of one base name and time are one document:
-`[{"bn": "urn:dev:ow:10e2:", "bt": 1276020076, "n": "temperature", "u": "Cel", "v": 23.5}]` is
-`{"device": "urn:dev:ow:10e2", "temperature": 23.5}` with the unit and the time beside it. A record
-whose base name or name is empty gives `value`. CBOR, XML and EXI forms are not read.
+Records of one base name and time are one document: `[{"bn": "urn:dev:ow:10e2:", "bt": 1276020076,
+"n": "temperature", "u": "Cel", "v": 23.5}]` becomes `{"device": "urn:dev:ow:10e2", "temperature":
+23.5}` with unit and time. A record with an empty base name or name gives `value`. CBOR, XML and EXI
+forms are not supported.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
-from rapport.mediation.formats.base import MAX_DOCUMENTS, Document, bad_option, read_options
-from rapport.mediation.formats.payload import json_of
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.formats.base import (
+    MAX_DOCUMENTS,
+    Document,
+    bad_option,
+    json_of,
+    read_options,
+)
+from rapport.mediation.rejections import Rejected
 from rapport.units.timeformats import from_epoch
 
 DEVICE, VALUE, SUM = "device", "value", "_sum"
 _VERSION = 10
 _RELATIVE_BELOW = 2.0**28
-"""Seconds below this count from now, not from 1970 (RFC 8428, 4.5.3)."""
+"""Smaller values are relative to now, not to 1970 (RFC 8428, 4.5.3)."""
 _SEPARATORS = ":/"
 _LONGEST_NAME = 256
 _VALUES = ("v", "vs", "vb", "vd")
@@ -39,16 +44,14 @@ FIELDS = frozenset(_KINDS)
 
 
 class SenmlOptions(msgspec.Struct, frozen=True):
-    """How names are parted."""
-
     split: str = ""
-    """A sign: the last one in a whole name parts device from attribute, for packs without base
-    names. Empty: the base name is the device.
+    """A character that separates device and attribute in a full name (its last occurrence), for
+    packs without base names. Empty: the base name is the device.
     """
 
 
 class SenmlFormat:
-    """Packs of records; each event is a pack of its own, base fields do not outlive it."""
+    """Each event is a pack of its own with its own base fields."""
 
     name = "senml"
 
@@ -58,16 +61,16 @@ class SenmlFormat:
             raise bad_option(self.name, "split is one sign", 'such as split = "/"')
 
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
-        """See Format; times relative to now count from the time of the envelope."""
+        """See Format; relative times count from the time of the envelope."""
         pack = json_of(event)
         if isinstance(pack, dict):
-            pack = [pack]  # a record alone, as in lists that are streamed record by record
+            pack = [pack]  # a single record, as in streamed lists
         if not isinstance(pack, list) or not pack:
             raise _refused("a pack is a list of records, at least one")
         if len(pack) > MAX_DOCUMENTS:
             raise _refused(f"a pack has at most {MAX_DOCUMENTS:,} records", "format.too_many")
-        gathered = _Gathered()
-        base = _Base()
+        gathered = _DocumentBuilder()
+        base = _BaseFields()
         for number, record in enumerate(pack, start=1):
             _check_record(record, number)
             base.take(record)
@@ -75,7 +78,12 @@ class SenmlFormat:
         return gathered.documents()
 
     def _add(
-        self, gathered: _Gathered, base: _Base, record: dict[str, Any], number: int, now_ms: int
+        self,
+        gathered: _DocumentBuilder,
+        base: _BaseFields,
+        record: dict[str, Any],
+        number: int,
+        now_ms: int,
     ) -> None:
         values = [name for name in _VALUES if name in record]
         has_sum = "s" in record
@@ -84,9 +92,9 @@ class SenmlFormat:
         if not values and not has_sum:
             if {"n", "t", "u", "ut"} & record.keys():
                 raise _refused(f"record {number} has neither value nor sum")
-            return  # base fields alone
+            return  # only base fields
         device, attribute = self._named(base.name, record.get("n", ""), number)
-        # The unit of the base is that of the numbers below it; texts and truths have none.
+        # The base unit applies to numbers; texts and booleans have none.
         is_number = has_sum or "v" in record
         unit = record.get("u", base.unit if is_number else "")
         time = _time(_plus(record.get("t", 0), base.time, number), number, now_ms)
@@ -119,8 +127,8 @@ class SenmlFormat:
         return device, name.lstrip(_SEPARATORS)
 
 
-class _Base:
-    """The base fields that hold for the records to come."""
+class _BaseFields:
+    """The base fields for the following records."""
 
     name, unit = "", ""
     time: float = 0
@@ -128,22 +136,20 @@ class _Base:
     sum: float = 0
 
     def take(self, record: dict[str, Any]) -> None:
-        """The base fields that a record sets."""
         self.name = record.get("bn", self.name)
         self.unit = record.get("bu", self.unit)  # codespell:ignore
         self.time = record.get("bt", self.time)
         self.value, self.sum = record.get("bv", self.value), record.get("bs", self.sum)
 
 
-class _Gathered:
-    """Documents in the making: one for each device and time, one more where a value comes twice."""
+class _DocumentBuilder:
+    """Builds one document per device and time, and another one for a repeated value."""
 
     def __init__(self) -> None:
         self._all: list[tuple[int | None, dict[str, Any], dict[str, str]]] = []
         self._open: dict[tuple[str, int | None], int] = {}
 
     def add(self, device: str, time: int | None, attribute: str, value: Any, unit: str) -> None:
-        """One measurement more."""
         index = self._open.get((device, time))
         if index is None or attribute in self._all[index][1]:
             index = self._open[device, time] = len(self._all)
@@ -154,7 +160,7 @@ class _Gathered:
             units[attribute] = unit
 
     def documents(self) -> list[Document]:
-        """What was gathered, in the order of the records."""
+        """In the order of the records."""
         several = len(self._all) > 1
         return [
             Document(values, id=str(number) if several else "", time=time, units=units)
@@ -168,7 +174,7 @@ def _check_record(record: Any, number: int) -> None:
     for field, value in record.items():
         kinds = _KINDS.get(field)
         if kinds is None:
-            if field.endswith("_"):  # RFC 8428, 4.4: to be refused by who does not know it
+            if field.endswith("_"):  # RFC 8428, 4.4: unknown mandatory field
                 raise _refused(f"record {number}: the field {field[:40]!r} is not known")
             continue
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
@@ -190,7 +196,7 @@ def _plus(value: float, base: float, number: int) -> float:
 
 
 def _time(seconds: float, number: int, now_ms: int) -> int | None:
-    """None is now, the time of the envelope."""
+    """None: now, the time of the envelope."""
     if seconds == 0:
         return None
     try:

@@ -1,1 +1,1 @@
-"""Guessing: an interpretation to edit, proposed from a sample of what a source says."""
+"""Proposes an interpretation from a sample of a source's data."""

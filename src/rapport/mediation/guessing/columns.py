@@ -1,4 +1,4 @@
-"""What the values of one column look like. Pure. [ME-11, ME-13]"""
+"""Profiles of the columns of a sample. Pure. [ME-11, ME-13]"""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 
 from rapport.units.quantities import DecimalMark
 
-Kind = Literal["number", "text", "boolean", "list", "empty"]
-Path = tuple[str, ...]
+ColumnKind = Literal["number", "text", "boolean", "list", "empty"]
+ColumnPathName = tuple[str, ...]
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:([.,'\u00a0 ])\d{3})(?:\1\d{3})*(?:([.,])\d+)?", re.ASCII)
 _EITHER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.ASCII)
-"""A thousand and more, or one and a little: nobody can tell from the text."""
+"""Ambiguous: thousands separator or decimal mark."""
 _NULLS = ("-", "--", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "none", "//", "///")
 _SENTINELS = ("-9999", "-999", "-99999", "9999", "99999", "-9999.0", "-9999,0")
 _MARK_NAMES = {".": "point", ",": "comma", " ": "space", "\u00a0": "space", "'": "apostrophe"}
@@ -28,48 +28,49 @@ _DEEPEST = 6
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column, or a field at any depth of an object."""
 
-    path: Path
-    kind: Kind
+    path: ColumnPathName
+    kind: ColumnKind
     rows: int
-    """How many rows there are in all."""
+    """The total number of rows."""
     filled: int
     distinct: int
-    """How many different values, counted to a thousand."""
+    """The number of different values, up to a thousand."""
     examples: tuple[str, ...] = ()
     values: tuple[Any, ...] = ()
-    """What it says, nulls left out."""
+    """The values without nulls."""
     low: float = 0.0
     high: float = 0.0
     is_text: bool = False
-    """Numbers that come as text."""
+    """Numbers that are texts."""
     whole: bool = False
     """Numbers without a fraction."""
     unit: str = ""
-    """The one unit that the data themselves say."""
+    """The unit in the data if there is only one."""
     units: tuple[str, ...] = ()
-    """All units that they say."""
+    """All units in the data."""
 
     @property
     def is_mixed(self) -> bool:
-        """Some of its numbers come as text, and some do not."""
+        """Whether only some of its numbers are texts."""
         return self.is_text and not all(isinstance(value, str) for value in self.values)
 
     @property
     def name(self) -> str:
-        """The path as people read it."""
         return ".".join(self.path)
 
 
-class Marks(msgspec.Struct, frozen=True):
-    """How numbers are written in texts of one source."""
+class NumberMarks(msgspec.Struct, frozen=True):
+    """The notation of numbers in the texts of one source."""
 
     decimal: DecimalMark = "point"
     thousands: str = "none"
     doubt: str = ""
-    """Why it may be the other way round; empty: no doubt."""
+    """Why it is ambiguous; empty if it is not."""
 
 
-def flattened(row: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+def flattened(
+    row: Mapping[str, Any], above: ColumnPathName = ()
+) -> Iterator[tuple[ColumnPathName, Any]]:
     """The scalars and lists of a row with their paths."""
     for name, value in row.items():
         path = (*above, name)
@@ -80,12 +81,10 @@ def flattened(row: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, 
 
 
 def columns_of(
-    rows: Sequence[Mapping[str, Any]], marks: Marks, said: Mapping[str, Iterable[str]]
+    rows: Sequence[Mapping[str, Any]], marks: NumberMarks, said: Mapping[str, Iterable[str]]
 ) -> tuple[Column, ...]:
-    """A profile of every column, in the order in which they appear; `said` are units in the data
-    by name.
-    """
-    found: dict[Path, list[Any]] = {}
+    """A profile of every column, in order of appearance; `said`: units in the data by name."""
+    found: dict[ColumnPathName, list[Any]] = {}
     for row in rows:
         for path, value in flattened(row):
             found.setdefault(path, []).append(value)
@@ -96,7 +95,7 @@ def columns_of(
 
 
 def null_texts(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Texts that stand for nothing among numbers: `-`, `NaN`, or `-9999` far below all others."""
+    """Texts that mean null among numbers: `-`, `NaN`, or `-9999` far below all others."""
     texts: dict[str, Counter[str]] = {}
     for row in rows:
         for name, value in row.items():
@@ -118,8 +117,8 @@ def null_texts(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def marks_of(rows: Iterable[Mapping[str, Any]]) -> Marks:
-    """The decimal mark, and the sign that parts thousands, of numbers that come as text."""
+def number_marks(rows: Iterable[Mapping[str, Any]]) -> NumberMarks:
+    """The decimal mark and thousands separator of numbers written as text."""
     points = commas = either = 0
     grouping: Counter[tuple[str, str]] = Counter()
     for row in rows:
@@ -137,22 +136,24 @@ def marks_of(rows: Iterable[Mapping[str, Any]]) -> Marks:
     return _weighed(points, commas, either, grouping)
 
 
-def _weighed(points: int, commas: int, either: int, grouping: Counter[tuple[str, str]]) -> Marks:
+def _weighed(
+    points: int, commas: int, either: int, grouping: Counter[tuple[str, str]]
+) -> NumberMarks:
     (parting, mark), many = grouping.most_common(1)[0] if grouping else (("", ""), 0)
     if many:
         is_comma = mark == "," or (not mark and (parting == "." or commas > points))
         decimal: DecimalMark = "comma" if is_comma else "point"
-        return Marks(decimal, _MARK_NAMES[parting])
+        return NumberMarks(decimal, _MARK_NAMES[parting])
     if either and not points and not commas:
-        return Marks("point", doubt="numbers such as 1.234 or 1,234 may be parted thousands")
+        return NumberMarks("point", doubt="numbers such as 1.234 or 1,234 may be parted thousands")
     if points and commas:
         doubt = f"{commas} numbers have a comma and {points} a point"
-        return Marks("comma" if commas > points else "point", doubt=doubt)
-    return Marks("comma" if commas else "point")
+        return NumberMarks("comma" if commas > points else "point", doubt=doubt)
+    return NumberMarks("comma" if commas else "point")
 
 
 def _column(
-    path: Path, values: list[Any], rows: int, marks: Marks, units: tuple[str, ...]
+    path: ColumnPathName, values: list[Any], rows: int, marks: NumberMarks, units: tuple[str, ...]
 ) -> Column:
     filled = [value for value in values if value is not None and value != ""]
     kind = _kind(filled)
@@ -178,7 +179,7 @@ def _column(
     )
 
 
-def _kind(values: list[Any]) -> Kind:
+def _kind(values: list[Any]) -> ColumnKind:
     if not values:
         return "empty"
     if any(isinstance(value, (list, dict)) for value in values):
@@ -191,7 +192,7 @@ def _kind(values: list[Any]) -> Kind:
     return "number" if could_be else "text"
 
 
-def _number(value: Any, marks: Marks) -> float | None:
+def _number(value: Any, marks: NumberMarks) -> float | None:
     if not isinstance(value, str):
         return float(value) if abs(value) < 1e300 else None
     sign = "," if marks.decimal == "comma" else "."

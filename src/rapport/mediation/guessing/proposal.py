@@ -1,60 +1,476 @@
-"""A guess as an interpretation file to edit: every line says why, and what nobody said is left out.
-Pure. [ME-10, ME-11, ME-13]
+"""Writes a guess as an interpretation file to edit, with a reason for every line. Pure. [ME-10,
+ME-11, ME-13]
 
-A line whose comment begins with `UNSURE:` wants a look; lines that begin with `# ` are left out
-until somebody settles them.
+A line whose comment begins with `UNSURE:` needs a check; lines that begin with `# ` have no effect
+until somebody settles them. Rows with several columns of numbers get the typed form, others one
+interpretation in the fields form per column. The typed form has
+
+    types.Row       the columns in use, each with its unit
+    conversions     the notation of the time, and of numbers written as text
+    mappings        the attribute of the concept for each column
+
+Tables for site.toml (a new concept, the source) are appended as comments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from rapport.mediation.guessing.fields_form import base_name, fields_form, interpretation_names
-from rapport.mediation.guessing.guess import Guess
-from rapport.mediation.guessing.matching import Becoming
-from rapport.mediation.guessing.pasting import Speaker, into_site, source_name
-from rapport.mediation.guessing.toml_text import UNSURE, comment
-from rapport.mediation.guessing.typed_form import can_be_typed, typed_form
+from rapport.mediation.concepts import KEY, TIME, TIME_TYPE
+from rapport.mediation.conversion.notations import EPOCH_MILLISECONDS, EPOCH_SECONDS
+from rapport.mediation.guessing.columns import Column, ColumnPathName
+from rapport.mediation.guessing.concept_match import (
+    AttributeMatch,
+    ConceptMatch,
+    slug,
+)
+from rapport.mediation.guessing.guess import Guess, ValueGuess
+from rapport.mediation.guessing.sample import TEXT_FORMATS
+from rapport.mediation.patterns import Pattern, PatternItem
+from rapport.mediation.types import TAG
+from rapport.units.quantities import unit_named
+
+UNSURE = "UNSURE:"
+"""Marks a line that needs a check."""
+_BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
-def propose(guess: Guess, becoming: Becoming, *, name: str, file: str) -> str:
-    """The text of the file: the typed form for rows with several columns of numbers, else the
-    fields form. `name` is that of the source, `file` that of the data, for people.
+def toml_of(value: Any) -> str:
+    """A value as TOML on one line.
+
+    >>> toml_of({"name": "csv", "metadata": 8, "hora utc": ["a"]})
+    '{ name = "csv", metadata = 8, "hora utc" = ["a"] }'
     """
-    lines = [*_opening(guess, becoming, file), ""]
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{toml_key(key)} = {toml_of(each)}" for key, each in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(toml_of(each) for each in value)}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else toml_of(key)
+
+
+def header(*path: str) -> str:
+    """`[interpretations.inmet.types.Row]`."""
+    return f"[{'.'.join(map(toml_key, path))}]"
+
+
+def line(key: str, value: Any, because: str, doubts: tuple[str, ...] = ()) -> str:
+    """An effective line with its reason; doubts mark it as unsure."""
+    text = f"{UNSURE} {'; '.join(doubts)} ({because})" if doubts else f"sure: {because}"
+    return f"{toml_key(key)} = {toml_of(value)}  # {_clean(text)}"
+
+
+def open_line(key: str, value: Any, because: str) -> str:
+    """A commented line, effective once somebody settles it and removes its prefix."""
+    return f"# {UNSURE} {toml_key(key)} = {toml_of(value)}  # {_clean(because)}"
+
+
+def idle_line(key: str, value: Any, because: str) -> str:
+    """A commented line that nothing uses."""
+    return f"# {toml_key(key)} = {toml_of(value)}  # {_clean(because)}"
+
+
+def comment(text: str) -> str:
+    return f"# {_clean(text)}"
+
+
+def _clean(text: str) -> str:
+    """Removes characters that would end the comment."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+_SEE_ABOVE = ("see the top of the file",)
+
+
+def fields_form(guess: Guess, name: str) -> Iterator[str]:
+    """The lines of all interpretations; `name`: of the source."""
+    names = interpretation_names(guess, name)
+    for value in guess.values:
+        yield header("interpretations", names[value.column.path])
+        yield f"about = {toml_of(value.column.name)}"
+        yield format_line(guess)
+        yield _time(guess)
+        yield _identity(guess)
+        yield _value(guess, value)
+        yield ""
+
+
+def interpretation_names(guess: Guess, name: str) -> dict[ColumnPathName, str]:
+    """A unique name for each value."""
+    found: dict[ColumnPathName, str] = {}
+    for number, value in enumerate(guess.values, start=1):
+        path = value.column.path
+        wanted = f"{base_name(name)}/{slug('-'.join(path)) or f'column-{number}'}"
+        found[path] = wanted if wanted not in found.values() else f"{wanted}-{number}"
+    return found
+
+
+def base_name(name: str) -> str:
+    """A valid interpretation name for a source."""
+    base = slug(name) or "source"
+    return f"{base}-feed" if base in ("root", "files") else base
+
+
+def format_line(guess: Guess) -> str:
+    format: Any = {"name": guess.format, **guess.options} if guess.options else guess.format
+    return line("format", format, guess.because, _SEE_ABOVE if guess.doubts else ())
+
+
+def value_summary(column: Column) -> str:
+    """The range of its numbers, and how many are missing."""
+    missing = column.rows - column.filled
+    without = f", {missing} of {column.rows} rows without" if missing else ""
+    return f"{column.low:g} to {column.high:g}{without}"
+
+
+def _time(guess: Guess) -> str:
+    if guess.timed:
+        return "# time: the data say it in the way of the format"
+    if guess.time is None:
+        return f"# {UNSURE} no column looks like a time; without one the time of arrival counts"
+    rule: dict[str, Any] = {"field": _field(guess.time.field), "format": guess.time.format}
+    if guess.time.zone:
+        rule["zone"] = guess.time.zone
+    return line("time", rule, guess.time.because, guess.time.doubts)
+
+
+def _identity(guess: Guess) -> str:
+    if guess.key is None:
+        return f'# {UNSURE} which column identifies the subject? identity = {{ field = "..." }}'
+    return line("identity", {"field": _field(guess.key.field)}, guess.key.because, guess.key.doubts)
+
+
+def _value(guess: Guess, value: ValueGuess) -> str:
+    column, unit = value.column, value.unit
+    rule: dict[str, Any] = {"field": _field(column.path)}
+    if unit.unit:
+        rule["unit"] = unit.unit
+    if column.is_text and guess.format not in TEXT_FORMATS:
+        rule["decimal"] = guess.marks.decimal
+    if unit.sure:
+        return line("value", rule, f"{value_summary(column)}; {unit.because}")
+    doubt = f"{unit.because}; readings are held until the unit is declared"
+    return line("value", rule, value_summary(column), (doubt,))
+
+
+def _field(path: ColumnPathName) -> Any:
+    return path[0] if len(path) == 1 else list(path)
+
+
+_NO_ATTRIBUTES = ("extends", "kind", "attributes")
+"""Keys of a type with another meaning; such columns are declared in a nested table."""
+_EPOCHS = (EPOCH_SECONDS, EPOCH_MILLISECONDS)
+_MOST_EXACT = 1e15
+"""Largest integer that is written as a name without loss."""
+
+
+class RenameLine(NamedTuple):
+    """A rename in the mapping with its line in the file."""
+
+    old: str
+    new: str
+    text: str
+
+
+def can_be_typed(guess: Guess) -> bool:
+    """Whether there are several columns of numbers and all used ones are at the top level,
+    since a mapping cannot read from an optional object.
+    """
+    paths = [value.column.path for value in guess.values]
+    paths += [each.field for each in (guess.time, guess.key) if each is not None]
+    key = _column(guess, guess.key.field) if guess.key else None
+    can_name = key is None or not _is_number(guess, key) or abs(key.high) < _MOST_EXACT
+    flat = all(len(path) == 1 and path[0] not in ("", TAG) for path in paths)
+    return len(guess.values) > 1 and flat and can_name
+
+
+def typed_form(guess: Guess, concept_match: ConceptMatch, name: str, file: str) -> Iterator[str]:
+    """The lines of the interpretation; `name`: of the source."""
+    own = ("interpretations", base_name(name))
+    row = "Row" if concept_match.concept != "Row" else "FileRow"
+    yield header(*own)
+    yield f"about = {toml_of(f'rows of {file}')}"
+    yield format_line(guess)
+    yield ""
+    yield from _row(guess, concept_match, (*own, "types", row))
+    conversions = [*_conversions(guess, concept_match)]
+    if conversions:
+        yield from ("", header(*own, "conversions"), *conversions)
+    for value in _texts(guess, concept_match):
+        yield from _rule(value, row, own)
+    yield ""
+    yield from _mapping(guess, concept_match, row, own)
+    yield ""
+
+
+def _row(guess: Guess, concept_match: ConceptMatch, path: tuple[str, ...]) -> Iterator[str]:
+    names = [column.path[-1] for column in guess.columns]
+    yield header(*path, *(("attributes",) if set(names) & set(_NO_ATTRIBUTES) else ()))
+    if guess.key is not None:
+        kind = "number" if _is_number(guess, _column(guess, guess.key.field)) else "text"
+        yield line(guess.key.field[0], kind, guess.key.because, guess.key.doubts)
+    if guess.time is not None:
+        yield line(guess.time.field[0], _time_kind(guess), guess.time.because)
+    for value, match in concept_match.columns(guess.values):
+        yield _column_line(guess, value, match)
+
+
+def _column_line(guess: Guess, value: ValueGuess, match: AttributeMatch) -> str:
+    column, unit = value.column, value.unit
+    name, because = column.path[0], f"{value_summary(column)}; {unit.because}"
+    if not unit.unit:
+        there = f"; root has {match.unit}" if match.unit else ""
+        return open_line(name, _typed(column, unit.likely or "..."), f"{because}{there}")
+    kind = unit_named(unit.unit).symbol
+    if not match.taken and match.fits:
+        return open_line(name, _typed(column, kind), f"{because}; {match.because}")
+    if not match.taken:
+        return idle_line(name, _typed(column, kind), because)
+    return line(name, _typed(column, "text" if _is_text(guess, column) else kind), because)
+
+
+def _typed(column: Column, kind: str) -> Any:
+    return kind if column.filled == column.rows else {"type": kind, "optional": True}
+
+
+def _conversions(guess: Guess, concept_match: ConceptMatch) -> Iterator[str]:
+    if guess.time is not None:
+        yield line("when", _when(guess), guess.time.because, guess.time.doubts)
+    if guess.key is not None and _is_number(guess, _column(guess, guess.key.field)):
+        how = {"from": "number", "to": "text", "write-number": {"decimal": "point"}}
+        yield line("name", how, "identities are texts in the canonical model")
+    for value in _texts(guess, concept_match):
+        yield line(
+            f"read {value.column.name}",
+            _reading(guess, value, concept_match.matches[value.column.path]),
+            f"the numbers come as text, such as {value.column.examples[0]!r}",
+        )
+
+
+def _when(guess: Guess) -> dict[str, Any]:
+    assert guess.time is not None
+    how: dict[str, Any] = {"format": guess.time.format}
+    if guess.time.zone:
+        how["zone"] = guess.time.zone
+    parse = {"from": _parsed(guess), "to": TIME_TYPE.name, "parse-time": how}
+    if _parsed(guess) == _time_kind(guess):
+        return parse
+    first = {"from": "text", "to": "number", "parse-number": {"decimal": guess.marks.decimal}}
+    return {"from": "text", "to": TIME_TYPE.name, "chain": [first, parse]}
+
+
+def _parsed(guess: Guess) -> str:
+    """The argument type of the time conversion."""
+    return "number" if guess.time is not None and guess.time.format in _EPOCHS else "text"
+
+
+def _time_kind(guess: Guess) -> str:
+    """The type of the time column; text formats parse declared numbers."""
+    column = _column(guess, guess.time.field) if guess.time is not None else None
+    return "text" if column is not None and _is_text(guess, column) else _parsed(guess)
+
+
+def _reading(guess: Guess, value: ValueGuess, match: AttributeMatch) -> dict[str, Any]:
+    """A conversion from text to a number in the canonical unit."""
+    own = unit_named(value.unit.unit).symbol
+    read = {"from": "text", "to": own, "parse-number": {"decimal": guess.marks.decimal}}
+    if own == match.unit:
+        return read
+    return {"from": "text", "to": match.unit, "chain": [read, {"units": [own, match.unit]}]}
+
+
+def _rule(value: ValueGuess, row: str, own: tuple[str, ...]) -> Iterator[str]:
+    yield from ("", f"[{header(*own, 'rules')}]")
+    pattern = Pattern((PatternItem("", row), PatternItem(value.column.path[0], "")))
+    yield f"match = {toml_of(str(pattern))}"
+    yield f"convert = {toml_of(f'read {value.column.name}')}"
+    yield 'direction = "in"'
+
+
+def _mapping(
+    guess: Guess, concept_match: ConceptMatch, row: str, own: tuple[str, ...]
+) -> Iterator[str]:
+    yield f"[{header(*own, 'mappings')}]"
+    yield f"from = {toml_of(row)}"
+    if concept_match.known:
+        yield line("to", concept_match.concept, "most columns fit this concept of the site")
+    else:
+        text = f"{UNSURE} a concept proposed below, for you to name"
+        yield f"to = {toml_of(concept_match.concept)}  {comment(text)}"
+    yield 'direction = "in"'
+    yield 'drop = ["*"]'
+    if guess.key is None:
+        yield comment(
+            f'{UNSURE} which column identifies the subject? Add the column, as "text", to {row} '
+            'and below, as COLUMN = "key"; or, where all rows are about one thing: '
+            'create = { key = { type = "text", value = "..." } }'
+        )
+    if guess.timed:
+        yield "# time: the data say it in the way of the format"
+    elif guess.time is None:
+        yield comment(f"{UNSURE} no column looks like a time; the time of arrival counts")
+    yield ""
+    yield header(*own, "mappings", "rename")
+    renames = [*_key_and_time(guess), *_values(guess, concept_match)]
+    # Renames run in sequence: a name must be free before it is reused.
+    old = {each.old for each in renames}
+    yield from (each.text for each in sorted(renames, key=lambda each: each.new in old))
+
+
+def _key_and_time(guess: Guess) -> Iterator[RenameLine]:
+    for found, name in ((guess.key, KEY), (guess.time, TIME)):
+        if found is not None and found.field[0] != name:
+            text = line(found.field[0], name, found.because)
+            yield RenameLine(found.field[0], name, text)
+
+
+def _values(guess: Guess, concept_match: ConceptMatch) -> Iterator[RenameLine]:
+    for value, match in concept_match.columns(guess.values):
+        name, new = value.column.path[0], match.attribute
+        if match.taken and name == new:
+            yield RenameLine("", "", comment(f"{name} keeps its name: sure: {match.because}"))
+        elif match.taken and match.sure:
+            yield RenameLine(name, new, line(name, new, match.because))
+        elif match.taken:
+            place = f"{concept_match.concept}.{new}"
+            yield RenameLine(name, new, line(name, new, place, (match.because,)))
+        elif not match.fits or value.unit.unit:
+            yield RenameLine("", "", idle_line(name, new, match.because))
+        elif name != new:
+            yield RenameLine("", "", idle_line(name, new, "once its unit is said"))
+
+
+def _texts(guess: Guess, concept_match: ConceptMatch) -> list[ValueGuess]:
+    """Columns with numbers as text in a format that has numbers."""
+    return [
+        value
+        for value, match in concept_match.columns(guess.values)
+        if match.taken and _is_text(guess, value.column)
+    ]
+
+
+def _column(guess: Guess, path: tuple[str, ...]) -> Column | None:
+    return next((column for column in guess.columns if column.path == path), None)
+
+
+def _is_number(guess: Guess, column: Column | None) -> bool:
+    """Whether its values are JSON numbers."""
+    return (
+        column is not None
+        and column.kind == "number"
+        and not column.is_text
+        and guess.format not in TEXT_FORMATS
+    )
+
+
+def _is_text(guess: Guess, column: Column) -> bool:
+    return column.is_text and guess.format not in TEXT_FORMATS
+
+
+_SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", re.ASCII)
+HEADING = 'For site.toml, without the "# " before each line:'
+
+
+class SourceProposal(NamedTuple):
+    """A proposed source: name, attributes, unsettled attributes, interpretation."""
+
+    name: str
+    given: list[str]
+    open: list[str]
+    interpretation: str
+
+
+def site_tables(
+    guess: Guess, concept_match: ConceptMatch, sources: list[SourceProposal]
+) -> Iterator[str]:
+    """The lines, each a comment."""
+    tables = [] if concept_match.known else [*_concept(guess, concept_match)]
+    tables += [_source(concept_match.concept, source) for source in sources]
+    if tables:
+        yield comment(HEADING)
+    for table in tables:
+        yield "#"
+        yield from (f"# {each}" for each in table)
+
+
+def source_name(name: str) -> str:
+    """The given name, or a valid one like it."""
+    return name if _SOURCE.fullmatch(name) else slug(name) or "source"
+
+
+def _concept(guess: Guess, concept_match: ConceptMatch) -> Iterator[list[str]]:
+    own = ("concepts", concept_match.concept)
+    names = [f'{toml_key(match.attribute)} = "number"' for match in concept_match.matches.values()]
+    yield [header(*own, "attributes"), *names]
+    units = [
+        f"{toml_key(match.attribute)} = {toml_of(match.unit)}"
+        if match.unit
+        else open_line(match.attribute, value.unit.likely or "...", match.because)
+        for value, match in concept_match.columns(guess.values)
+    ]
+    yield [header(*own, "units"), *units]
+
+
+def _source(concept: str, source: SourceProposal) -> list[str]:
+    several = source.given or source.open
+    given = f"attributes = {toml_of(several)}"
+    if len(several) == 1 and not source.open:
+        given = f"attribute = {toml_of(several[0])}"
+    if source.open:
+        left = ", ".join(source.open)
+        given = f"{given}  {comment(f'{UNSURE} only when they are settled: {left}')}"
+    name = toml_of(source.interpretation)
+    lines = [f"concept = {toml_of(concept)}", given, f"interpretation = {name}"]
+    return [header("sources", source.name), *lines]
+
+
+def propose(guess: Guess, concept_match: ConceptMatch, *, name: str, file: str) -> str:
+    """The text of the file; `name`: of the source, `file`: of the data."""
+    lines = [*_opening(guess, concept_match, file), ""]
     if not guess.values:
         lines.append(comment(f"{UNSURE} no column has numbers that could be readings"))
     elif can_be_typed(guess):
-        lines += typed_form(guess, becoming, name, file)
-        speaker = Speaker(source_name(name), becoming.given, becoming.open, base_name(name))
-        lines += into_site(guess, becoming, [speaker])
+        lines += typed_form(guess, concept_match, name, file)
+        source = SourceProposal(
+            source_name(name), concept_match.given, concept_match.open, base_name(name)
+        )
+        lines += site_tables(guess, concept_match, [source])
     else:
         lines += fields_form(guess, name)
-        lines += into_site(guess, becoming, _speakers(guess, becoming, name))
+        lines += site_tables(guess, concept_match, _sources(guess, concept_match, name))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _speakers(guess: Guess, becoming: Becoming, name: str) -> list[Speaker]:
-    """A source for each interpretation of the fields form whose column has an attribute."""
+def _sources(guess: Guess, concept_match: ConceptMatch, name: str) -> list[SourceProposal]:
+    """A source for each fields-form interpretation whose column matches an attribute."""
     names = interpretation_names(guess, name)
     base, is_one = source_name(name), len(names) == 1
     return [
-        Speaker(base if is_one else f"{base}-{match.attribute}", [match.attribute], [], names[path])
-        for path, match in becoming.matches.items()
+        SourceProposal(
+            base if is_one else f"{base}-{match.attribute}", [match.attribute], [], names[path]
+        )
+        for path, match in concept_match.matches.items()
         if match.fits
     ]
 
 
-def _opening(guess: Guess, becoming: Becoming, file: str) -> Iterator[str]:
+def _opening(guess: Guess, concept_match: ConceptMatch, file: str) -> Iterator[str]:
     yield comment(f"Proposed from {guess.rows:,} rows of {file}. Look at each {UNSURE}")
     if not can_be_typed(guess):
         yield "# Keep the interpretations you need; bind a source to each by its name."
     for doubt in guess.doubts:
         yield comment(f"{UNSURE} {doubt}")
-    if becoming.known and becoming.concept in _types_said(guess):
+    if concept_match.known and concept_match.concept in _types_said(guess):
         yield comment(
-            f"{UNSURE} the data say type {becoming.concept!r}, which is the concept and not the "
-            "row: give one of the two another name"
+            f"{UNSURE} the data have the type {concept_match.concept!r}, which is the concept and "
+            "not the row: rename one of the two"
         )
     yield from _left_out(guess)
 
@@ -64,7 +480,7 @@ def _left_out(guess: Guess) -> Iterator[str]:
         use = guess.uses[column.name]
         if use == "place":
             yield comment(
-                f"{column.name}: a place on earth; points of root are metres in a plan, so it is "
+                f"{column.name}: a place on earth; canonical points are metres in a plan, so it is "
                 "left out until a conversion says how"
             )
         elif use == "left out":
@@ -73,7 +489,7 @@ def _left_out(guess: Guess) -> Iterator[str]:
 
 
 def _types_said(guess: Guess) -> set[str]:
-    """Entities of NGSI say their type."""
+    """The types of NGSI entities."""
     if guess.format != "ngsi":
         return set()
     return {

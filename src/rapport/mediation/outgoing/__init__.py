@@ -1,1 +1,1 @@
-"""From root to consumers, in their own terms. [ME-9]"""
+"""Outgoing mediation: canonical events in the interpretation of each consumer."""

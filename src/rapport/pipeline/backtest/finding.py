@@ -19,11 +19,13 @@ from rapport.policy.replay.replay import Recording
 from rapport.site.replaying import recordings_in_site
 
 if TYPE_CHECKING:
-    from rapport.mediation.in_force import InForce
+    from rapport.mediation.interpretations.repository import ActiveInterpretations
     from rapport.site.site import Site
 
 
-def find_history(site: Site, given: str | None, in_force: InForce | None = None) -> History:
+def find_history(
+    site: Site, given: str | None, in_force: ActiveInterpretations | None = None
+) -> History:
     """The history at a path, perhaps as SOURCE=PATH; None: the site's own lake, or the recorded
     files that its sources name. `in_force` gives raw files their meaning; None: the interpretations
     as the site's files have them.

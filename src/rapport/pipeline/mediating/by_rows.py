@@ -14,16 +14,16 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.event import Event, StoredEvent
-from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.lane import GivesMeaning
+from rapport.mediation.lane import EventTransformer
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.reading_times import RepeatedHours
+from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.mediating.meanings import Meanings, meaning_of, unpacked
 from rapport.pipeline.mediating.outcome_rows import NAMES, OUTCOME, RAW_COLUMNS
 from rapport.pipeline.mediating.outcomes import Outcome, of_reading, of_rejection
 
 _MOST_KEPT = 4
-_kept: dict[str, tuple[Meanings, dict[str, GivesMeaning]]] = {}
+_kept: dict[str, tuple[Meanings, dict[str, EventTransformer]]] = {}
 
 Row = tuple[str, Event]
 """The channel, and the raw event in it."""
@@ -56,7 +56,7 @@ class ByRows:
     def stream(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: from rows of channels to rows of outcomes with their raw event."""
         meanings, shared = _unpacked(self._digest, self._packed)
-        built: dict[str, GivesMeaning] = {} if self._in_order else shared
+        built: dict[str, EventTransformer] = {} if self._in_order else shared
         hours: dict[str, RepeatedHours] | None = {} if self._in_order else None
         for batch in batches:
             outcomes = _outcomes(meanings, built, _rows(batch), hours)
@@ -87,7 +87,7 @@ def _asked(row: _Asked) -> Row:
     return row.channel, event
 
 
-def _unpacked(digest: str, packed: bytes) -> tuple[Meanings, dict[str, GivesMeaning]]:
+def _unpacked(digest: str, packed: bytes) -> tuple[Meanings, dict[str, EventTransformer]]:
     found = _kept.get(digest)
     if found is None:
         while len(_kept) >= _MOST_KEPT:
@@ -127,7 +127,7 @@ def _columns(outcomes: list[Outcome]) -> list[pa.Array]:
 
 def _outcomes(
     meanings: Meanings,
-    built: dict[str, GivesMeaning],
+    built: dict[str, EventTransformer],
     rows: list[Row],
     hours: dict[str, RepeatedHours] | None = None,
 ) -> list[list[Outcome]]:
@@ -153,7 +153,7 @@ def _outcomes(
 def _of_source(
     meanings: Meanings,
     source: str,
-    meaning: GivesMeaning,
+    meaning: EventTransformer,
     rows: list[Row],
     found: list[list[Outcome]],
     hours: RepeatedHours | None,

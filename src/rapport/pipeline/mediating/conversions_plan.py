@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.mediation.model.conversions import (
-    VALUE_KINDS,
+from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
     Conversion,
@@ -22,19 +21,20 @@ from rapport.mediation.model.conversions import (
     Scatter,
     Stateful,
     UnitChange,
+    ValueKind,
 )
-from rapport.mediation.model.feeding import remembers
-from rapport.mediation.model.finding import ContextLookup, TableLookup
-from rapport.mediation.model.money import ChangeCurrency
-from rapport.mediation.model.notations import (
+from rapport.mediation.conversion.currencies import ChangeCurrency
+from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
+from rapport.mediation.conversion.notations import (
     EPOCH_MILLISECONDS,
     EPOCH_SECONDS,
     ISO,
     ParseNumber,
     ParseTime,
 )
-from rapport.mediation.model.places import FixedOrigin, TableOrigin, ToAbsolute, ToRelative
-from rapport.mediation.model.types import Types
+from rapport.mediation.conversion.places import FixedOrigin, TableOrigin, ToAbsolute, ToRelative
+from rapport.mediation.memory import remembers
+from rapport.mediation.types import Types
 from rapport.pipeline.mediating import nodes
 from rapport.pipeline.mediating.entries import asked, may_equal, one_kind
 from rapport.pipeline.mediating.fields_plan import MOST_ROWS, origin_rows
@@ -232,7 +232,7 @@ class Conversions:
 
     def _stepped(self, conversion: Conversion, values: list[Symbol], place: str) -> list[Symbol]:
         how = conversion.how
-        if not isinstance(how, VALUE_KINDS):
+        if not isinstance(how, ValueKind):
             raise NotColumnsError(place, f"{conversion.name} is no conversion of columns")
         taken, held = self._taken(conversion, how, values, place)
         kinds = self._result_kinds(conversion, how)

@@ -16,7 +16,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.schema import PARTS, AttributeType
-from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.mediating.by_rows import ByRows
 from rapport.pipeline.mediating.meanings import Meanings
 from rapport.pipeline.mediating.native import native_outcomes

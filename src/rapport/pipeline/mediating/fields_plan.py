@@ -1,25 +1,23 @@
-"""The fields form as column operations: the order of `mediation/compiler.py`, one by one. [ME-14,
-PI-4]
-"""
+"""The fields form as column operations, in the order of `fields_compiler.py`. [ME-14, PI-4]"""
 
 from __future__ import annotations
 
 import re
 
-from rapport.mediation.as_declared import decimal_mark
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.formats.csv_options import csv_options, joins_of
-from rapport.mediation.interpretation import (
+from rapport.mediation.conversion.lookups import Lookups, numbers_finder
+from rapport.mediation.fields_compiler import ResolvedFields, ResolvedValue, resolve
+from rapport.mediation.formats.base import decimal_mark
+from rapport.mediation.formats.csv_format import csv_options, joins_of
+from rapport.mediation.interpretations.model import (
+    FieldsInterpretation,
     FormatChoice,
     IdentityRule,
-    Interpretation,
     OriginRule,
     TimeRule,
-    shown,
+    dotted_path,
 )
-from rapport.mediation.lookups import Lookups, numbers_finder
-from rapport.mediation.rejection import Rejected
-from rapport.mediation.resolve import Resolved, ResolvedValue, resolve
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.pipeline.mediating.instants import is_fixed_pattern
 from rapport.pipeline.mediating.meanings import SentTables
 from rapport.pipeline.mediating.nodes import (
@@ -54,7 +52,7 @@ MOST_ROWS = 200_000
 
 
 def fields_plan(
-    interpretation: Interpretation | None, binding: SourceBinding, tables: SentTables
+    interpretation: FieldsInterpretation | None, binding: SourceBinding, tables: SentTables
 ) -> NativePlan:
     """The plan; raises NotColumnsError with the reason, InterpretationError for what does not fit
     its source.
@@ -83,7 +81,11 @@ def _check_format(choice: FormatChoice) -> None:
 
 class _FieldsPlan:
     def __init__(
-        self, resolved: Resolved, tables: SentTables, decimal: DecimalMark | None, formatted: bool
+        self,
+        resolved: ResolvedFields,
+        tables: SentTables,
+        decimal: DecimalMark | None,
+        formatted: bool,
     ) -> None:
         self._resolved, self._tables = resolved, tables
         self._decimal, self._formatted = decimal, formatted
@@ -98,7 +100,7 @@ class _FieldsPlan:
             raise NotColumnsError("convert", f"the function {call} of the site is called")
         for value in self._resolved.values:
             if value.kind == "number" and value.affine is None:
-                raise NotColumnsError(shown(value.rule.field), "its unit is not declared")
+                raise NotColumnsError(dotted_path(value.rule.field), "its unit is not declared")
         time = self._time(said.time)
         key = self._identity(said.identity)
         values = {value.rule.name: self._value(value) for value in self._resolved.values}
@@ -125,7 +127,7 @@ class _FieldsPlan:
         if rule is None:
             self._show("time", "of the envelope")
             return EnvelopeTime()
-        place = shown(rule.field)
+        place = dotted_path(rule.field)
         if rule.format in ("epoch_s", "epoch_ms"):
             self._show(place, f"time, {rule.format}")
             look = self._number(rule.field, self._decimal)
@@ -153,7 +155,7 @@ class _FieldsPlan:
         if rule.otherwise:  # for null, but not for what is missing
             self._needed.append(Need(seen))
         if any(_NUMBER.fullmatch(word) for word in rule.nobody):
-            raise NotColumnsError(shown(rule.field), "a word for nobody may be a number")
+            raise NotColumnsError(dotted_path(rule.field), "a word for nobody may be a number")
         if rule.nobody:
             seen = Unless(seen, rule.nobody)
         if rule.lookup is not None:
@@ -163,7 +165,7 @@ class _FieldsPlan:
             if not rule.otherwise:
                 seen = bare(seen, (key for key, _ in rows))
             seen = InTable(seen, table, rows, ("text",), 0, may_miss=bool(rule.otherwise))
-        self._show(shown(rule.field), what)
+        self._show(dotted_path(rule.field), what)
         if not rule.otherwise:
             return seen
         pieces: list[Node] = [
@@ -184,7 +186,7 @@ class _FieldsPlan:
         return keys
 
     def _value(self, value: ResolvedValue) -> Node:
-        rule, place = value.rule, shown(value.rule.field)
+        rule, place = value.rule, dotted_path(value.rule.field)
         if value.kind != "number":
             self._show(place, value.kind)
             return Taken(rule.field, value.kind)
@@ -225,7 +227,7 @@ class _FieldsPlan:
         assert units is not None
         columns = [(origin.x, units[0]), (origin.y, units[0])]
         columns += [(origin.heading, units[1])] if origin.heading else []
-        self._show(shown(origin.key), f"place of the device, looked up in {origin.table}")
+        self._show(dotted_path(origin.key), f"place of the device, looked up in {origin.table}")
         rows = origin_rows(self._tables, origin.table, self._keys(origin.table), tuple(columns))
         device = bare(Taken(origin.key, "name"), (str(row[0]) for row in rows))
         kinds = ("number",) * (5 if origin.heading else 2)

@@ -4,7 +4,7 @@ Python adds up. [ME-14, PI-4]
 
 from __future__ import annotations
 
-from rapport.mediation.model.places import ToAbsolute, ToRelative
+from rapport.mediation.conversion.places import ToAbsolute, ToRelative
 from rapport.pipeline.mediating.nodes import Arithmetic, Constant, Node, Sum
 from rapport.units.coordinates import direction
 from rapport.units.quantities import Affine, converter

@@ -15,15 +15,14 @@ import msgspec
 
 from rapport.core.errors import InterpretationError, InvalidInput, UnknownName, nearest_names
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.binding import SourceBinding
-from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.in_force import InForce
-from rapport.mediation.lane import GivesMeaning, RejectsAll, refused
-from rapport.mediation.meaning import build_meaning
-from rapport.mediation.memory import SourceMemory
-from rapport.mediation.model.conversions import Chain, Conversion
-from rapport.mediation.model.feeding import fed_by, remembers
-from rapport.mediation.model.finding import ContextLookup
+from rapport.mediation.conversion.conversions import Chain, Conversion
+from rapport.mediation.conversion.lookups import ContextLookup
+from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.lane import EventTransformer, RejectingTransformer, rejecting_transformer
+from rapport.mediation.memory import SourceMemory, feed_types, remembers
+from rapport.mediation.reader import build_transformer
+from rapport.mediation.site_functions import WorkerConversions
+from rapport.mediation.source_bindings import SourceBinding
 from rapport.policy.ontology import Ontology
 from rapport.tables.loaded_table import KeyedRows
 
@@ -65,7 +64,7 @@ class Meanings(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     `paths`: where functions of the site are imported from, on every machine of the cluster.
     """
 
-    in_force: InForce
+    in_force: ActiveInterpretations
     bindings: Mapping[str, SourceBinding]
     ontology: Ontology
     tables: SentTables
@@ -88,7 +87,9 @@ def unpacked(sent: bytes) -> Meanings:
     return found
 
 
-def meaning_of(meanings: Meanings, source: str, memory: SourceMemory | None = None) -> GivesMeaning:
+def meaning_of(
+    meanings: Meanings, source: str, memory: SourceMemory | None = None
+) -> EventTransformer:
     """The transformer of a source, or what rejects everything with the reason; as the node has it.
 
     Functions of the site run in a process of their own, which ends with this one.
@@ -97,7 +98,7 @@ def meaning_of(meanings: Meanings, source: str, memory: SourceMemory | None = No
     if binding is None:
         return _unbound(source, meanings.bindings)
     try:
-        return build_meaning(
+        return build_transformer(
             binding,
             meanings.in_force,
             memory=memory,
@@ -105,7 +106,7 @@ def meaning_of(meanings: Meanings, source: str, memory: SourceMemory | None = No
             conversions=WorkerConversions(SystemClock(), meanings.paths),
         )
     except (InterpretationError, InvalidInput) as error:
-        return refused(error)
+        return rejecting_transformer(error)
 
 
 def why_in_order(meanings: Meanings, source: str) -> str:
@@ -131,7 +132,7 @@ def why_with_others(meanings: Meanings, source: str) -> str:
     if binding is None or binding.interpretation in meanings.in_force.refused:
         return ""
     for conversion in _conversions(meanings.in_force, binding.interpretation):
-        fed = [name for name, _ in fed_by(conversion) if name in meanings.in_force.concepts]
+        fed = [name for name, _ in feed_types(conversion) if name in meanings.in_force.concepts]
         if fed:
             return f"the conversion {conversion.name} learns from readings of {fed[0]}"
         if _asks_context(conversion):
@@ -139,7 +140,7 @@ def why_with_others(meanings: Meanings, source: str) -> str:
     return ""
 
 
-def _conversions(in_force: InForce, name: str) -> list[Conversion]:
+def _conversions(in_force: ActiveInterpretations, name: str) -> list[Conversion]:
     if name not in in_force.typed:
         return []
     return list(in_force.typed.checked(name).scope.conversions.values())
@@ -152,9 +153,9 @@ def _asks_context(conversion: Conversion) -> bool:
     return isinstance(how, ContextLookup)
 
 
-def _unbound(source: str, bindings: Mapping[str, SourceBinding]) -> RejectsAll:
+def _unbound(source: str, bindings: Mapping[str, SourceBinding]) -> RejectingTransformer:
     nearest = nearest_names(source, bindings, 1)
-    return RejectsAll(
+    return RejectingTransformer(
         "source.unbound",
         f"the site binds no source named {source!r}",
         f"did you mean {nearest[0]!r}?" if nearest else "declare it: [sources.NAME]",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rapport.mediation.in_force import InForce
+from rapport.mediation.interpretations.repository import ActiveInterpretations
 from rapport.pipeline.mediating.meanings import Meanings, SentTables
 from rapport.site.bindings import source_bindings
 from rapport.site.replaying import meanings_in_files
 from rapport.site.site import Site
 
 
-def meanings_of_site(site: Site, *, in_force: InForce | None = None) -> Meanings:
+def meanings_of_site(site: Site, *, in_force: ActiveInterpretations | None = None) -> Meanings:
     """What the site's files say, or other interpretations that are `in_force`."""
     loaded = site.tables.loaded()
     keys = {}

@@ -13,7 +13,7 @@ import msgspec
 
 from rapport.core.event import Event
 from rapport.core.schema import PARTS, AttributeType
-from rapport.mediation.rejection import Rejection
+from rapport.mediation.rejections import Rejection
 from rapport.pipeline.mediating.outcome_rows import NUMBERS, PART_COLUMNS
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import FARTHEST_MS, split_events

@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from rapport.core.errors import Problem, SiteError, UnknownName, Unsupported
 from rapport.core.event import StoredEvent
-from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.lake.files import spark_path
 from rapport.pipeline.mediating.by_rows import ByRows
 from rapport.pipeline.mediating.expressions import Mediated, laid_out, mediated, outcomes_schema

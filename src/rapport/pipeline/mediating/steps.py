@@ -13,12 +13,12 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import RapportError
-from rapport.mediation.model.conversions import Conversion
-from rapport.mediation.model.memory import Memory
-from rapport.mediation.model.runtime import callable_of
-from rapport.mediation.model.surroundings import SiteTables, Surroundings
-from rapport.mediation.model.types import Types
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.codegen.runtime import callable_of
+from rapport.mediation.conversion.conversions import Conversion
+from rapport.mediation.conversion.lookups import ConversionEnvironment, SiteTables
+from rapport.mediation.memory import ConversionMemory
+from rapport.mediation.rejections import Rejected
+from rapport.mediation.types import Types
 from rapport.units.coordinates import polar_to_cartesian
 from rapport.units.timeformats import from_iso, from_pattern
 
@@ -81,8 +81,8 @@ class ConversionStep:
         return hash((self.conversion, self._takes, self._gives))
 
     def function(self) -> Callable[..., Sequence[Any]]:
-        around = Surroundings(self._tables)
-        convert = callable_of(self.conversion, {}, Memory(), self._types, around)
+        around = ConversionEnvironment(self._tables)
+        convert = callable_of(self.conversion, {}, ConversionMemory(), self._types, around)
         several = len(self.conversion.results) > 1
 
         def call(*values: Any) -> Sequence[Any]:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rapport.mediation.model.types import TAG, Types
+from rapport.mediation.types import TAG, Types
 from rapport.pipeline.mediating.nodes import Node, NotColumnsError, Path, Taken
 
 

@@ -9,23 +9,23 @@ from collections.abc import Mapping
 import msgspec
 
 from rapport.core.errors import InterpretationError
-from rapport.mediation.as_declared import decimal_mark
-from rapport.mediation.binding import SourceBinding
+from rapport.mediation.codegen.generator import is_idle
 from rapport.mediation.concepts import KEY, TIME, ConceptAttribute
-from rapport.mediation.formats.csv_options import csv_options, joins_of
-from rapport.mediation.in_force import InForce, stamp_of
-from rapport.mediation.model.conversions import Conversion
-from rapport.mediation.model.generator import is_idle
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.conversion.conversions import Conversion
+from rapport.mediation.formats.base import decimal_mark
+from rapport.mediation.formats.csv_format import csv_options, joins_of
+from rapport.mediation.interpretations.model import (
     CreateAttribute,
     DropAttribute,
     MergeAttributes,
     RenameAttribute,
-    Shape,
+    ShapeStep,
     SplitAttribute,
 )
-from rapport.mediation.model.plan import LEAVE, Convert, Keep, Object, Plan, Step
-from rapport.mediation.model.types import Types
+from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
+from rapport.mediation.plans import LEAVE, ConvertStep, KeepStep, ObjectStep, Plan, Step
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.types import Types
 from rapport.pipeline.mediating.conversions_plan import Conversions
 from rapport.pipeline.mediating.meanings import SentTables
 from rapport.pipeline.mediating.nodes import (
@@ -45,7 +45,9 @@ from rapport.pipeline.mediating.typed_results import Results
 _DEEPEST = 30
 
 
-def typed_plan(binding: SourceBinding, in_force: InForce, tables: SentTables) -> NativePlan:
+def typed_plan(
+    binding: SourceBinding, in_force: ActiveInterpretations, tables: SentTables
+) -> NativePlan:
     """The plan; raises NotColumnsError with the reason."""
     name, interpretations = binding.interpretation, in_force.typed
     choice = in_force.format_of(name)
@@ -124,14 +126,14 @@ class _TypedPlan:
             steps=tuple(self.steps),
         )
 
-    def _only_step(self) -> Object:
-        stages = [step for step in self._plan.stages if not isinstance(step, Keep)]
+    def _only_step(self) -> ObjectStep:
+        stages = [step for step in self._plan.stages if not isinstance(step, KeepStep)]
         if not stages:
-            return Object(self._plan.type, self._plan.type, ())
+            return ObjectStep(self._plan.type, self._plan.type, ())
         step = stages[0]
         if len(stages) > 1:
             raise NotColumnsError(self._plan.type, "a type of root was replaced since")
-        if self._plan.several or not isinstance(step, Object) or step.each:
+        if self._plan.several or not isinstance(step, ObjectStep) or step.each:
             raise NotColumnsError(self._plan.type, "the event is converted or split as a whole")
         return step
 
@@ -158,7 +160,7 @@ class _TypedPlan:
 
     # --- steps
 
-    def _object(self, step: Object, value: Obj, depth: int) -> Obj:
+    def _object(self, step: ObjectStep, value: Obj, depth: int) -> Obj:
         if step.each:
             raise NotColumnsError(step.path, "a list is spread")
         if depth > _DEEPEST:
@@ -178,15 +180,15 @@ class _TypedPlan:
         return value
 
     def _step(self, step: Step, value: Symbol, within: Path, optional: bool, depth: int) -> Symbol:
-        if isinstance(step, Keep):
+        if isinstance(step, KeepStep):
             return value
-        if isinstance(step, Convert):
+        if isinstance(step, ConvertStep):
             if step.tag not in (LEAVE, ""):
                 raise NotColumnsError(step.path, "the result names its type")
             found = self._conversions.one(step.conversion, value, step.path)
             self._require(found, value, within, optional)
             return found
-        if isinstance(step, Object):
+        if isinstance(step, ObjectStep):
             held = opened(value, self._types, step.path)
             if not optional and isinstance(value, Field):
                 self.needed.append(Need(Present(value.path), within))
@@ -205,7 +207,9 @@ class _TypedPlan:
                 if isinstance(each, Made):
                     self.needed.append(Need(each.node, inner if optional else within))
 
-    def _shape(self, shape: Shape, conversion: Conversion | None, value: Obj, path: str) -> None:
+    def _shape(
+        self, shape: ShapeStep, conversion: Conversion | None, value: Obj, path: str
+    ) -> None:
         parts = value.parts
         if isinstance(shape, RenameAttribute):
             if shape.old in parts:

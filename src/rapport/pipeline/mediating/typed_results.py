@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rapport.core.schema import PARTS
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import KEY, TIME, ConceptAttribute
-from rapport.mediation.model.types import Types
+from rapport.mediation.source_bindings import SourceBinding
+from rapport.mediation.types import Types
 from rapport.pipeline.mediating.nodes import (
     EnvelopeTime,
     FirstOf,

@@ -1,7 +1,7 @@
 """The judge of generated transformers: rules read one by one while walking a value. [ME-3, ME-8]
 
 Written from the text of the source (sections 4.1.2, 4.2.1, 4.3.3) and from nothing in
-`mediation/model` but its data: it parses patterns, inherits, matches and decides precedence on its
+`mediation` but its data: it parses patterns, inherits, matches and decides precedence on its
 own, for every value anew, slowly.
 """
 
@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rapport.mediation.model.conversions import (
-    VALUE_KINDS,
+from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
     Conversion,
@@ -26,8 +25,9 @@ from rapport.mediation.model.conversions import (
     Lookup,
     Rename,
     UnitChange,
+    ValueKind,
 )
-from rapport.mediation.model.interpretation import (
+from rapport.mediation.interpretations.model import (
     EXPLORE,
     CreateAttribute,
     Direction,
@@ -37,7 +37,7 @@ from rapport.mediation.model.interpretation import (
     RenameAttribute,
     SplitAttribute,
 )
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.rejections import Rejected
 from rapport.testing.judge.mediation_conversions import World, convert_directly
 
 _PRIMITIVES = {"text": (), "number": (), "integer": ("number",), "boolean": (), "json": ()}
@@ -289,7 +289,7 @@ class Judge:
 
     def convert(self, conversion: Conversion, *values: Any) -> Any:
         """The conversion of one value, or of several for merging and splitting."""
-        if isinstance(conversion.how, VALUE_KINDS):
+        if isinstance(conversion.how, ValueKind):
             objects = {
                 name: {each: kind for each, (kind, _) in self.attributes(name).items()}
                 for name in self._own
@@ -311,7 +311,7 @@ class Judge:
             for step in how.steps:
                 value = self._convert(value, step)
             return value
-        if isinstance(how, VALUE_KINDS):
+        if isinstance(how, ValueKind):
             return self.convert(conversion, value)
         if isinstance(how, Enumeration):
             for pair in how.pairs:

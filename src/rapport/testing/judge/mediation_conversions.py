@@ -19,10 +19,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from rapport.mediation.model.conversions import Conversion, ValueKind
-from rapport.mediation.model.finding import ContextLookup, TableLookup
-from rapport.mediation.model.money import ChangeCurrency, RateTable
-from rapport.mediation.model.notations import (
+from rapport.mediation.conversion.conversions import Conversion, ValueKind
+from rapport.mediation.conversion.currencies import ChangeCurrency, RateTable
+from rapport.mediation.conversion.lookups import ContextLookup, TableLookup
+from rapport.mediation.conversion.notations import (
     ParseAngle,
     ParseNumber,
     ParseTime,
@@ -30,7 +30,7 @@ from rapport.mediation.model.notations import (
     WriteNumber,
     WriteTime,
 )
-from rapport.mediation.model.places import (
+from rapport.mediation.conversion.places import (
     FixedOrigin,
     TableOrigin,
     ToAbsolute,
@@ -40,7 +40,7 @@ from rapport.mediation.model.places import (
     ToPolar,
     ToRelative,
 )
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.rejections import Rejected
 from rapport.testing.judge.meridian import lat_lon_of, plan_of
 from rapport.units.catalogue import BY_NAME
 

@@ -12,22 +12,24 @@ import msgspec
 from rapport.channel.query.query_kinds import InterpretationView
 from rapport.core.errors import InterpretationError, UnknownName
 from rapport.core.event import StoredEvent
-from rapport.mediation.concepts import Concepts, value_of
-from rapport.mediation.in_force import stamp_of
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.runtime import Functions
-from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.outgoing.forms import forms_of
-from rapport.mediation.rejection import Rejected
+from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.concepts import Concepts, canonical_value
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.repository import stamp_of
+from rapport.mediation.memory import Functions
+from rapport.mediation.outgoing.terms import consumer_terms
+from rapport.mediation.rejections import Rejected
 
 _replace = msgspec.structs.replace
 _UNSEEN = (Rejected, UnknownName, LookupError, TypeError, ValueError, msgspec.DecodeError)
 """What an event raises that is no reading, no value of its type, or of a type nobody knows."""
 
 
-def view_of(interpretations: Interpretations, name: str, concepts: Concepts) -> InterpretationView:
+def view_of(
+    interpretations: InterpretationRegistry, name: str, concepts: Concepts
+) -> InterpretationView:
     """The view of an interpretation without originals and cache; raises UnknownName."""
-    forms = forms_of(interpretations, name, concepts)
+    forms = consumer_terms(interpretations, name, concepts)
     seeing = Seeing(interpretations, name, concepts)
     return InterpretationView(stamp_of(interpretations, name), forms, seeing.see)
 
@@ -37,7 +39,7 @@ class Seeing:
 
     def __init__(
         self,
-        interpretations: Interpretations,
+        interpretations: InterpretationRegistry,
         name: str,
         concepts: Concepts,
         functions: Functions | None = None,
@@ -77,7 +79,7 @@ class Seeing:
         declared = self._concepts.get(concept, {}).get(attribute)
         if declared is None:
             return event.type, data
-        return concept, value_of(attribute, declared.type, data, event.time)
+        return concept, canonical_value(attribute, declared.type, data, event.time)
 
     def _transformer(self, type_name: str) -> Transformer:
         if type_name not in self._transformers:

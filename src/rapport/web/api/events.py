@@ -64,7 +64,7 @@ async def read(
     """
     identity = allow(request, node, "subscribe", name)
     if interpretation:
-        node.outgoing.speech(interpretation)  # refused before anybody waits
+        node.outgoing.transformer_for(interpretation)  # refused before anybody waits
     wait_ms = min(parse_duration(wait), _LONGEST_WAIT_MS)
     channel = node.channels.channel(name)
     if wait_ms:

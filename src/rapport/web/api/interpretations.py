@@ -1,9 +1,8 @@
 """The doors for interpretations: look at them, check a change, make it. [ME-6, ME-7, ME-8, ME-12]
 
 Looking needs any right at this node; changing, and trying what a change would do, the right to
-change it. A change is JSON (see
-`mediation/changing/wanting.py`) or a file of declarations in TOML, YAML or XML, told by its content
-type.
+change it. A change is JSON (see `mediation/interpretations/change_requests.py`) or a file of
+declarations in TOML, YAML or XML, told by its content type.
 """
 
 from __future__ import annotations
@@ -17,23 +16,28 @@ from litestar.params import FromPath, FromQuery
 
 from rapport.channel.access.rights import Grant
 from rapport.core.errors import InvalidInput, NotAllowed
-from rapport.mediation.changing.kept_versions import recorded
-from rapport.mediation.changing.shown import (
-    named_in_path,
+from rapport.mediation.declarations.placed_values import FileKind
+from rapport.mediation.interpretations.change_log import read_version
+from rapport.mediation.interpretations.change_requests import (
+    ChangeRequest,
+    FileAction,
+    request_from_file,
+    request_from_json,
+)
+from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.interpretations.views import (
+    change_view,
+    interpretation_view,
     overview,
-    shown,
-    shown_change,
+    split_path,
     transformer_text,
 )
-from rapport.mediation.changing.wanting import How, Wanted, wanted_in_file, wanted_in_json
-from rapport.mediation.declaring.tree import Kind
-from rapport.mediation.in_force import InForce
-from rapport.mediation.outgoing.mediator import write_spoken
+from rapport.mediation.outgoing.client_mediator import export_interpretations
 from rapport.node.node import Node
 from rapport.web.callers import allow_admin, identity_of
 from rapport.web.dependencies import NodeDependency
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, FileKind] = {
     "application/toml": "toml",
     "text/x-toml": "toml",
     "application/yaml": "yaml",
@@ -56,21 +60,23 @@ async def list_interpretations(
     _allow_looking(request, node)
     updating = node.meanings.updating
     outcomes = [outcome for _, outcome in updating.history()]
-    return _json(await updating.look(lambda standing: overview(standing, outcomes)))
+    return _json(await updating.inspect(lambda standing: overview(standing, outcomes)))
 
 
 @get("/interpretations/changes")
 async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """The history of changes, oldest first, with what became of each."""
     _allow_looking(request, node)
-    return _json([shown_change(*each) for each in node.meanings.updating.history()])
+    return _json([change_view(*each) for each in node.meanings.updating.history()])
 
 
 @get("/interpretations/spoken")
 async def spoken(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Everything that a client needs to mediate at its own edge."""
     _allow_looking(request, node)
-    body = await node.meanings.updating.look(lambda standing: write_spoken(standing.in_force))
+    body = await node.meanings.updating.inspect(
+        lambda standing: export_interpretations(standing.in_force)
+    )
     return Response(body, media_type="application/json")
 
 
@@ -87,15 +93,15 @@ async def show_interpretation(
     _allow_looking(request, node)
     asked = interpretation.strip("/")
     if "@" in asked and "/transformers/" not in asked:
-        return _json(await recorded(node.channels, asked[:200]))
+        return _json(await read_version(node.channels, asked[:200]))
 
-    def find(in_force: InForce) -> Any:
-        name, type_name = named_in_path(asked, [*in_force.stamps, *in_force.refused])
+    def find(in_force: ActiveInterpretations) -> Any:
+        name, type_name = split_path(asked, [*in_force.stamps, *in_force.refused])
         if type_name is None:
-            return shown(in_force, name)
+            return interpretation_view(in_force, name)
         return transformer_text(in_force, name, type_name, direction)
 
-    found = await node.meanings.updating.look(lambda standing: find(standing.in_force))
+    found = await node.meanings.updating.inspect(lambda standing: find(standing.in_force))
     if isinstance(found, str):
         return Response(found, media_type="text/x-python")
     return _json(found)
@@ -127,13 +133,13 @@ async def check(
 
 
 async def _wanted(
-    request: Request[Any, Any, Any], how: How, old: str
-) -> Callable[[InForce], Wanted]:
+    request: Request[Any, Any, Any], how: FileAction, old: str
+) -> Callable[[ActiveInterpretations], ChangeRequest]:
     """What the body asks for; files are read beside the loop, when it is known what is in force."""
     body = await request.body()
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media in JSON_TYPES:
-        wanted = wanted_in_json(body)
+        wanted = request_from_json(body)
         return lambda _: wanted
     kind = KINDS.get(media)
     if kind is None:
@@ -142,7 +148,7 @@ async def _wanted(
             code="change.unknown_form",
             hint=f"application/json, or a file: {', '.join(KINDS)}",
         )
-    return lambda in_force: wanted_in_file("body", body, kind, in_force, how=how, old=old)
+    return lambda in_force: request_from_file("body", body, kind, in_force, how=how, old=old)
 
 
 def _allow_looking(request: Request[Any, Any, Any], node: Node) -> None:

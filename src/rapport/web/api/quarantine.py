@@ -15,8 +15,7 @@ from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.release import ReleaseRequest
 from rapport.core.times import parse_time
-from rapport.mediation.holding.held import Wanted
-from rapport.mediation.holding.held_groups import held_groups
+from rapport.mediation.quarantine.index import QuarantineFilter, group_quarantined
 from rapport.node.node import Node
 from rapport.web.callers import allow_admin, allow_whole
 from rapport.web.dependencies import NodeDependency
@@ -56,11 +55,11 @@ async def list_held(
 ) -> Response[bytes]:
     """What is held back by source and reason, and how many were released of each source."""
     allow_whole(request, node, "quarantine")
-    held_back = node.releasing.held_back
+    held_back = node.releasing.index
     await held_back.refresh()
     since_ms = parse_time(since) if since else 0
-    wanted = Wanted(source=source, reason=reason, since_ms=since_ms)
-    groups = await held_groups(node.channels, held_back, wanted)
+    wanted = QuarantineFilter(source=source, reason=reason, since_ms=since_ms)
+    groups = await group_quarantined(node.channels, held_back, wanted)
     return _json({"held": groups, "released": held_back.released()})
 
 
@@ -70,8 +69,8 @@ async def show_held(
 ) -> Response[bytes]:
     """What became of one event that was held back."""
     allow_whole(request, node, "quarantine")
-    await node.releasing.held_back.refresh()
-    found = node.releasing.held_back.one(held)
+    await node.releasing.index.refresh()
+    found = node.releasing.index.one(held)
     if found is None:
         raise UnknownName("event that was held back", held)
     return _json(found)
@@ -126,7 +125,7 @@ async def reload(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
 async def _ask(node: Node, asked: ReleaseRequest, dry_run: bool) -> Response[bytes]:
     if dry_run:
         return _json(await node.releasing.try_out(asked))
-    return _json({"release": await node.releasing.ask(asked)})
+    return _json({"release": await node.releasing.request(asked)})
 
 
 def _json(value: object) -> Response[bytes]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from rapport.channel.requests.leases import Answers, Settled
 from rapport.channel.requests.request import Request
-from rapport.mediation.changing.considering import Done
-from rapport.mediation.changing.shown import Overview, ShownChange
-from rapport.mediation.changing.wanting import Wanted
+from rapport.mediation.interpretations.change_requests import ChangeRequest
+from rapport.mediation.interpretations.change_state import ChangeResult
+from rapport.mediation.interpretations.views import ChangeView, InterpretationOverview
 from rapport.web.openapi.told import JSON, Members, Told
 from rapport.web.publishing import BATCH_TYPE, EVENT_TYPE
 from rapport.web.schemas import BatchShown, CloudEvent, Page, Published, reference
@@ -56,7 +56,7 @@ _NEW_VALUES: Members = {
 }
 _BATCH_OF_EVENTS: Members = {"type": "array", "items": reference(CloudEvent)}
 _CHANGE_BODIES: dict[str, Members] = {
-    JSON: reference(Wanted),
+    JSON: reference(ChangeRequest),
     **{f"application/{kind}": {"type": "string"} for kind in ("toml", "yaml", "xml")},
 }
 _READINGS = ("application/xml", "application/msgpack", "text/csv", "text/plain")
@@ -223,7 +223,7 @@ DOORS: dict[tuple[str, str], Told] = {
     ("get", "/interpretations"): Told(
         summary="All interpretations with parents and versions, and those that are refused",
         tag="interpretations",
-        answer=reference(Overview),
+        answer=reference(InterpretationOverview),
     ),
     ("get", "/interpretations/{interpretation}"): Told(
         summary="One interpretation: by name, by NAME@VERSION, or NAME/transformers/TYPE as Python",
@@ -233,21 +233,21 @@ DOORS: dict[tuple[str, str], Told] = {
     ("get", "/interpretations/changes"): Told(
         summary="The history of changes and what became of each",
         tag="interpretations",
-        answer={"type": "array", "items": reference(ShownChange)},
+        answer={"type": "array", "items": reference(ChangeView)},
     ),
     ("post", "/interpretations/changes"): Told(
         summary="Change interpretations, all or nothing; answered when it is in force",
         tag="interpretations",
         bodies=_CHANGE_BODIES,
         example={"changes": [{"type": "remove", "name": "us"}]},
-        answer=reference(Done),
+        answer=reference(ChangeResult),
     ),
     ("post", "/interpretations/check"): Told(
         summary="Say what a change would do",
         tag="interpretations",
         bodies=_CHANGE_BODIES,
         example={"changes": [{"type": "remove", "name": "us"}]},
-        answer=reference(Done),
+        answer=reference(ChangeResult),
     ),
     ("post", "/policies/{policy}"): Told(
         summary="Register, replace or shadow a policy; answered when it runs",

@@ -1,8 +1,8 @@
 """Points tell how accurate they are while everybody goes on speaking as before."""
 
-from rapport.mediation.model.changes import ReplaceType
-from rapport.mediation.model.conversions import Call, converts
-from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.conversion.conversions import Call, converts
+from rapport.mediation.interpretations.type_changes import ReplaceType
+from rapport.mediation.types import Attribute, ComplexType
 
 CHANGES = [
     ReplaceType(

@@ -2,7 +2,7 @@
 
 from typing import Annotated, NewType
 
-from rapport.mediation.declaring.annotations import Unit, context
+from rapport.mediation.declarations.python_classes import Unit, context
 
 Time = NewType("Time", int)
 

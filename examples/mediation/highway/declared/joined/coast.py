@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, NewType
 
-from rapport.mediation.declaring.annotations import Unit, context, conv_function, maps_to
+from rapport.mediation.declarations.python_classes import Unit, context, conv_function, maps_to
 
 from .root import Location, Time
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, NewType
 from zoneinfo import ZoneInfo
 
-from rapport.mediation.declaring.annotations import Unit, context, conv_function, maps_to
+from rapport.mediation.declarations.python_classes import Unit, context, conv_function, maps_to
 
 from .root import Time
 

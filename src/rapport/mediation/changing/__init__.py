@@ -1,1 +1,0 @@
-"""Interpretations changed while the node runs. [ME-6, ME-12]"""

@@ -1,0 +1,390 @@
+"""Generates the text that converts one struct into another: formulas inline, other steps as calls.
+[ME-8]
+
+An irregular value ends the text with None or an exception; rejections are left to the transformer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from rapport.mediation.codegen.generator import CodeWriter, is_idle
+from rapport.mediation.codegen.json_structs import (
+    MAX_IRREGULAR,
+    NoFastPathError,
+    RawObject,
+    StructField,
+    StructLayout,
+    affine_of,
+    is_formula,
+    most_after,
+    result_layout,
+)
+from rapport.mediation.codegen.runtime import GENERATED_NAMES, callable_of
+from rapport.mediation.conversion.conversions import Call, Chain, Conversion, Stateful
+from rapport.mediation.conversion.lookups import ConversionEnvironment
+from rapport.mediation.interpretations.model import (
+    CreateAttribute,
+    DropAttribute,
+    MergeAttributes,
+    RenameAttribute,
+    ShapeStep,
+    SplitAttribute,
+)
+from rapport.mediation.memory import ConversionMemory, remembers
+from rapport.mediation.plans import LEAVE, ConvertStep, ObjectPart, ObjectStep, Step
+from rapport.mediation.types import TAG, Types
+from rapport.units.quantities import Affine
+
+
+class CallTable:
+    """Functions by their names in the text. Only functions that may run twice, since an
+    irregular event is processed again by the transformer. Site functions and conversions with
+    memory raise NoFastPathError.
+    """
+
+    def __init__(self, surroundings: ConversionEnvironment | None = None) -> None:
+        self._surroundings = surroundings or ConversionEnvironment()
+        self.names: dict[str, Any] = {"number": GENERATED_NAMES["number"]}
+
+    @property
+    def are_none(self) -> bool:
+        """Whether the text calls nothing, so that nothing can need the event's time."""
+        return len(self.names) == 1
+
+    def step(self, step: Step, types: Types) -> str:
+        """A step as the transformer runs it; it may modify its argument."""
+        writer = CodeWriter(own=True)
+        about = writer.function(step, "part")
+        names = dict(GENERATED_NAMES)
+        for number, conversion in enumerate(writer.conversions):
+            names[f"convert_{number}"] = self._callable(conversion, types)
+        exec(compile("\n".join(writer.lines), "<straight step>", "exec"), names)
+        return self._called("part", names[about])
+
+    def conversion(self, conversion: Conversion, types: Types) -> str:
+        return self._called("convert", self._callable(conversion, types))
+
+    def _callable(self, conversion: Conversion, types: Types) -> Any:
+        if not _may_be_done_twice(conversion):
+            raise NoFastPathError
+        return callable_of(conversion, {}, ConversionMemory(), types, self._surroundings)
+
+    def _called(self, about: str, function: Any) -> str:
+        name = f"{about}_{len(self.names)}"
+        self.names[name] = function
+        return name
+
+
+def _may_be_done_twice(conversion: Conversion) -> bool:
+    how = conversion.how
+    if isinstance(how, Chain):
+        return all(map(_may_be_done_twice, how.steps))
+    return not isinstance(how, (Call, Stateful)) and not remembers(conversion)
+
+
+_replace = msgspec.structs.replace
+_WRITE_NS, _LOAD_NS, _MAKE_NS = 30, 6, 45
+"""Relative costs of writing into, reading from and creating a struct."""
+
+
+class AttributeText(msgspec.Struct, frozen=True):
+    """An attribute during the conversion: the expression of its value."""
+
+    text: str
+    field: StructField
+
+
+class JsonCodeWriter:
+    """Collects lines, structs and calls. Changed values stay in variables until `close`, so
+    that a later step finds them there.
+    """
+
+    def __init__(self, calls: CallTable, *, give_up: str = "return None") -> None:
+        """`give_up`: the statement for irregular values."""
+        self._calls, self._give_up = calls, give_up
+        self.lines: list[str] = []
+        self.structs: dict[str, type[msgspec.Struct]] = {}
+        self._types = Types(())
+        self._count = 0
+        self._indent = ""
+        self._sums: list[str] = []
+        self._known: dict[str, str] = {}
+        """Variables by the expression whose value they hold."""
+        self._unwritten: set[str] = set()
+        """Expressions that are not updated yet."""
+
+    def turned(
+        self, step: ObjectStep, types: Types, form: StructLayout, variable: str
+    ) -> tuple[str, StructLayout]:
+        """Returns the variable and the layout of the result; raises NoFastPathError.
+        `types`: the types of the step's conversions.
+        """
+        self._types = types
+        return self._turned(step, form, variable)
+
+    def built(
+        self, step: ObjectStep, types: Types, held: dict[str, AttributeText]
+    ) -> tuple[str, StructLayout]:
+        """The same for attributes from any expressions."""
+        self._types = types
+        return self._built(step, held)
+
+    def look_at_uncut(self, uncut: RawObject, number: int) -> None:
+        """Decodes an irregular object on its own; after many of them everything
+        (`decode_all`).
+        """
+        variable = "value"
+        for slot in uncut.path[:-1]:
+            place = f"{variable}.{slot}"
+            if place not in self._known:
+                self._known[place] = self._assigned(place)
+            variable = self._known[place]
+        place = f"{variable}.{uncut.path[-1]}"
+        bytes_ = self._assigned(place)
+        self._write(f"if {bytes_}.__class__ is Raw and is_usual_{number}({bytes_}) is None:")
+        self._write(f" {place} = decode_{number}({bytes_})")
+        self._write(" odd += 1")
+        self._write(f" if odd == {MAX_IRREGULAR}: decode = decode_all")
+
+    def value_of(self, form: StructLayout, variable: str, attribute: str) -> str:
+        """A variable with the present value of an attribute; raises NoFastPathError."""
+        if attribute not in form.fields or form.fields[attribute].kind == "uncut":
+            raise NoFastPathError
+        present = self._present(f"{variable}.{form.fields[attribute].slot}")
+        return present if present.isidentifier() else self._assigned(present)
+
+    def check(self) -> None:
+        """Tests that all numbers are finite with one sum, which is finite only if they are.
+        An overflow of the sum counts as irregular.
+        """
+        if self._sums:
+            total = self._assigned(" + ".join(self._sums))
+            self._write(f"if {total} - {total} != 0.0: {self._give_up}")
+
+    def unless(self, condition: str, otherwise: str) -> None:
+        """Continues only if the condition holds."""
+        self._write(f"if not {condition}: {otherwise}")
+
+    def whole(self, form: StructLayout, variable: str) -> str:
+        """The expression of a result that is only encoded. If many fields changed, a new
+        struct is cheaper than writing into the old one.
+        """
+        places = [f"{variable}.{field.slot}" for field in form.fields.values()]
+        changed = self._unwritten.intersection(places)
+        kept = len(places) - len(changed)
+        if len(changed) * _WRITE_NS <= _MAKE_NS + kept * _LOAD_NS:
+            return variable
+        values = ", ".join(map(self._present, places))
+        self._unwritten.difference_update(changed)
+        return f"{self._struct_named(result_layout(form.fields.items()))}({values})"
+
+    def close(self) -> None:
+        """Writes the variables into their structs."""
+        for place, variable in self._known.items():
+            if place in self._unwritten:
+                self._write(f"{place} = {variable}")
+        self._known.clear()
+        self._unwritten.clear()
+
+    # --- objects ----------------------------------------------------------------------------------
+
+    def _turned(
+        self, step: ObjectStep, form: StructLayout, variable: str
+    ) -> tuple[str, StructLayout]:
+        if not step.shape and step.only is None and step.tag in (LEAVE, ""):
+            return variable, self._in_place(step, form, variable)
+        held = {
+            name: AttributeText(self._present(f"{variable}.{field.slot}"), field)
+            for name, field in form.fields.items()
+        }
+        return self._built(step, held)
+
+    def _built(self, step: ObjectStep, held: dict[str, AttributeText]) -> tuple[str, StructLayout]:
+        for part in _at_work(step):
+            if part.attribute in held:
+                held[part.attribute] = self._part(part, held[part.attribute])
+            elif not part.optional:
+                raise NoFastPathError
+        for shape, conversion in step.shape:
+            self._shape(shape, conversion, held)
+        if step.only is not None:
+            held = {name: held[name] for name in step.only if name in held}
+        if step.tag not in (LEAVE, ""):
+            held[TAG] = AttributeText(repr(step.tag), StructField("", may_lack=False))
+        form = result_layout((name, each.field) for name, each in held.items())
+        values = ", ".join(each.text for each in held.values())
+        made = self._assigned(f"{self._struct_named(form)}({values})")
+        if not self._indent:
+            for field, each in zip(form.fields.values(), held.values(), strict=True):
+                if each.text.isidentifier():  # an object must not have two names
+                    self._known[f"{made}.{field.slot}"] = each.text
+        return made, form
+
+    def _in_place(self, step: ObjectStep, form: StructLayout, variable: str) -> StructLayout:
+        fields = dict(form.fields)
+        for part in _at_work(step):
+            field = fields.get(part.attribute)
+            if field is not None:
+                place = f"{variable}.{field.slot}"
+                held = self._part(part, AttributeText(self._present(place), field), place)
+                fields[part.attribute] = _replace(held.field, slot=field.slot)
+            elif not part.optional:
+                raise NoFastPathError
+        return StructLayout(form.struct, fields)
+
+    # --- attributes -------------------------------------------------------------------------------
+
+    def _part(self, part: ObjectPart, held: AttributeText, place: str = "") -> AttributeText:
+        """Converts the value and assigns it to `place`, if given."""
+        if held.field.kind == "uncut":
+            raise NoFastPathError
+        if part.optional:
+            return self._optional(part, held, place)
+        if is_formula(part) and held.field.kind == "float" and not held.field.may_lack:
+            value, (result, field) = "", self._calculated(part, held)
+        else:
+            known = held.field.form is not None and held.text.isidentifier()
+            value = held.text if known else self._assigned(held.text)
+            result, field = self._value(part, value, held)
+        if place and self._indent:
+            self._write(f"{place} = {result}")
+        elif place:
+            self._known[place] = result
+            if field.form is None or result != value:
+                self._unwritten.add(place)
+        return AttributeText(result, _replace(field, may_lack=False))
+
+    def _optional(self, part: ObjectPart, held: AttributeText, place: str) -> AttributeText:
+        """Conditional writes cannot stay in variables."""
+        if not self._indent:
+            self.close()
+        value = self._assigned(held.text)
+        self._write(f"if {value} is not None and {value} is not UNSET:")
+        outer, self._indent = self._indent, self._indent + " "
+        result, field = self._value(part, value, held)
+        if result != value:
+            self._write(f"{value} = {result}")
+        if place:
+            self._write(f"{place} = {value}")
+        self._indent = outer
+        return AttributeText(value, field)
+
+    def _value(self, part: ObjectPart, value: str, held: AttributeText) -> tuple[str, StructField]:
+        step, field = part.step, held.field
+        if field.may_lack and not part.optional:
+            self._write(f"if {value} is UNSET: {self._give_up}")
+        if field.form is not None:
+            if not isinstance(step, ObjectStep) or step.each:
+                raise NoFastPathError
+            if field.may_lack and not part.optional:
+                self._write(f"if {value} is None: {self._give_up}")
+            result, form = self._turned(step, field.form, value)
+            return result, _replace(field, form=form)
+        if is_formula(part):
+            return value, self._formula(part, value, held)
+        call = self._calls.step(step, self._types)
+        self._write(f"{value} = {call}({value})")
+        return value, _replace(field, kind="plain", most=math.inf)
+
+    def _formula(self, part: ObjectPart, value: str, held: AttributeText) -> StructField:
+        """Converts in place a value that may turn out not to be a number."""
+        assert isinstance(part.step, ConvertStep)
+        if held.field.kind != "float" or (held.field.may_lack and not part.optional):
+            path = part.step.path
+            self._write(f"if {value}.__class__ is not float: {value} = number({value}, {path!r})")
+        affine = affine_of(part)
+        self._write(f"{value} = {affine.expression(value)}")
+        return self._finite(value, affine, held)
+
+    def _calculated(self, part: ObjectPart, held: AttributeText) -> tuple[str, StructField]:
+        """A variable with the result for a known number."""
+        affine = affine_of(part)
+        result = self._assigned(affine.expression(held.text))
+        return result, self._finite(result, affine, held)
+
+    def _finite(self, result: str, affine: Affine, held: AttributeText) -> StructField:
+        """Checks a result that may overflow, at the end if possible: a number that is not
+        finite stays so.
+        """
+        most = most_after(affine, held.field.most)
+        if most == math.inf and self._indent:
+            self._write(f"if {result} - {result} != 0.0: {self._give_up}")
+        elif most == math.inf:
+            if held.text in self._sums:
+                self._sums.remove(held.text)
+            self._sums.append(result)
+        return _replace(held.field, kind="float", most=most)
+
+    # --- changes of shape -------------------------------------------------------------------------
+
+    def _shape(
+        self, shape: ShapeStep, conversion: Conversion | None, held: dict[str, AttributeText]
+    ) -> None:
+        if isinstance(shape, DropAttribute):
+            held.pop(shape.name, None)
+        elif isinstance(shape, CreateAttribute):
+            held[shape.name] = AttributeText(repr(shape.value), StructField("", may_lack=False))
+        elif isinstance(shape, RenameAttribute):
+            if shape.new in held:
+                raise NoFastPathError  # the winner depends on which are present
+            if shape.old in held:
+                held[shape.new] = held.pop(shape.old)
+        else:
+            assert conversion is not None
+            self._converted(shape, conversion, held)
+
+    def _converted(
+        self,
+        shape: MergeAttributes | SplitAttribute,
+        conversion: Conversion,
+        held: dict[str, AttributeText],
+    ) -> None:
+        """Applies a merge or split; all sources must be present."""
+        merges = isinstance(shape, MergeAttributes)
+        sources = shape.sources if isinstance(shape, MergeAttributes) else (shape.source,)
+        targets = (shape.target,) if isinstance(shape, MergeAttributes) else shape.targets
+        is_plain = all(name in held and _is_plain(held[name].field) for name in sources)
+        if not is_plain or len(set(sources)) != len(sources) or not (merges or targets):
+            raise NoFastPathError
+        taken = [self._assigned(held.pop(name).text) for name in sources]
+        for value in taken:
+            self._write(f"if {value} is UNSET: {self._give_up}")
+        given = [self._fresh() for _ in targets]
+        call = f"{self._calls.conversion(conversion, self._types)}({', '.join(taken)})"
+        self._write(f"{', '.join(given)} = {call}")
+        for name, value in zip(targets, given, strict=True):
+            held[name] = AttributeText(value, StructField("", may_lack=False))
+
+    # --- text -------------------------------------------------------------------------------------
+
+    def _present(self, place: str) -> str:
+        return self._known.get(place, place)
+
+    def _struct_named(self, form: StructLayout) -> str:
+        name = f"Struct_{len(self.structs)}"
+        self.structs[name] = form.struct
+        return name
+
+    def _assigned(self, text: str) -> str:
+        variable = self._fresh()
+        self._write(f"{variable} = {text}")
+        return variable
+
+    def _fresh(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def _write(self, line: str) -> None:
+        self.lines.append(f"{self._indent}{line}")
+
+
+def _is_plain(field: StructField) -> bool:
+    return field.form is None and field.kind != "uncut"
+
+
+def _at_work(step: ObjectStep) -> list[ObjectPart]:
+    return [part for part in step.parts if not is_idle(part.step)]

@@ -1,0 +1,1 @@
+"""Kinds of conversion: their declarations, what they compute, and their checks."""

@@ -1,0 +1,1 @@
+"""Readers of declared interpretations: TOML, YAML and XML files, tables, Python classes."""

@@ -1,0 +1,1 @@
+"""Interpretations of a node: model, registry, versions, and changes at run time."""

@@ -1,0 +1,1 @@
+"""Quarantined events: index, release and reprocessing."""

@@ -1,0 +1,301 @@
+"""Objects that a batch hands on in their bytes come out as those that are decoded and encoded, byte
+for byte. [ME-8]
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.mediation.codegen import json_structs
+from rapport.mediation.codegen.json_fast_path import (
+    BatchFunction,
+    EventFunction,
+    compile_batch_path,
+    compile_event_path,
+)
+from rapport.mediation.codegen.json_structs import MAX_IRREGULAR, MIN_OBJECTS, exact_bytes_matcher
+from rapport.mediation.conversion.conversions import Formula, converts
+from rapport.mediation.interpretations.model import (
+    DropAttribute,
+    Interpretation,
+    RenameAttribute,
+    Rule,
+    TypeMapping,
+)
+from rapport.mediation.interpretations.registry import InterpretationRegistry
+from rapport.mediation.interpretations.type_changes import load_all
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Types
+
+LEVELS = 6
+FEET, METRES, YARDS = (PrimitiveType(name, "number") for name in ("Feet", "Metres", "Yards"))
+
+
+def chain(prefix: str, deepest: str = "text") -> tuple[ComplexType, ...]:
+    """Objects in objects; every one has a text and a boolean."""
+    types = []
+    for level in range(LEVELS):
+        attributes = [Attribute(f"t{level}", "text"), Attribute("is it", "boolean", True)]
+        if level + 1 < LEVELS:
+            attributes.append(Attribute("below", f"{prefix}{level + 1}", level == 2))
+        else:
+            attributes.append(Attribute("last", deepest))
+        types.append(ComplexType(f"{prefix}{level}", tuple(attributes)))
+    return tuple(types)
+
+
+def outer(name: str, unit: str, inner: str, about: str = "about") -> tuple[ComplexType, ...]:
+    """An event with a number at the top and one in an object, and the chain beside both."""
+    return (
+        ComplexType(f"{name}Part", (Attribute("n", unit), Attribute("rest", inner))),
+        ComplexType(
+            name,
+            (Attribute("n", unit), Attribute(about, inner), Attribute("part", f"{name}Part")),
+        ),
+    )
+
+
+def world(shape: tuple[Any, ...] = (), about: str = "about") -> InterpretationRegistry:
+    told = {"Feet": "sent", "Yards": "wanted"}
+    declared = (
+        Interpretation(
+            name="root",
+            parent="",
+            types=(FEET, METRES, YARDS, *chain("C"), *outer("Root", "Metres", "C0", about)),
+        ),
+        Interpretation(
+            name=told["Feet"],
+            types=outer("Sent", "Feet", "C0"),
+            mappings=(TypeMapping("Sent", "Root", "in", shape),),
+            rules=(Rule("Feet", "metres"),),
+            conversions=(converts("metres", "Feet", "Metres", Formula(0.3048)),),
+        ),
+        Interpretation(
+            name=told["Yards"],
+            types=outer("Wanted", "Yards", "C0", about),
+            mappings=(TypeMapping("Root", "Wanted", "out"),),
+            rules=(Rule("Metres", "yards"),),
+            conversions=(converts("yards", "Metres", "Yards", Formula(1.0, 0.0, 0.9144)),),
+        ),
+    )
+    held, found = load_all(declared)
+    assert {"sent", "wanted"} <= {*held.names}, found
+    return held
+
+
+def both(held: InterpretationRegistry) -> tuple[BatchFunction, EventFunction]:
+    way = [
+        (held.plan("sent", "Sent", "in"), held.types_met("sent")),
+        (held.plan("wanted", "Root", "out"), held.types_met("wanted")),
+    ]
+    batch, through = compile_batch_path(way), compile_event_path(way)
+    assert batch is not None
+    assert through is not None
+    return batch, through
+
+
+TEXTS = st.one_of(
+    st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=5),
+    st.sampled_from(('"', "\\", "\n", "\x00", "\x1f", "\x7f", "é", "\u2028", "🙂", "a/b", "{},:")),
+)
+ODD = st.sampled_from((None, 5, True, [], {}, "x"))
+
+
+@st.composite
+def chains(draw: st.DrawFn, level: int = 0) -> Any:
+    found = {f"t{level}": draw(TEXTS), "is it": draw(st.booleans())}
+    below = draw(chains(level + 1)) if level + 1 < LEVELS else draw(TEXTS)
+    found["below" if level + 1 < LEVELS else "last"] = below
+    fault = draw(st.integers(0, 40))
+    if fault == 0:
+        found[draw(st.sampled_from(sorted(found)))] = draw(ODD)
+    elif fault == 1:
+        del found[draw(st.sampled_from(sorted(found)))]
+    elif fault == 2:
+        found["unknown"] = 1
+    elif fault == 3:
+        found = dict(sorted(found.items(), reverse=True))
+    return found
+
+
+@st.composite
+def written(draw: st.DrawFn) -> bytes:
+    number = st.floats(-1e6, 1e6)
+    part = {"n": draw(number), "rest": draw(chains())}
+    event = {"n": draw(number), "about": draw(chains()), "part": part}
+    how = draw(st.integers(0, 9))
+    if how == 0:
+        return json.dumps(event).encode()
+    if how == 1:
+        return json.dumps(event, separators=(",", ":")).encode()  # beyond ASCII as escapes
+    data = msgspec.json.encode(event)
+    if how == 2:
+        place = draw(st.integers(0, len(data) - 1))
+        byte = draw(st.sampled_from((b"\xff", b"\xc3", b" ", b"\t", b"}", b'"', b"0", b"\x00")))
+        return data[:place] + byte + data[place + draw(st.integers(0, 1)) :]
+    return data
+
+
+PLAIN = both(world())
+SHAPED = both(world((RenameAttribute("about", "told"),), "told"))
+
+
+@given(st.lists(written(), max_size=6))
+@settings(deadline=None, max_examples=300)
+@pytest.mark.slow
+def test_a_batch_gives_the_bytes_that_its_events_give_one_by_one(several: list[bytes]) -> None:
+    for batch, through in (PLAIN, SHAPED):
+        assert batch(several) == [through(data) for data in several]
+
+
+def event(text: str = "x") -> dict[str, Any]:
+    below: Any = "end"
+    for level in reversed(range(LEVELS)):
+        key = "below" if level + 1 < LEVELS else "last"
+        below = {f"t{level}": text, "is it": True, key: below}
+    return {"n": 1.0, "about": below, "part": {"n": 2.0, "rest": below}}
+
+
+def test_they_are_handed_on_in_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    def watched(types: Types, name: str) -> Any:
+        looks = exact_bytes_matcher(types, name)
+        assert looks is not None
+
+        def look(raw: Any) -> Any:
+            found = looks(raw)
+            seen.append(bytes(raw) if found else b"")
+            return found
+
+        return look
+
+    monkeypatch.setattr("rapport.mediation.codegen.json_structs.exact_bytes_matcher", watched)
+    batch, through = both(world())
+    usual, spaced = msgspec.json.encode(event()), json.dumps(event()).encode()
+    assert batch([usual, spaced]) == [through(usual)] * 2
+    about = msgspec.json.encode(event()["about"])
+    assert seen == [about, about, b"", b""]
+
+
+@pytest.mark.parametrize("odd", [0, 1, MAX_IRREGULAR - 1, MAX_IRREGULAR, 3 * MAX_IRREGULAR])
+def test_many_that_are_written_otherwise_change_nothing_about_the_others(odd: int) -> None:
+    batch, through = PLAIN
+    several = [json.dumps(event(f"é{number}")).encode() for number in range(odd)]
+    several += [msgspec.json.encode(event(f"{number}")) for number in range(5)]
+    several += [b'{"n": 1}', b"", json.dumps(event("\n")).encode()]
+    found = batch(several)
+    assert found == [through(data) for data in several]
+    assert [one is None for one in found] == [False] * (odd + 5) + [True, True, False]
+
+
+def test_a_later_plan_that_looks_into_them_finds_what_is_there() -> None:
+    """The first plan does nothing to the chain, the second calculates at its end."""
+    root = Interpretation(
+        name="root",
+        parent="",
+        types=(FEET, METRES, YARDS, *chain("C", "Metres"), *outer("Root", "Metres", "C0")),
+    )
+    sent = Interpretation(
+        name="sent",
+        types=outer("Sent", "Feet", "C0"),
+        mappings=(TypeMapping("Sent", "Root", "in"),),
+        rules=(Rule("Feet", "metres"),),
+        conversions=(converts("metres", "Feet", "Metres", Formula(0.3048)),),
+    )
+    wanted = Interpretation(
+        name="wanted",
+        types=(*chain("W", "Yards"), *outer("Wanted", "Yards", "W0")),
+        mappings=(TypeMapping("Root", "Wanted", "out"),),
+        rules=(Rule("Metres", "yards"),),
+        conversions=(converts("yards", "Metres", "Yards", Formula(1.0, 0.0, 0.9144)),),
+    )
+    held, found = load_all((root, sent, wanted))
+    assert {"sent", "wanted"} <= {*held.names}, found
+    batch, through = both(held)
+    said = event()
+    ends = [said["about"], said["part"]["rest"]]
+    for end in ends:
+        while "below" in end:
+            end = end["below"]
+        end["last"] = 9.144
+    data = msgspec.json.encode(said)
+    assert batch([data]) == [through(data)]
+    told = through(data)
+    assert told is not None
+    assert b'"last":10.0' in told
+
+
+def test_an_attribute_that_is_dropped_is_not_missed() -> None:
+    dropped = Interpretation(
+        name="sent",
+        types=outer("Sent", "Feet", "C0"),
+        mappings=(TypeMapping("Sent", "Root", "in", (DropAttribute("about"),)),),
+        rules=(Rule("Feet", "metres"),),
+        conversions=(converts("metres", "Feet", "Metres", Formula(0.3048)),),
+    )
+    part, whole = outer("Root", "Metres", "C0")
+    bare = ComplexType("Root", tuple(each for each in whole.attributes if each.name != "about"))
+    root = Interpretation(name="root", parent="", types=(FEET, METRES, *chain("C"), part, bare))
+    held, found = load_all((root, dropped))
+    assert "sent" in held, found
+    way = [(held.plan("sent", "Sent", "in"), held.types_met("sent"))]
+    batch, through = compile_batch_path(way), compile_event_path(way)
+    assert batch is not None
+    assert through is not None
+    data = msgspec.json.encode(event())
+    assert batch([data]) == [through(data)]
+
+
+def test_only_what_is_worth_it_is_looked_at() -> None:
+    types = Types((FEET, *chain("C"), *chain("N", "Feet")))
+    first = LEVELS - MIN_OBJECTS
+    assert exact_bytes_matcher(types, f"C{first}") is not None
+    assert exact_bytes_matcher(types, f"C{first + 1}") is None, "too few objects"
+    assert exact_bytes_matcher(types, "N0") is None, "numbers can be written in several ways"
+
+
+def test_a_type_that_is_in_many_places_is_not_written_out_without_end() -> None:
+    levels = 40
+    types = [ComplexType(f"D{levels}", (Attribute("t", "text"),))]
+    for level in range(levels):
+        attributes = (Attribute("a", f"D{level + 1}"), Attribute("b", f"D{level + 1}"))
+        types.append(ComplexType(f"D{level}", attributes))
+    assert json_structs.exact_bytes_matcher(Types(types), "D0") is None
+
+
+@pytest.mark.parametrize("level", range(LEVELS))
+@pytest.mark.parametrize("key", ["t", "is it", "below"])
+def test_what_does_not_fit_its_type_is_handed_on_by_nobody(level: int, key: str) -> None:
+    batch, through = PLAIN
+    several: list[bytes] = []
+    for odd in (None, 5, 1.5, True, False, [], {}, "x", "\x7f", "\x1f", "é", '"'):
+        said = event()
+        at = said["about"]
+        for _ in range(level):
+            at = at["below"]
+        at[{"t": f"t{level}", "below": "below" if level + 1 < LEVELS else "last"}.get(key, key)] = (
+            odd
+        )
+        several.append(msgspec.json.encode(said))
+    found = batch(several)
+    assert found == [through(data) for data in several]
+    assert any(one is None for one in found)
+    assert any(one is not None for one in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [rb"\u0041", rb"\/", rb"\n", b"\n", b"\x00", b"\xff", b"\xc3\xa9", b"\xc3", b"\xed\xa0\x80"],
+    ids=ascii,
+)
+def test_texts_that_can_be_written_in_two_ways_come_out_in_one(text: bytes) -> None:
+    batch, through = PLAIN
+    usual = msgspec.json.encode(event("HERE"))
+    several = [usual.replace(b"HERE", text, count) for count in (1, 2, 7, -1)]
+    assert batch(several) == [through(data) for data in several]
