@@ -12,7 +12,7 @@ REFERENCE = (ROOT / "docs" / "reference" / "dpl.md").read_text(encoding="utf-8")
 ROOMS = (
     "policy/language",
     "policy/compiler",
-    "policy/linting",
+    "policy/lint",
     "policy/compiler/interpretation.py",
     "policy/delivery.py",
     "site",
