@@ -15,7 +15,7 @@ from rapport.channel.agents.connection import CallBarred, CallFailed, Reason
 from rapport.channel.agents.listener_state import SourceAnswer
 from rapport.client import AsyncListener, Listener, ListenerSettings, ReceivedEvent
 from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
-from rapport.testing.judge.model_source import ModelSource
+from support.judge.model_source import ModelSource
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.recordings.files import read_recorded
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import load_site
-from rapport.testing.judge.evaluator import evaluate, judge
+from support.judge.evaluator import evaluate, judge
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rapport.site.site import Site, load_site
-from rapport.testing.judge.trials import judged, outcome_lines, read_written, run_locally, trial_of
+from support.judge.trials import judged, outcome_lines, read_written, run_locally, trial_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text(encoding="utf-8")
 TABLES = ("people.csv", "rooms.csv", "stations.csv", "minimum.csv")

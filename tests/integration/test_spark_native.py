@@ -40,7 +40,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.recordings.files import read_recorded
 from rapport.policy.relations import INSIDE, WITHIN
 from rapport.policy.runner.local import LocalRunner
-from rapport.testing.judge.trials import Trial, varied_trial
+from support.judge.trials import Trial, varied_trial
 from support.varied.policies import varied_policy
 from support.varied.sites import Site as VariedSite
 from support.varied.sites import varied_site

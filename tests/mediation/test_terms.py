@@ -67,8 +67,8 @@ from rapport.mediation.interpretations.type_changes import ReplaceType, apply_ch
 from rapport.mediation.outgoing.terms import converted_term, reading_term, terms_of
 from rapport.mediation.rejections import Rejected
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Types
-from rapport.testing.judge.conditions import truth
-from rapport.testing.judge.seeing import Seeing, view_of
+from support.judge.conditions import truth
+from support.judge.seeing import Seeing, view_of
 
 EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "300"))
 NUMBERS = st.sampled_from(

@@ -15,8 +15,8 @@ from rapport.policy import relations
 from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.relations import parse_parameter, relation
 from rapport.tables.instances import Instances
-from rapport.testing.judge.holding import Reading
-from rapport.testing.judge.trials import Trial, judged, outcome_lines, run_locally
+from support.judge.holding import Reading
+from support.judge.trials import Trial, judged, outcome_lines, run_locally
 from support.varied.worlds import Pull
 
 NAN = float("nan")

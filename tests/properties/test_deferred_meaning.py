@@ -20,7 +20,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import absence, correlations, deferred_terms
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
-from rapport.testing.judge.trials import (
+from support.judge.trials import (
     judged,
     outcome_lines,
     run_any_way,

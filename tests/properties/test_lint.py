@@ -16,8 +16,8 @@ from rapport.policy.lint.instances import KnownInstances, TableCandidates
 from rapport.policy.lint.satisfiability import LintReason, never_fires
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.tables.instances import Instances
-from rapport.testing.judge.holding import Reading
-from rapport.testing.judge.trials import Trial, judged, varied_trial
+from support.judge.holding import Reading
+from support.judge.trials import Trial, judged, varied_trial
 from support.varied.sites import Draws
 from support.varied.worlds import Pull
 

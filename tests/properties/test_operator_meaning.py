@@ -20,9 +20,9 @@ from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Absent, Plan, Sequence
 from rapport.policy.runner.local import LocalRunner
-from rapport.testing.judge.evaluator import evaluate, judge
-from rapport.testing.judge.occurrences import Reading
-from rapport.testing.judge.trials import (
+from support.judge.evaluator import evaluate, judge
+from support.judge.occurrences import Reading
+from support.judge.trials import (
     Trial,
     outcome_lines,
     run_any_way,
@@ -30,9 +30,7 @@ from rapport.testing.judge.trials import (
     varied_trial,
     verdict_of,
 )
-from rapport.testing.judge.trials import (
-    judged as judged_trial,
-)
+from support.judge.trials import judged as judged_trial
 from support.varied.sites import Draws
 from support.varied.worlds import (
     ONTOLOGY,

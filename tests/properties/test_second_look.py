@@ -25,8 +25,8 @@ from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.replay.reevaluation import SUPPORTED, UNSUPPORTED, ReevaluationService
 from rapport.policy.runner.local import LocalRunner
-from rapport.testing.judge.occurrences import Reading
-from rapport.testing.judge.trials import Trial, varied_trial
+from support.judge.occurrences import Reading
+from support.judge.trials import Trial, varied_trial
 from support.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,

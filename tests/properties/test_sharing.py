@@ -30,7 +30,7 @@ from rapport.policy.runner.families import (
 )
 from rapport.policy.runner.groups import PlanGroup
 from rapport.policy.runner.local import LocalRunner
-from rapport.testing.judge.trials import Trial, judged, outcome_lines, varied_trial, verdict_of
+from support.judge.trials import Trial, judged, outcome_lines, varied_trial, verdict_of
 from support.varied.sites import Draws
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
 

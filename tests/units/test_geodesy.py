@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.testing.judge.meridian import plan_of
 from rapport.units.coordinates import PlanOrigin, from_plan, from_plan_many, to_plan, to_plan_many
+from support.judge.meridian import plan_of
 
 BERLIN = PlanOrigin(52.5, 13.4)
 LATITUDES, LONGITUDES = st.floats(-80, 80), st.floats(-180, 180)

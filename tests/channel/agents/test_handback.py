@@ -16,7 +16,7 @@ from rapport.channel.requests.request import LONGEST_HANDBACK_BYTES, Request
 from rapport.channel.requests.tokens import TokenPlace
 from rapport.core.errors import InvalidInput
 from rapport.core.event import make_event
-from rapport.testing.judge.model_source import ModelSource
+from support.judge.model_source import ModelSource
 
 EVENTS = [make_event(source="s", id=str(n), type="t", time=n) for n in range(5)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rapport.channel.agents import listener_state
 from rapport.channel.agents.listener_state import ListenerCache
-from rapport.testing.judge.model_source import make_stored
+from support.judge.model_source import make_stored
 
 
 def make(acknowledged: int = 0, most_events: int = 10, most_bytes: int = 10**6) -> ListenerCache:

@@ -17,7 +17,7 @@ from rapport.channel.agents.listener_directory import (
 )
 from rapport.channel.agents.listener_state import ReceivedEvent, ResumePoint
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
-from rapport.testing.judge.model_source import make_stored
+from support.judge.model_source import make_stored
 
 SESSION = ListenedQuery(channel="c", query="{}")
 SOMEWHERE = ResumePoint("token", True, 17)

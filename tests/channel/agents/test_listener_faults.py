@@ -18,7 +18,7 @@ from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_state import ListenerSettings, ReceivedEvent, SourceAnswer
 from rapport.channel.requests.request import Request
 from rapport.core.errors import StoreUnavailable
-from rapport.testing.judge.model_source import ModelSource
+from support.judge.model_source import ModelSource
 
 EVENTS = 14
 QUICK = ListenerSettings(

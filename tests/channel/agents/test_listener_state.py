@@ -23,7 +23,7 @@ from rapport.channel.agents.listener_state import (
     ResumePoint,
 )
 from rapport.channel.requests.request import Batch, Request
-from rapport.testing.judge.model_source import ModelSource, make_stored
+from support.judge.model_source import ModelSource, make_stored
 
 WHY = Reason("a.code", "why")
 NOW = 1_000_000

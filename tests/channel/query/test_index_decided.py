@@ -37,8 +37,8 @@ from rapport.store.field_index import SqliteFieldIndex
 from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
 from rapport.store.segment_store import SegmentLogStore
-from rapport.testing.judge.conditions import kind
 from support.faults.disk import ForgetfulDisk
+from support.judge.conditions import kind
 
 INDEXED = ("type", "data.x", "data.y", "time", "headers.h")
 

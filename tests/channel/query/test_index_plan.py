@@ -31,7 +31,7 @@ from rapport.store.field_keys import AllOf, AnyOf, RangeLookup
 from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.store.segment_store import SegmentLogStore
-from rapport.testing.judge.conditions import CONDITIONS, stored_events
+from support.judge.conditions import CONDITIONS, stored_events
 
 INDEXED = ("type", "subject", "time", "data.x", "data.deep.z", "headers.h")
 

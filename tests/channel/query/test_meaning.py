@@ -15,7 +15,7 @@ from rapport.channel.query.parser import QueryError, parse_condition
 from rapport.channel.query.tree import Not, position_bounds, print_condition
 from rapport.channel.query.values import like_test, mixed_characters
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.judge.conditions import CONDITIONS, row_of, stored_events, truth
+from support.judge.conditions import CONDITIONS, row_of, stored_events, truth
 
 
 @pytest.mark.slow

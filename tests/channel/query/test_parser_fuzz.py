@@ -14,7 +14,7 @@ from rapport.channel.query.postgres_sql import to_sql
 from rapport.channel.query.query_kinds import make_query
 from rapport.channel.query.tree import print_condition
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.judge.conditions import CONDITIONS
+from support.judge.conditions import CONDITIONS
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from rapport.channel.query.postgres_sql import SQL_FUNCTIONS, SqlCondition, to_s
 from rapport.channel.query.query_kinds import Query, make_query
 from rapport.channel.query.tree import Not
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.judge.conditions import CONDITIONS, stored_events
+from support.judge.conditions import CONDITIONS, stored_events
 from support.servers.postgres import PostgresAddress
 
 pytestmark = pytest.mark.slow

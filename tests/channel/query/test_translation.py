@@ -48,7 +48,7 @@ from rapport.core.terms import (
     float_range,
     term_at,
 )
-from rapport.testing.judge.conditions import truth
+from support.judge.conditions import truth
 
 FAHRENHEIT = Linear(("data", "t"), (Arithmetic(9.0, 160.0, 5.0),))
 MISSED = 0.10000000000000005

@@ -13,7 +13,7 @@ from rapport.channel.query.query_kinds import make_query
 from rapport.channel.query.tree import Not
 from rapport.channel.query.values import as_number, is_xml, xml_steps
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.judge.conditions import CONDITIONS
+from support.judge.conditions import CONDITIONS
 
 ORDER = """<?xml version="1.0" encoding="UTF-16"?>
 <o:order xmlns:o="urn:orders" id="007" o:urgent="true">

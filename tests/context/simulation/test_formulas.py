@@ -8,7 +8,7 @@ import pytest
 from rapport.context.simulation.formulas import expected_coverage, expected_hops, expected_success
 from rapport.context.simulation.point import SearchPoint, make_load, make_network, run_point
 from rapport.context.simulation.run import run_load
-from rapport.testing.judge.naive_search import walk
+from support.judge.naive_search import walk
 
 pytestmark = pytest.mark.slow
 

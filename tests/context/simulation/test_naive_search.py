@@ -6,7 +6,7 @@ from statistics import mean
 import pytest
 
 from rapport.context.simulation.formulas import expected_hops, expected_success, slope
-from rapport.testing.judge.naive_search import ask_in_turn, chosen, walk, within
+from support.judge.naive_search import ask_in_turn, chosen, walk, within
 
 MESH = [[other for other in range(60) if other != each] for each in range(60)]
 RING = [[(each - 1) % 12, (each + 1) % 12] for each in range(12)]

@@ -14,7 +14,7 @@ from rapport.mediation.interpretations.model import DIRECTIONS, EXPLORE, Interpr
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.interpretations.type_changes import Augment, apply_change, load_all
 from rapport.mediation.types import Attribute, ComplexType
-from rapport.testing.judge.mediation import Judge, Place, Said, Trail
+from support.judge.mediation import Judge, Place, Said, Trail
 
 FACTORS = range(2, 9)
 TYPES = (

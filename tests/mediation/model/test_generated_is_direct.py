@@ -42,8 +42,8 @@ from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.plans import Plan
 from rapport.mediation.rejections import Rejected
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
-from rapport.testing.judge.mediation import Judge
-from rapport.testing.judge.mediation_conversions import World
+from support.judge.mediation import Judge
+from support.judge.mediation_conversions import World
 
 pytestmark = pytest.mark.slow
 

@@ -34,7 +34,7 @@ from rapport.policy.replay.replay import Recording
 from rapport.policy.replay.replay import replay as replay_here
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
-from rapport.testing.judge.holding import Reading
+from support.judge.holding import Reading
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
 from support.varied.worlds import (

@@ -46,7 +46,7 @@ from rapport.policy.plan import (
 )
 from rapport.policy.runner.families import with_sides
 from rapport.site.site import Site
-from rapport.testing.judge.trials import varied_trial
+from support.judge.trials import varied_trial
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
 
 USES_UP = {"within", "inside-and-within", "followed-by-within"}

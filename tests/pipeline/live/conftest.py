@@ -26,7 +26,7 @@ from rapport.policy.operators.predicates import looked_up
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.holding import Reading
+from support.judge.holding import Reading
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
 from support.varied.worlds import readings_batch

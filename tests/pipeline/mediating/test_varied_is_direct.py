@@ -15,8 +15,8 @@ from rapport.mediation.codegen.transformer import make_transformer
 from rapport.mediation.conversion.conversions import Cut, Gather, Join
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.rejections import Rejected
-from rapport.testing.judge.mediation import Judge
-from rapport.testing.judge.mediation_conversions import World
+from support.judge.mediation import Judge
+from support.judge.mediation_conversions import World
 from support.varied.interpretations import TABLES, Case, in_force_of, ontology_of, payload
 from support.varied.mediated_rows import meanings_with
 from support.varied.typed_form import typed_case

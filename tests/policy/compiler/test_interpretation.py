@@ -32,9 +32,9 @@ from rapport.site.bindings import concepts_of
 from rapport.site.site import check_site, load_site
 from rapport.site.terms import interpretations_of_site
 from rapport.tables.instances import Instances
-from rapport.testing.judge.evaluator import evaluate
-from rapport.testing.judge.occurrences import Reading
-from rapport.testing.judge.seeing import view_of
+from support.judge.evaluator import evaluate
+from support.judge.occurrences import Reading
+from support.judge.seeing import view_of
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
 FEET = Arithmetic(1250.0, 0.0, 381.0)

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.policy.ontology import Ontology, PairTable, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
-from rapport.testing.judge.trials import judged, outcome_lines, read_written, run_locally, trial_of
+from support.judge.trials import judged, outcome_lines, read_written, run_locally, trial_of
 from support.varied.worlds import Pull
 
 Tried = Callable[[str], None]

@@ -8,8 +8,8 @@ from rapport.core.detection import Detection
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.evaluator import evaluate
-from rapport.testing.judge.occurrences import Reading
+from support.judge.evaluator import evaluate
+from support.judge.occurrences import Reading
 from support.varied.worlds import ONTOLOGY, Pull, readings_batch
 
 At = tuple[float, float]

@@ -9,8 +9,8 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.site.site import load_site
-from rapport.testing.judge.evaluator import evaluate
-from rapport.testing.judge.occurrences import Reading
+from support.judge.evaluator import evaluate
+from support.judge.occurrences import Reading
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"
 SITE = load_site(CHECK)

@@ -13,8 +13,8 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.occurrences import Reading
-from rapport.testing.judge.trials import Trial, judged, outcome_lines, run_locally
+from support.judge.occurrences import Reading
+from support.judge.trials import Trial, judged, outcome_lines, run_locally
 from support.varied.worlds import Pull, readings_batch
 
 

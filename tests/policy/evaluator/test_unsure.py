@@ -10,8 +10,8 @@ from rapport.core.detection import Undecided
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.evaluator import judge
-from rapport.testing.judge.occurrences import Reading
+from support.judge.evaluator import judge
+from support.judge.occurrences import Reading
 from support.varied.worlds import ONTOLOGY, Pull, readings_batch
 
 WINDOW, PERIOD = 100, 40

@@ -1,4 +1,4 @@
-"""A small site to ask questions of, in the short text of `rapport.testing.judge.trials`."""
+"""A small site to ask questions of, in the short text of `support.judge.trials`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rapport.policy.explain.evidence import Reading, readings_of
 from rapport.policy.explain.why_not import WhyNotQuestion, why_not
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
-from rapport.testing.judge.trials import Trial, Written, trial_of
+from support.judge.trials import Trial, Written, trial_of
 from support.varied.worlds import Pull, readings_batch
 
 WINDOW_MS = 100

@@ -11,8 +11,8 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explain.evidence import Evidence, readings_of
 from rapport.policy.explain.matches import Decisions
 from rapport.policy.plan import Plan
-from rapport.testing.judge.evaluator import Verdict
-from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
+from support.judge.evaluator import Verdict
+from support.judge.trials import Trial, judged, run_locally, varied_trial
 from support.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,

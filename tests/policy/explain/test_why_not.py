@@ -18,8 +18,8 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explain.answer import ConditionNode, NearestMiss, WhyNotAnswer
 from rapport.policy.explain.evidence import Evidence, readings_of
 from rapport.policy.explain.why_not import given_in
-from rapport.testing.judge.holding import Reading
-from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
+from support.judge.holding import Reading
+from support.judge.trials import Trial, judged, run_locally, varied_trial
 from support.varied.worlds import readings_batch
 
 Ask = Callable[..., WhyNotAnswer]

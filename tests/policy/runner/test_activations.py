@@ -18,7 +18,7 @@ from rapport.policy.operators.absence import SearchSpan, refuted
 from rapport.policy.operators.window import Window
 from rapport.policy.plan import Absent, Clause, CorrelationTerm, Plan, Positive, QueryTerm, Side
 from rapport.tables.instances import Instances
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.worlds import Pull, readings_batch
 
 ANYONE = "*"

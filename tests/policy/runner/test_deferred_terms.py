@@ -11,7 +11,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.worlds import ONTOLOGY, Pull, readings_batch
 
 WINDOW_MS = 1_000

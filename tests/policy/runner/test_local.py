@@ -11,7 +11,7 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Constraint, Plan
 from rapport.policy.runner.local import LocalRunner, in_event_order
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
 WORLD = random_world(Chance(7), events=60)

@@ -14,7 +14,7 @@ from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.runner.deployed_plans import OutputDedupe
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.holding import Reading
+from support.judge.holding import Reading
 from support.varied.worlds import Pull, readings_batch
 
 TEXT = """concepts

@@ -22,7 +22,7 @@ from rapport.policy.operators.sharing import SharedCache, StepCounts
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.feeding import fed
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 

@@ -16,7 +16,7 @@ from rapport.policy.operators.absence import ActivationCache
 from rapport.policy.operators.steps import SharedStep
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner, read_snapshot
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.feeding import fed, of
 from support.varied.worlds import ONTOLOGY, Pull, random_world, readings_batch
 

@@ -23,7 +23,7 @@ from rapport.policy.operators.sharing import SharedCache
 from rapport.policy.plan import Plan
 from rapport.policy.runner.groups import SavedGroup
 from rapport.policy.runner.local import LocalRunner, read_snapshot
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.feeding import fed, of
 from support.varied.worlds import ONTOLOGY, random_world, readings_batch
 from support.work import calls

@@ -8,7 +8,7 @@ import pytest
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.uncertainty import SourceSilence, watched_sources
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.worlds import ONTOLOGY, readings_batch
 
 PERIOD = 10

@@ -10,7 +10,7 @@ from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.holding import Reading
+from support.judge.holding import Reading
 from support.varied.worlds import readings_batch
 
 HOUR = 3_600_000

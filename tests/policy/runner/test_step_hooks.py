@@ -26,7 +26,7 @@ from rapport.policy.plan import (
 )
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.worlds import Pull, readings_batch
 
 Given = tuple[int, tuple[tuple[int, str], ...]]

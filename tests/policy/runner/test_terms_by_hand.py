@@ -32,7 +32,7 @@ from rapport.policy.plan import (
     SideValue,
 )
 from rapport.tables.instances import Instances
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.worlds import Pull, readings_batch
 
 

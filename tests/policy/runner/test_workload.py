@@ -18,8 +18,8 @@ from rapport.core.detection import detection_lines
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
-from rapport.testing.judge.evaluator import evaluate
-from rapport.testing.judge.occurrences import Reading
+from support.judge.evaluator import evaluate
+from support.judge.occurrences import Reading
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rapport.core.detection import Detection
 from rapport.policy.runner.local import LocalRunner
-from rapport.testing.judge.occurrences import Reading
+from support.judge.occurrences import Reading
 from support.varied.worlds import readings_batch
 
 

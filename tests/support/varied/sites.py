@@ -17,7 +17,7 @@ from rapport.core.schema import AttributeType
 from rapport.policy.measures import measure
 from rapport.policy.ontology import Ontology, PairTable, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
-from rapport.testing.judge.holding import Reading
+from support.judge.holding import Reading
 from support.varied.worlds import Pull
 
 SPANS_MS = (20, 50, 100, 100, 200, 400)

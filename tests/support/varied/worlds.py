@@ -18,7 +18,7 @@ from rapport.kernel.chance import Chance
 from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.relations import relation
 from rapport.tables.instances import Instances
-from rapport.testing.judge.holding import Reading
+from support.judge.holding import Reading
 
 WINDOW_MS = 100
 

@@ -28,8 +28,8 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.judge.evaluator import Verdict
-from rapport.testing.judge.trials import Trial, varied_trial, verdict_of
+from support.judge.evaluator import Verdict
+from support.judge.trials import Trial, varied_trial, verdict_of
 from support.varied.policies import varied_policy
 from support.varied.worlds import (
     ONTOLOGY,

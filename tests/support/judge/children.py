@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rapport.core.detection import identity_order
-from rapport.testing.judge.keys import Key
-from rapport.testing.judge.known_world import KnownWorld, Occurrence
-from rapport.testing.judge.normal_form import Child, Clause, Literal, Pair
-from rapport.testing.judge.occurrences import windowed
+from support.judge.keys import Key
+from support.judge.known_world import KnownWorld, Occurrence
+from support.judge.normal_form import Child, Clause, Literal, Pair
+from support.judge.occurrences import windowed
 
 Bindings = dict[str, str]
 Assignment = Mapping[Key, Occurrence]

@@ -17,7 +17,7 @@ from rapport.core.errors import InvalidInput
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
-from rapport.testing.judge.children import (
+from support.judge.children import (
     Assignment,
     Bindings,
     Windowed,
@@ -33,12 +33,12 @@ from rapport.testing.judge.children import (
     refuting,
     with_windows,
 )
-from rapport.testing.judge.keys import Keys
-from rapport.testing.judge.known_world import KnownWorld, Occurrence
-from rapport.testing.judge.matches import Matching
-from rapport.testing.judge.normal_form import Child, Clause, Literal, normal_form
-from rapport.testing.judge.occurrences import Occurrences, Reading
-from rapport.testing.judge.silent import silent_sources
+from support.judge.keys import Keys
+from support.judge.known_world import KnownWorld, Occurrence
+from support.judge.matches import Matching
+from support.judge.normal_form import Child, Clause, Literal, normal_form
+from support.judge.occurrences import Occurrences, Reading
+from support.judge.silent import silent_sources
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from rapport.testing.judge.holding import Reading
-from rapport.testing.judge.keys import SilentKey
-from rapport.testing.judge.known_world import KnownWorld, Occurrence
+from support.judge.holding import Reading
+from support.judge.keys import SilentKey
+from support.judge.known_world import KnownWorld, Occurrence
 
 
 def silences(world: KnownWorld, key: SilentKey) -> Iterator[Occurrence]:

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from rapport.policy.language.tree import PolicyTree
-from rapport.testing.judge.children import (
+from support.judge.children import (
     Assignment,
     Bindings,
     Windowed,
@@ -20,10 +20,10 @@ from rapport.testing.judge.children import (
     with_same_first,
     with_same_second,
 )
-from rapport.testing.judge.keys import Key
-from rapport.testing.judge.known_world import Occurrence
-from rapport.testing.judge.normal_form import Child, Literal, Pair
-from rapport.testing.judge.occurrences import Occurrences
+from support.judge.keys import Key
+from support.judge.known_world import Occurrence
+from support.judge.normal_form import Child, Literal, Pair
+from support.judge.occurrences import Occurrences
 
 Counts = Callable[[Occurrence], bool]
 """Whether an occurrence with an end lies where it refutes."""

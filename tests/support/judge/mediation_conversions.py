@@ -41,8 +41,8 @@ from rapport.mediation.conversion.places import (
     ToRelative,
 )
 from rapport.mediation.rejections import Rejected
-from rapport.testing.judge.meridian import lat_lon_of, plan_of
 from rapport.units.catalogue import BY_NAME
+from support.judge.meridian import lat_lon_of, plan_of
 
 Row = Mapping[str, str]
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999

@@ -17,8 +17,8 @@ from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.runner.local import LocalRunner
-from rapport.testing.judge.evaluator import Verdict, judge
-from rapport.testing.judge.holding import Reading
+from support.judge.evaluator import Verdict, judge
+from support.judge.holding import Reading
 from support.varied.policies import varied_policy
 from support.varied.sites import SPANS_MS, Draws, varied_site
 from support.varied.worlds import readings_batch

@@ -38,7 +38,7 @@ from rapport.mediation.interpretations.model import (
     SplitAttribute,
 )
 from rapport.mediation.rejections import Rejected
-from rapport.testing.judge.mediation_conversions import World, convert_directly
+from support.judge.mediation_conversions import World, convert_directly
 
 _PRIMITIVES = {"text": (), "number": (), "integer": ("number",), "boolean": (), "json": ()}
 

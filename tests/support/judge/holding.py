@@ -18,7 +18,8 @@ from rapport.policy.language.tree import ConceptDef, PolicyTree, Property
 from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Constraint
-from rapport.testing.judge.keys import (
+from rapport.units.quantities import converter
+from support.judge.keys import (
     CallOf,
     ComparisonKey,
     Constant,
@@ -28,7 +29,6 @@ from rapport.testing.judge.keys import (
     ValueOf,
     concepts_of,
 )
-from rapport.units.quantities import converter
 
 Value = tuple[Any, ...]
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import msgspec
 
 from rapport.policy.language.tree import Consumption
-from rapport.testing.judge.holding import End, Events, Reading
-from rapport.testing.judge.keys import Key, LastingKey, RelationKey, SilentKey
-from rapport.testing.judge.known_world import KnownWorld, Occurrence
-from rapport.testing.judge.silences import silences
-from rapport.testing.judge.states import stretches
+from support.judge.holding import End, Events, Reading
+from support.judge.keys import Key, LastingKey, RelationKey, SilentKey
+from support.judge.known_world import KnownWorld, Occurrence
+from support.judge.silences import silences
+from support.judge.states import stretches
 
 __all__ = ["Occurrence", "Occurrences", "Reading", "windowed"]
 

@@ -11,8 +11,8 @@ import msgspec
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
-from rapport.testing.judge.holding import End, Holding, Reading
-from rapport.testing.judge.keys import Key, LastingKey, RelationKey, SilentKey, stated_in
+from support.judge.holding import End, Holding, Reading
+from support.judge.keys import Key, LastingKey, RelationKey, SilentKey, stated_in
 
 
 class Occurrence(msgspec.Struct, frozen=True):

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from rapport.testing.judge.holding import End, Reading
-from rapport.testing.judge.keys import AllOf, LastingKey, State, Stated, stated_in
-from rapport.testing.judge.known_world import KnownWorld, Occurrence
+from support.judge.holding import End, Reading
+from support.judge.keys import AllOf, LastingKey, State, Stated, stated_in
+from support.judge.known_world import KnownWorld, Occurrence
 
 Last = dict[tuple[str, str], Reading]
 """The last reading of each (stream, key)."""

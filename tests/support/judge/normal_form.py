@@ -20,7 +20,7 @@ from rapport.policy.language.tree import (
     Term,
     Within,
 )
-from rapport.testing.judge.keys import Key, Keys
+from support.judge.keys import Key, Keys
 
 
 class Literal(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from rapport.policy.ontology import Ontology
-from rapport.testing.judge.holding import Reading
+from support.judge.holding import Reading
 
 
 def silent_sources(
