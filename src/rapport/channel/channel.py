@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from rapport.core.encoded_batch import BatchPayload
 from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
 
 
@@ -73,37 +72,6 @@ class GapReader(Protocol):
 def gaps_between(channel: Channel, after: int, through: int) -> Sequence[Gap]:
     """The unreadable positions of a range that was read; none from a channel without GapReader."""
     return channel.gaps_between(after, through) if isinstance(channel, GapReader) else ()
-
-
-class PackedRange(msgspec.Struct, frozen=True, gc=False):
-    """Carried payloads of packed events at consecutive positions that were appended together."""
-
-    first: int
-    last: int
-    received: int
-    largest: int
-    """No event has more bytes of data."""
-    carried: Sequence[BatchPayload]
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
-
-
-class PackedReader(Protocol):
-    """A channel that keeps the carried payloads of packed events for a moment."""
-
-    def read_packed_after(self, position: int, *, limit: int) -> PackedRange | None:
-        """The carried payloads of packed events right after a position, up to `limit` of them; None
-        when there are none: then use `read_after`.
-        """
-
-    def let_packed_go(self, stretch: PackedRange) -> None:
-        """Releases carried payloads: no other reader needs them."""
-
-    def unpacked_after(self, position: int, *, limit: int) -> int:
-        """How many events to read after a position: up to the next for which something is carried,
-        `limit` at the most and 1 at the least.
-        """
 
 
 class Subscription(Protocol):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import chain
 
 from rapport.core.codec import TRUSTED_BATCHES
-from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME, Event, check_envelope
 
@@ -102,9 +101,6 @@ def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
     Events known to be sound are checked only for their size.
     """
     try:
-        if isinstance(events, EncodedBatch):
-            _check_sizes((events.largest,), max_data_bytes)
-            return events.data_bytes
         if type(events) in TRUSTED_BATCHES:
             return _check_sizes([len(event.data) for event in events], max_data_bytes)
         return _check_together(events, max_data_bytes)

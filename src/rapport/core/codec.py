@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import MAX_NAME, BareEvent, Event, StoredEvent, check_envelope
 from rapport.core.times import format_time, parse_time, parse_times
@@ -91,13 +90,8 @@ class TrustedEvents(tuple[Event, ...]):
     __slots__ = ()
 
 
-TRUSTED_BATCHES = frozenset((DecodedEvents, TrustedEvents, EncodedBatch))
+TRUSTED_BATCHES = frozenset((DecodedEvents, TrustedEvents))
 """Types of batches whose names need no check and which have no publisher sequence numbers."""
-
-
-def as_trusted(events: Sequence[Event]) -> Sequence[Event]:
-    """Marks events as trusted; the caller guarantees what TrustedEvents requires."""
-    return events if type(events) is EncodedBatch else TrustedEvents(events)
 
 
 def have_no_headers(events: Sequence[Event]) -> bool:

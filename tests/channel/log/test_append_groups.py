@@ -48,7 +48,7 @@ def test_two_identities_of_one_key_cost_no_event():
         [[event("a"), event("b")]], 10, lambda keys: {0: 3, 1: 4}, lambda one, place: one.id == "b"
     )
     assert group.answers[0].positions == (10, 4)
-    assert [one.id for run in group.fresh for one in run] == ["a"]
+    assert [one.id for one in group.fresh] == ["a"]
 
 
 def test_appends_of_one_group_stand_behind_each_other():

@@ -10,14 +10,11 @@ import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import overload
 
 import numpy as np
 
-from rapport.channel.channel import PackedRange
 from rapport.channel.retention.ttl import have_ttl
 from rapport.core.codec import decode_bare_block
-from rapport.core.encoded_batch import LoggedBatch, payload_slice
 from rapport.core.errors import Corrupt
 from rapport.core.event import BareStoredEvent, Event, StoredEvent
 from rapport.core.event_columns import BlockEvents, decode_block_events
@@ -44,18 +41,14 @@ class DecodedBlock:
         size: int,
         *,
         keyed: bool = False,
-        ids: Sequence[str] | None = None,
     ) -> None:
-        """`keyed`: compute the keys of the ids now; `ids` holds them where events are not decoded
-        yet.
-        """
+        """`keyed`: compute the keys of the ids now."""
         self.first, self.last, self.size = first, first + len(events) - 1, size
         self.received, self._events = received, events
         self._ids: KeyedIds | None = None
         if keyed and len(events) >= _MANY:
-            names = [one.id for one in events] if ids is None else ids
-            kept = names if ids is None else _IdsOf(events, range(len(events)))
-            self._ids = KeyedIds(kept, id_keys(names))
+            names = [one.id for one in events]
+            self._ids = KeyedIds(names, id_keys(names))
         self._stored: list[StoredEvent] | None = None
         self._has_ttl: bool | None = None
 
@@ -65,31 +58,6 @@ class DecodedBlock:
         if self._has_ttl is None:
             self._has_ttl = have_ttl(self._events)
         return self._has_ttl
-
-    @property
-    def carries(self) -> bool:
-        """Whether something is carried for its events."""
-        return isinstance(self._events, LoggedBatch) and bool(self._events.carried)
-
-    def carried(self, position: int, limit: int) -> PackedRange | None:
-        """The carried payloads of up to `limit` events after a position; None without any."""
-        events = self._events
-        if not isinstance(events, LoggedBatch) or not events.carried:
-            return None
-        first = max(position - self.first + 1, 0)
-        end = min(first + limit, len(events))
-        return PackedRange(
-            self.first + first,
-            self.first + end - 1,
-            self.received,
-            events.largest,
-            payload_slice(events.carried, first, end),
-        )
-
-    def release_carried(self) -> None:
-        """Drops the carried payloads."""
-        if isinstance(self._events, LoggedBatch):
-            self._events.carried = ()
 
     def ids(self) -> Sequence[str]:
         """The ids of its events, in order."""
@@ -105,27 +73,6 @@ class DecodedBlock:
             ]
         start = max(position - self.first + 1, 0)
         return self._stored[start : start + limit]
-
-
-class _IdsOf(Sequence[str]):
-    """The ids of packed events; an event is decoded when its id is read."""
-
-    __slots__ = ("_events", "_places")
-
-    def __init__(self, events: Sequence[Event], places: range) -> None:
-        self._events, self._places = events, places
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> _IdsOf: ...
-    def __getitem__(self, place: int | slice) -> str | _IdsOf:
-        if isinstance(place, slice):
-            return _IdsOf(self._events, self._places[place])
-        return self._events[self._places[place]].id
 
 
 class DecodedBlocks:

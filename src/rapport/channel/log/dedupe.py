@@ -17,7 +17,6 @@ import numpy as np
 
 from rapport.channel.channel import AppendResult
 from rapport.core.codec import encode_block
-from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.event import Event
 
 _BITS_PER_KEY = 64
@@ -38,7 +37,6 @@ _FEW = 16
 """Up to this many keys, looking for each is cheaper than sorting the newest ones."""
 Keys = np.ndarray
 """Of 64 bits, without a sign."""
-_WORD = (1 << 64) - 1
 _TIMES = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that swapping id and source changes the key."""
 Hits = list[tuple[int, int]]
@@ -167,8 +165,6 @@ def decode_identities(block: bytes) -> list[EventIdentity]:
 def identity_keys(events: Sequence[Event | EventIdentity]) -> Keys:
     """A 64-bit key per event: of the hashes of its id and its source."""
     count = len(events)
-    if isinstance(events, EncodedBatch):
-        return _keys(_hashes(events.ids, count), np.uint64(hash(events.source) & _WORD))
     sources = _hashes([event.source for event in events], count)
     return _keys(_hashes([event.id for event in events], count), sources)
 
@@ -317,8 +313,7 @@ class SequenceCheck(Protocol):
 class AppendGroup(msgspec.Struct):
     """The plan of a set of appends: new events with their keys, and a result per append."""
 
-    fresh: list[Sequence[Event]]
-    """In runs: packed events stay packed."""
+    fresh: list[Event]
     keys: Keys
     answers: list[AppendResult]
 
@@ -333,50 +328,12 @@ def plan_group(
     """Decides which events are new. A repetition gets the position of its first copy, also within
     the group. `numbered` decides as well when some events are numbered by their publisher.
     """
-    runs = _runs(appends)
-    keys = _run_keys(runs)
+    events = [event for append in appends for event in append]
+    keys = identity_keys(events)
     suspected = find(keys)
     if numbered is None and not suspected and are_all_different(keys):
-        return AppendGroup(_merged(runs), keys, _consecutive(appends, next_position))
+        return AppendGroup(events, keys, _consecutive(appends, next_position))
     return _plan_with_repetitions(appends, keys, suspected, next_position, is_same, numbered)
-
-
-def _runs(appends: Sequence[Sequence[Event]]) -> list[Sequence[Event]]:
-    """The events of all appends, in order; those that are not packed in rows of their own."""
-    runs: list[Sequence[Event]] = []
-    row: list[Event] = []
-    for append in appends:
-        if not isinstance(append, EncodedBatch):
-            row += append
-        elif append:
-            if row:
-                runs.append(row)
-                row = []
-            runs.append(append)
-    return [*runs, row] if row else runs
-
-
-def _merged(runs: list[Sequence[Event]]) -> list[Sequence[Event]]:
-    """The same with packed neighbours joined: many small appends at once are not many small
-    blocks.
-    """
-    found: list[Sequence[Event]] = []
-    packs: list[EncodedBatch] = []
-    for run in runs:
-        packed = run if isinstance(run, EncodedBatch) else None
-        if packs and (packed is None or packed.width != packs[0].width):
-            found.append(EncodedBatch.joined(packs))
-            packs = []
-        if packed is None:
-            found.append(run)
-        else:
-            packs.append(packed)
-    return [*found, EncodedBatch.joined(packs)] if packs else found
-
-
-def _run_keys(runs: Sequence[Sequence[Event]]) -> Keys:
-    found = [identity_keys(run) for run in runs]
-    return found[0] if len(found) == 1 else np.concatenate(found or [identity_keys(())])
 
 
 def _consecutive(appends: Sequence[Sequence[Event]], next_position: int) -> list[AppendResult]:
@@ -420,14 +377,11 @@ def _plan_with_repetitions(
             positions.append(position)
             number += 1
         answers.append(AppendResult(tuple(positions), duplicates))
-    return AppendGroup([fresh] if fresh else [], keys[chosen], answers)
+    return AppendGroup(fresh, keys[chosen], answers)
 
 
 def cut_blocks(events: Sequence[Event]) -> list[tuple[Sequence[Event], bytes]]:
     """The events in pieces small enough to be read singly, each with its bytes."""
-    if isinstance(events, EncodedBatch):
-        most = max(min(BLOCK_EVENTS, BLOCK_BYTES // max(events.largest, 1)), 1)
-        return [(piece, piece.block()) for piece in events.pieces(most)]
     blocks: list[tuple[Sequence[Event], bytes]] = []
     for start in range(0, len(events), BLOCK_EVENTS):
         _cut(events[start : start + BLOCK_EVENTS], blocks)

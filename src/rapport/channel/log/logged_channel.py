@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from rapport.channel.channel import AppendResult, PackedRange
+from rapport.channel.channel import AppendResult
 from rapport.channel.log.block_cache import DecodedBlock, bare_events, may_hold
 from rapport.channel.log.dedupe import (
     DedupeWindow,
@@ -39,7 +39,6 @@ from rapport.channel.query.query_kinds import Query
 from rapport.channel.retention.ttl import TTL, unexpired
 from rapport.channel.validation import check_events, check_read_range, snapshot_events
 from rapport.core.codec import TRUSTED_BATCHES, decode_block, have_no_headers
-from rapport.core.encoded_batch import EncodedBatch, LoggedBatch
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
 from rapport.core.release import HISTORY
@@ -305,28 +304,6 @@ class LoggedChannel:
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
         return self._gaps.between(after, through)
 
-    def read_packed_after(self, position: int, *, limit: int) -> PackedRange | None:
-        if self._shared.closed or position >= self._last or self._shared.ttl_of(self.name) > 0:
-            return None
-        block = self._shared.decoded.holding(self.name, position + 1)
-        return None if block is None else block.carried(position, limit)
-
-    def let_packed_go(self, stretch: PackedRange) -> None:
-        block = self._shared.decoded.holding(self.name, stretch.last)
-        if block is not None and block.last == stretch.last:
-            block.release_carried()
-
-    def unpacked_after(self, position: int, *, limit: int) -> int:
-        reached = position
-        while reached < min(position + limit, self._last):
-            block = self._shared.decoded.holding(self.name, reached + 1)
-            if block is None:
-                return limit
-            if block.carries and reached > position:
-                return reached - position
-            reached = block.last
-        return limit
-
     async def read_bare_after(
         self, position: int, *, limit: int = 1000
     ) -> Sequence[BareStoredEvent]:
@@ -427,7 +404,7 @@ class LoggedChannel:
         draft = self._sequences.draft(appends, self._known)
         group = plan_group(appends, self._known + 1, seen.find, self._is_same, draft)
         if group.fresh:
-            pieces = [piece for run in group.fresh for piece in cut_blocks(run)]
+            pieces = cut_blocks(group.fresh)
             blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):
@@ -440,11 +417,6 @@ class LoggedChannel:
     def _as_decoded(self, block: Block, events: Sequence[Event], body: bytes) -> DecodedBlock:
         """The cached form of a new block for its first readers."""
         size, keyed = len(body), self._parts.history.needs_feeding
-        if isinstance(events, EncodedBatch):
-            held = LoggedBatch(events, body)
-            return DecodedBlock(
-                block.first, block.received, held, size, keyed=keyed, ids=events.ids
-            )
         return DecodedBlock(block.first, block.received, events, size, keyed=keyed)
 
     def _append(self, blocks: Sequence[tuple[int, bytes]]) -> list[Block]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rapport.channel.requests.request import KEEP_AS_LONG_AS_POSSIBLE
-from rapport.core.encoded_batch import LoggedBatch
 from rapport.core.event import Event, StoredEvent
 
 TTL = "ttlms"
@@ -36,7 +35,7 @@ def ttl_of(event: Event, rule_ms: int) -> int:
 
 def have_ttl(events: Sequence[Event]) -> bool:
     """Whether a publisher gave one of the events a time to live."""
-    return not isinstance(events, LoggedBatch) and any(TTL in event.headers for event in events)
+    return any(TTL in event.headers for event in events)
 
 
 def is_over(stored: StoredEvent, rule_ms: int, now_ms: int) -> bool:
