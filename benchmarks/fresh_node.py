@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from support.processes.node import NodeProcess
 
 Address = tuple[str, int]

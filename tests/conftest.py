@@ -47,7 +47,7 @@ def building_site(tmp_path: Path) -> Path:
     other end of its mails and phones, and answers may take an hour. Copies a few small files.
     """
     # Here, since it imports most of the product, and most tests need nothing of it.
-    from rapport.scenarios.secure_building.play import prepare_site
+    from rapport.scenarios.secure_building.building_play import prepare_site
 
     return prepare_site(
         tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"

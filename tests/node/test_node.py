@@ -26,8 +26,8 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.engine.stream_steps import LATE_TYPE
 from rapport.scenarios.mail_server import LocalMailServer
+from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.scenarios.secure_building.people import answer_link_of
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
 

@@ -30,8 +30,8 @@ from rapport.kernel.clock import SystemClock
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
 from rapport.scenarios.mail_server import LocalMailServer
+from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.scenarios.secure_building.people import answer_link_of
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog

@@ -19,7 +19,7 @@ from rapport.communication.ledger_events import UNMAPPED
 from rapport.communication.ledger_rows import LedgerEntry, read_entries
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from support.faults.rounds import wait_until
 from support.processes.node import NodeProcess
 

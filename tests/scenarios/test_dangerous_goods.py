@@ -12,8 +12,8 @@ import pytest
 from rapport.core.errors import SiteError
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
-from rapport.scenarios.dangerous_goods.play import Played, play, stage, told
-from rapport.scenarios.dangerous_goods.scenes import EXPECTED, SECONDS, SITE, reports, scenes
+from rapport.scenarios.dangerous_goods.goods_play import GoodsRun, play, stage, told
+from rapport.scenarios.dangerous_goods.goods_scenes import EXPECTED, SECONDS, SITE, reports, scenes
 from rapport.site.site import Site, check_site, load_site
 
 START_MS = 1_772_442_000_000
@@ -147,7 +147,7 @@ def test_metres_are_not_compared_with_a_table_in_feet(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_play_tells_headquarters_by_mail_once_for_each_pair(tmp_path: Path) -> None:
-    async def scenario() -> Played:
+    async def scenario() -> GoodsRun:
         clock = SystemClock()
         async with stage(tmp_path / "site", clock) as scene:
             return await play(scene, clock, lambda _line: None)

@@ -12,14 +12,14 @@ import pytest
 from rapport.core.event import Event
 from rapport.core.times import format_time
 from rapport.policy.runner.local import LocalRunner
-from rapport.scenarios.secure_building.play import prepare_site
-from rapport.scenarios.secure_building.scenes import (
+from rapport.scenarios.secure_building.building_play import prepare_site
+from rapport.scenarios.secure_building.building_scenes import (
     EXPECTED,
     EXPECTED_UNDECIDED,
     FEET_PER_METRE,
     SITE,
-    Report,
-    Scene,
+    BuildingReport,
+    BuildingScene,
     reports,
     scenes,
 )
@@ -86,7 +86,7 @@ def test_only_the_scenes_that_deserve_it_raise_an_alarm(
 
 @pytest.mark.parametrize("scene", scenes(), ids=lambda scene: scene.title)
 def test_a_scene_alone_gets_the_verdict_it_deserves(
-    site: Site, readings: list[Event], run_on: Any, scene: Scene
+    site: Site, readings: list[Event], run_on: Any, scene: BuildingScene
 ) -> None:
     people = {sighting.person for sighting in scene.sightings}
     own = [event for event in readings if event.payload()["key"] in people]
@@ -110,9 +110,9 @@ def test_the_three_feeds_agree_about_where_and_when_once_they_are_mediated(
     camera |= {"dist_ft": math.hypot(17, 7.7) * FEET_PER_METRE}
     line = "02.03.2026 10:00:05.000;d1;E100-19;denied"
     said = [
-        Report(at, "readers", badge),
-        Report(at, "cameras", camera),
-        Report(at, "doors", line),
+        BuildingReport(at, "readers", badge),
+        BuildingReport(at, "cameras", camera),
+        BuildingReport(at, "doors", line),
     ]
     made = readings_of(site, said)
     assert {event.time for event in made} == {at}
@@ -160,6 +160,8 @@ def test_readings_that_arrive_later_than_the_site_waits_are_late(
 
 def test_an_unknown_face_is_a_guest(site: Site, readings_of: Any) -> None:
     seen = {"cam": "c1", "track": "t7", "face": "unknown", "bearing_deg": 0.0, "dist_ft": 3.0}
-    (made,) = readings_of(site, [Report(START_MS, "cameras", {**seen, "ts": START_MS / 1_000})])
+    (made,) = readings_of(
+        site, [BuildingReport(START_MS, "cameras", {**seen, "ts": START_MS / 1_000})]
+    )
     assert made.payload()["key"] == "visitor"
     assert site.tables.lookup("persons", "visitor", "status") == "guest"

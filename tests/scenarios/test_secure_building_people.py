@@ -18,8 +18,8 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.scenarios.mail_server import LocalMailServer
+from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.scenarios.secure_building.people import answer_link_of
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site
 

@@ -16,8 +16,8 @@ from rapport.core.errors import SiteError
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.wiring import make_node
-from rapport.scenarios.dangerous_goods.play import prepare_site as prepare_dangerous_goods
-from rapport.scenarios.secure_building.play import prepare_site as prepare_secure_building
+from rapport.scenarios.dangerous_goods.goods_play import prepare_site as prepare_dangerous_goods
+from rapport.scenarios.secure_building.building_play import prepare_site as prepare_secure_building
 from rapport.scenarios.year import Year, write_year
 from rapport.site.site import check_site, load_site
 from rapport.web.app import serving

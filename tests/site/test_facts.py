@@ -1,4 +1,4 @@
-from rapport.scenarios.secure_building.scenes import SITE
+from rapport.scenarios.secure_building.building_scenes import SITE
 from rapport.site.facts import SiteFacts
 from rapport.site.site import load_site
 

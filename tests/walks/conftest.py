@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.scenarios.secure_building import play
+from rapport.scenarios.secure_building import building_play
 from support.servers.nats import nats_server  # noqa: F401
 from support.servers.postgres import postgres_server  # noqa: F401
 from support.servers.spark import spark  # noqa: F401
@@ -33,10 +33,10 @@ def back_end(
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "embedded":
             site: Path = tmp_path_factory.mktemp("elsewhere") / "site"
-            shutil.copytree(play.SITE, site)
+            shutil.copytree(building_play.SITE, site)
             with (site / "site.toml").open("a", encoding="utf-8") as file:
                 file.write(ELSEWHERE)
-            patch.setattr(play, "SITE", site)
+            patch.setattr(building_play, "SITE", site)
             _take_new_places(request, patch)
         yield request.param
 

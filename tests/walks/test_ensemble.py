@@ -26,7 +26,7 @@ from rapport.ensemble.backlog import Backlog
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from support.processes.context import BrokerProcess
 from support.processes.ensemble_nodes import node_process
 from support.processes.node import NodeProcess

@@ -23,7 +23,7 @@ from rapport.core.times import format_time, parse_time
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow

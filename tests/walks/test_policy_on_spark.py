@@ -19,8 +19,8 @@ from rapport.node.overview import Overview, overview
 from rapport.pipeline.live.run import LiveSettings, run_live
 from rapport.policy.engine.spark_policies import CHANNEL
 from rapport.policy.engine.stream_steps import TIME_TYPE
-from rapport.scenarios.secure_building import play
-from rapport.scenarios.secure_building.scenes import EXPECTED, EXPECTED_UNDECIDED
+from rapport.scenarios.secure_building import building_play
+from rapport.scenarios.secure_building.building_scenes import EXPECTED, EXPECTED_UNDECIDED
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,7 +34,7 @@ POLICY = "secure-building"
 
 
 class Walk(msgspec.Struct):
-    played: play.Played
+    played: building_play.Played
     own: dict[str, str]
     """Policies that ran in the node itself."""
     seen: Overview
@@ -48,20 +48,20 @@ class Walk(msgspec.Struct):
 def walk(back_end: str, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Walk:
     """The scenes played once, in real time, after the query has said that it is there."""
     directory = tmp_path_factory.mktemp("walk")
-    source = shutil.copytree(play.SITE, directory / "source")
+    source = shutil.copytree(building_play.SITE, directory / "source")
     file = source / "site.toml"
     text = file.read_text(encoding="utf-8")
     file.write_text(
         text.replace("[policies]\n", '[policies]\non_spark = ["*"]\n'), encoding="utf-8"
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(play, "SITE", source)
+        patch.setattr(building_play, "SITE", source)
         return asyncio.run(_walked(spark, directory))
 
 
 async def _walked(spark: Any, directory: Path) -> Walk:
     clock, stop, site = SystemClock(), threading.Event(), directory / "site"
-    async with play.stage(site, clock, lambda _: None) as scene:
+    async with building_play.stage(site, clock, lambda _: None) as scene:
         settings = LiveSettings(url=scene.url, buckets=2)
         live = asyncio.create_task(
             asyncio.to_thread(
@@ -75,7 +75,7 @@ async def _walked(spark: Any, directory: Path) -> Walk:
         )
         try:
             await _up(scene, live, clock)
-            played = await play.play(scene, clock, lambda _: None)
+            played = await building_play.play(scene, clock, lambda _: None)
             seen = await overview(scene.node)
             detections = await scene.node.channels.channel("detections").read_after(0, limit=10_000)
             return Walk(
@@ -91,7 +91,7 @@ async def _walked(spark: Any, directory: Path) -> Walk:
             await live
 
 
-async def _up(scene: play.Stage, live: asyncio.Task[Any], clock: Clock) -> None:
+async def _up(scene: building_play.Stage, live: asyncio.Task[Any], clock: Clock) -> None:
     """Returns when the query has reported."""
     deadline = clock.now_ms() + _UP_WITHIN_MS
     while not scene.node.channels.channel(CHANNEL).last_position():
@@ -101,7 +101,9 @@ async def _up(scene: play.Stage, live: asyncio.Task[Any], clock: Clock) -> None:
         await clock.sleep(100)
 
 
-async def _replaced(scene: play.Stage, live: asyncio.Task[Any], clock: Clock) -> tuple[str, str]:
+async def _replaced(
+    scene: building_play.Stage, live: asyncio.Task[Any], clock: Clock
+) -> tuple[str, str]:
     """Another version in the place of the old one, while the query runs."""
     life = scene.node.policies.life
     text = life.policy(POLICY).text

@@ -24,15 +24,15 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
 from rapport.pipeline.figures.reports import make_report
-from rapport.scenarios.secure_building.play import Played, play, stage
-from rapport.scenarios.secure_building.scenes import EXPECTED, EXPECTED_UNDECIDED, reports
+from rapport.scenarios.secure_building.building_play import BuildingRun, play, stage
+from rapport.scenarios.secure_building.building_scenes import EXPECTED, EXPECTED_UNDECIDED, reports
 
 pytestmark = pytest.mark.slow
 
 
 class Walk(msgspec.Struct):
     site: Path
-    played: Played
+    played: BuildingRun
     told: list[str]
 
     def events(self, channel: str) -> list[StoredEvent]:
@@ -68,7 +68,7 @@ def walk(back_end: str, tmp_path_factory: pytest.TempPathFactory) -> Walk:
     site = tmp_path_factory.mktemp("walk") / "site"
     told: list[str] = []
 
-    async def run() -> Played:
+    async def run() -> BuildingRun:
         clock = SystemClock()
         async with stage(site, clock, told.append) as scene:
             return await play(scene, clock, told.append)

@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.wiring import make_node
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
 

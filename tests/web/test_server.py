@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.wiring import make_node
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
 from rapport.web.server import MOST_HEAD_BYTES, Patience

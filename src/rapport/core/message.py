@@ -7,7 +7,6 @@ senders and receivers as text (`peer:ana`; a bare name is a peer).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, cast
 
@@ -278,12 +277,6 @@ class MessageCache:
             self._newer[body] = message
             if len(self._newer) >= self._most:
                 self._older, self._newer = self._newer, {}
-
-    def note_all(self, bodies: Sequence[bytes], messages: Sequence[Message]) -> None:
-        """As `note` for many messages, all of them short."""
-        self._newer.update(zip(bodies, messages, strict=True))
-        if len(self._newer) >= self._most:
-            self._older, self._newer = self._newer, {}
 
     def get(self, body: bytes) -> Message | None:
         return self._newer.get(body) or self._older.get(body)

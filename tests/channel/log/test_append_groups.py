@@ -40,7 +40,7 @@ def test_a_group_gives_every_identity_one_position(appends, known):
                 places[str(number)] = len(known) + len(fresh)
             assert place == places[str(number)]
         assert answer.duplicates == duplicates
-    assert [one.id for run in group.fresh for one in run] == fresh
+    assert [one.id for one in group.fresh] == fresh
 
 
 def test_two_identities_of_one_key_cost_no_event():

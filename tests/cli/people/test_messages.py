@@ -18,7 +18,7 @@ from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.wiring import make_node
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
 

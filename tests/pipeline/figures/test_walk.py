@@ -25,7 +25,7 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.pipeline.lake.files import read_gold
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 
 if TYPE_CHECKING:

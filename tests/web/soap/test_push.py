@@ -20,7 +20,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site
 from rapport.web.app import serving

@@ -20,7 +20,7 @@ from rapport.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
     from rapport.communication.ledger_rows import MessageRow
-    from rapport.scenarios.secure_building.play import Played, Stage
+    from rapport.scenarios.secure_building.building_play import BuildingRun, BuildingStage
 
 _PORT = 8484
 
@@ -51,7 +51,7 @@ def demo(
 
 
 async def _secure_building(site: Path, keep: bool, spark: bool) -> int:
-    from rapport.scenarios.secure_building.play import play, stage
+    from rapport.scenarios.secure_building.building_play import play, stage
 
     clock, out = SystemClock(), stdout()
 
@@ -77,7 +77,7 @@ async def _secure_building(site: Path, keep: bool, spark: bool) -> int:
     return 0 if played.as_expected() else 1
 
 
-def _show(played: Played) -> None:
+def _show(played: BuildingRun) -> None:
     """What came of the scenes: each alarm with who answered it."""
     out, alarms = stdout(), len(played.detections)
     verdict = "as it should be" if played.as_expected() else "NOT as it should be"
@@ -92,7 +92,7 @@ def _show(played: Played) -> None:
         )
 
 
-def _answer_to(alarm: MessageRow, played: Played) -> str:
+def _answer_to(alarm: MessageRow, played: BuildingRun) -> str:
     if alarm.answered_by:
         after = (alarm.answered_at - alarm.time) / 1_000
         return f"{alarm.answered_by} answered after {after:.0f} s: {alarm.answer}"
@@ -122,7 +122,7 @@ def _write_report(site: Path) -> Path | None:
 
 
 def _show_next(
-    scene: Stage, played: Played, site: Path, report: Path | None, *, keep: bool
+    scene: BuildingStage, played: BuildingRun, site: Path, report: Path | None, *, keep: bool
 ) -> None:
     rows = [
         ("./run demo --keep", "a live page, and time to look around"),

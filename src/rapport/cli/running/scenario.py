@@ -12,12 +12,12 @@ from rapport.kernel.clock import SystemClock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rapport.scenarios.dangerous_goods.play import Played, Stage
+    from rapport.scenarios.dangerous_goods.goods_play import GoodsRun, GoodsStage
 
 
 async def dangerous_goods(site: Path, *, port: int, keep: bool) -> int:
     """Plays the scenes against a node of their own; 0 when headquarters was told what it should."""
-    from rapport.scenarios.dangerous_goods.play import play, stage
+    from rapport.scenarios.dangerous_goods.goods_play import play, stage
 
     clock, out = SystemClock(), stdout()
 
@@ -37,7 +37,7 @@ async def dangerous_goods(site: Path, *, port: int, keep: bool) -> int:
 
 
 def _introduce() -> None:
-    from rapport.scenarios.dangerous_goods.scenes import scenes
+    from rapport.scenarios.dangerous_goods.goods_scenes import scenes
 
     show_table(
         "The scenes, all played at once (a distance for each pair of substances)",
@@ -46,7 +46,7 @@ def _introduce() -> None:
     )
 
 
-def _show(played: Played) -> None:
+def _show(played: GoodsRun) -> None:
     verdict = "as they should be" if played.as_expected() else "NOT as expected"
     show_table(
         f"Found: {verdict} ({played.left_out} repetitions left out)",
@@ -64,7 +64,7 @@ def _show(played: Played) -> None:
     show_table("Headquarters was told", ("by mail to", "subject"), played.mails)
 
 
-async def _show_chain(scene: Stage, played: Played) -> None:
+async def _show_chain(scene: GoodsStage, played: GoodsRun) -> None:
     from rapport.channel.event_lookup import cause_tree
     from rapport.cli.explaining.explain import branch
 

@@ -17,7 +17,7 @@ from rapport.core.errors import InvalidInput
 from rapport.transport.base import Address, Endpoint
 
 
-class Medium(Protocol):
+class TransportMedium(Protocol):
     """Where endpoints live."""
 
     async def open(self) -> Endpoint:
@@ -46,7 +46,7 @@ class Listening:
         return sorted(datagram for datagram, _sender in self.heard)
 
 
-def run(medium: Medium, scenario: Callable[[Medium], Awaitable[None]]) -> None:
+def run(medium: TransportMedium, scenario: Callable[[TransportMedium], Awaitable[None]]) -> None:
     """Plays a scenario on a loop of its own."""
 
     async def play() -> None:
@@ -61,8 +61,10 @@ def run(medium: Medium, scenario: Callable[[Medium], Awaitable[None]]) -> None:
 class EndpointSuite:
     """Needs the fixture `medium`: Medium."""
 
-    def test_a_datagram_arrives_with_the_address_to_answer_to(self, medium: Medium) -> None:
-        async def scenario(medium: Medium) -> None:
+    def test_a_datagram_arrives_with_the_address_to_answer_to(
+        self, medium: TransportMedium
+    ) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             one, other = Listening(await medium.open()), Listening(await medium.open())
             one.endpoint.send(b"hello", other.address)
             await medium.until(lambda: bool(other.heard))
@@ -73,8 +75,8 @@ class EndpointSuite:
 
         run(medium, scenario)
 
-    def test_datagrams_of_every_size_arrive_whole(self, medium: Medium) -> None:
-        async def scenario(medium: Medium) -> None:
+    def test_datagrams_of_every_size_arrive_whole(self, medium: TransportMedium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             one, other = await medium.open(), Listening(await medium.open())
             sizes = [0, 1, 2, 255, 256, one.max_datagram - 1, one.max_datagram]
             sent = [bytes([size % 251]) * size for size in sizes]
@@ -86,9 +88,9 @@ class EndpointSuite:
         run(medium, scenario)
 
     def test_a_datagram_that_is_too_large_is_refused_and_nothing_is_sent(
-        self, medium: Medium
+        self, medium: TransportMedium
     ) -> None:
-        async def scenario(medium: Medium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             one, other = await medium.open(), Listening(await medium.open())
             with pytest.raises(InvalidInput) as found:
                 one.send(b"x" * (one.max_datagram + 1), other.address)
@@ -99,8 +101,8 @@ class EndpointSuite:
 
         run(medium, scenario)
 
-    def test_many_datagrams_from_many_senders_all_arrive(self, medium: Medium) -> None:
-        async def scenario(medium: Medium) -> None:
+    def test_many_datagrams_from_many_senders_all_arrive(self, medium: TransportMedium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             other = Listening(await medium.open())
             senders = [await medium.open() for _ in range(5)]
             sent = []
@@ -113,8 +115,8 @@ class EndpointSuite:
 
         run(medium, scenario)
 
-    def test_sending_to_nobody_is_no_error(self, medium: Medium) -> None:
-        async def scenario(medium: Medium) -> None:
+    def test_sending_to_nobody_is_no_error(self, medium: TransportMedium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             one, other = Listening(await medium.open()), Listening(await medium.open())
             gone = await medium.open()
             address = gone.address
@@ -128,8 +130,8 @@ class EndpointSuite:
 
         run(medium, scenario)
 
-    def test_one_may_send_to_oneself(self, medium: Medium) -> None:
-        async def scenario(medium: Medium) -> None:
+    def test_one_may_send_to_oneself(self, medium: TransportMedium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             one = Listening(await medium.open())
             one.endpoint.send(b"note", one.address)
             await medium.until(lambda: bool(one.heard))
@@ -137,8 +139,8 @@ class EndpointSuite:
 
         run(medium, scenario)
 
-    def test_a_broadcast_reaches_all_others_and_not_oneself(self, medium: Medium) -> None:
-        async def scenario(medium: Medium) -> None:
+    def test_a_broadcast_reaches_all_others_and_not_oneself(self, medium: TransportMedium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             all_three = [Listening(await medium.open()) for _ in range(3)]
             one, *others = all_three
             one.endpoint.broadcast(b"all")
@@ -150,8 +152,8 @@ class EndpointSuite:
 
         run(medium, scenario)
 
-    def test_a_second_handler_takes_the_place_of_the_first(self, medium: Medium) -> None:
-        async def scenario(medium: Medium) -> None:
+    def test_a_second_handler_takes_the_place_of_the_first(self, medium: TransportMedium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             one, other = await medium.open(), await medium.open()
             first, second = Listening(other), Listening(other)
             one.send(b"hello", other.address)
@@ -161,9 +163,9 @@ class EndpointSuite:
         run(medium, scenario)
 
     def test_after_closing_nothing_is_received_and_closing_twice_is_no_error(
-        self, medium: Medium
+        self, medium: TransportMedium
     ) -> None:
-        async def scenario(medium: Medium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             one, other = Listening(await medium.open()), Listening(await medium.open())
             one.endpoint.send(b"under way", other.address)
             await other.endpoint.close()
@@ -178,8 +180,8 @@ class EndpointSuite:
 
         run(medium, scenario)
 
-    def test_a_handler_may_answer_at_once(self, medium: Medium) -> None:
-        async def scenario(medium: Medium) -> None:
+    def test_a_handler_may_answer_at_once(self, medium: TransportMedium) -> None:
+        async def scenario(medium: TransportMedium) -> None:
             one, echo = Listening(await medium.open()), await medium.open()
             echo.receive(lambda datagram, sender: echo.send(datagram[::-1], sender))
             for word in (b"abc", b"xyz"):

@@ -19,13 +19,13 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
-from rapport.scenarios.secure_building.people import Guard
-from rapport.scenarios.secure_building.scenes import (
+from rapport.scenarios.secure_building.building_scenes import (
     EXPECTED,
     EXPECTED_UNDECIDED,
     SITE,
     reports,
 )
+from rapport.scenarios.secure_building.people import Guard
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site
 from rapport.web.app import serving
@@ -37,7 +37,7 @@ _GIVE_UP_MS = 45_000
 Tell = Callable[[str], None]
 
 
-class Played(msgspec.Struct, frozen=True):
+class BuildingRun(msgspec.Struct, frozen=True):
     """What came of it."""
 
     alarms: list[tuple[str, str]]
@@ -57,7 +57,7 @@ class Played(msgspec.Struct, frozen=True):
         return alarms and sorted(unsure) == sorted(EXPECTED_UNDECIDED)
 
 
-class Stage(msgspec.Struct, frozen=True):
+class BuildingStage(msgspec.Struct, frozen=True):
     """A running node with its people and its doors."""
 
     node: Node
@@ -100,7 +100,7 @@ async def stage(
     *,
     port: int = 0,
     answer_within: str = ANSWER_WITHIN,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[BuildingStage]:
     """A node on a fresh copy of the site, a mail server, a phone, and a guard who answers."""
     async with LocalMailServer() as mailbox, WebhookSink() as phone:
         site = prepare_site(
@@ -115,14 +115,14 @@ async def stage(
         try:
             async with serving(node) as url:
                 await node.start()
-                yield Stage(node, url, phone)
+                yield BuildingStage(node, url, phone)
         finally:
             guard.cancel()
             await asyncio.gather(guard, return_exceptions=True)
             await node.stop()
 
 
-async def play(scene: Stage, clock: Clock, tell: Tell) -> Played:
+async def play(scene: BuildingStage, clock: Clock, tell: Tell) -> BuildingRun:
     """Sends every report when it is due, then waits until all alarms are answered or passed on."""
     start_ms = clock.now_ms() + 500
     for report in reports(start_ms):
@@ -133,7 +133,7 @@ async def play(scene: Stage, clock: Clock, tell: Tell) -> Played:
     return await outcome(scene)
 
 
-async def outcome(scene: Stage) -> Played:
+async def outcome(scene: BuildingStage) -> BuildingRun:
     """What has come of the play so far."""
     node = scene.node
     stored = await node.channels.channel("detections").read_after(0, limit=1_000)
@@ -141,7 +141,7 @@ async def outcome(scene: Stage) -> Played:
     found = [Detection.from_event(event) for event in events if event.type == DETECTED]
     await node.ledger.refresh()
     rows, messages = await asyncio.to_thread(lambda: (node.ledger.rows(), node.ledger.messages()))
-    return Played(
+    return BuildingRun(
         alarms=[(one.bindings["A"], one.bindings["R"]) for one in found],
         detections=found,
         ledger=rows,
@@ -151,7 +151,7 @@ async def outcome(scene: Stage) -> Played:
     )
 
 
-async def _settled(scene: Stage, clock: Clock) -> None:
+async def _settled(scene: BuildingStage, clock: Clock) -> None:
     """Returns when the expected is there, or when waiting longer makes no sense."""
     give_up = clock.now_ms() + _GIVE_UP_MS
     while clock.now_ms() < give_up:

@@ -44,7 +44,7 @@ class Item(msgspec.Struct, frozen=True):
     tracker: Tracker = "tags"
 
 
-class Scene(msgspec.Struct, frozen=True):
+class GoodsScene(msgspec.Struct, frozen=True):
     """Items that stand somewhere, with the verdict they deserve."""
 
     title: str
@@ -52,7 +52,7 @@ class Scene(msgspec.Struct, frozen=True):
     items: tuple[Item, ...]
 
 
-class Report(msgspec.Struct, frozen=True):
+class GoodsReport(msgspec.Struct, frozen=True):
     """What a tracker sends, and when it arrives."""
 
     arrives_ms: int
@@ -60,15 +60,15 @@ class Report(msgspec.Struct, frozen=True):
     payload: dict[str, Any]
 
 
-def scenes() -> tuple[Scene, ...]:
+def scenes() -> tuple[GoodsScene, ...]:
     """All scenes."""
     return (
-        Scene(
+        GoodsScene(
             "ammonia and chlorine 4 m apart, 3 m are asked for",
             "nothing",
             (Item("ammonia-1", "t1", 0.5, 1.0), Item("chlorine-1", "t1", 0.5, 5.0, "poles")),
         ),
-        Scene(
+        GoodsScene(
             "acid and acetone 1.5 m apart, 2.4 m are asked for; water beside them",
             "told once",
             (
@@ -77,22 +77,22 @@ def scenes() -> tuple[Scene, ...]:
                 Item("water-2", "t2", 0.7, 4.2),
             ),
         ),
-        Scene(
+        GoodsScene(
             "peroxide and turpentine 90 inches apart, 2 m are asked for",
             "nothing, unless inches are taken for centimetres",
             (Item("peroxide-3", "t3", 0.4, 3.0), Item("turpentine-3", "t3", 0.4, 5.286)),
         ),
-        Scene(
+        GoodsScene(
             "acid and acetone at the same place, on two trucks",
             "nothing",
             (Item("acid-4", "t4", 1.0, 2.0), Item("acetone-5", "t5", 1.0, 2.0)),
         ),
-        Scene(
+        GoodsScene(
             "sodium beside batteries; nobody wrote a distance for sodium",
             "nothing, and a hint",
             (Item("sodium-6", "t6", 0.5, 1.0), Item("battery-6", "t6", 0.6, 1.0, "poles")),
         ),
-        Scene(
+        GoodsScene(
             "detonators, fireworks and lighters on one truck; 40 ft and 39 ft are asked for",
             "another truck for the fireworks",
             (
@@ -104,7 +104,7 @@ def scenes() -> tuple[Scene, ...]:
     )
 
 
-def reports(start_ms: int) -> list[Report]:
+def reports(start_ms: int) -> list[GoodsReport]:
     """Everything the trackers send, in order of arrival, for a play that starts at `start_ms`."""
     items = [item for scene in scenes() for item in scene.items]
     sent = [
@@ -115,10 +115,10 @@ def reports(start_ms: int) -> list[Report]:
     return sorted(sent, key=lambda report: (report.arrives_ms, report.source, str(report.payload)))
 
 
-def _report(item: Item, at_ms: int) -> Report:
+def _report(item: Item, at_ms: int) -> GoodsReport:
     if item.tracker == "poles":
-        return Report(at_ms + 120, "poles", _pole_payload(item, at_ms))
-    return Report(at_ms + 40, "tags", _tag_payload(item, at_ms))
+        return GoodsReport(at_ms + 120, "poles", _pole_payload(item, at_ms))
+    return GoodsReport(at_ms + 40, "tags", _tag_payload(item, at_ms))
 
 
 def _tag_payload(item: Item, at_ms: int) -> dict[str, Any]:

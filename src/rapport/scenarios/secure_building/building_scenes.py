@@ -47,7 +47,7 @@ class Sighting(msgspec.Struct, frozen=True):
     delay_ms: int = 40
 
 
-class Report(msgspec.Struct, frozen=True):
+class BuildingReport(msgspec.Struct, frozen=True):
     """What a sensor sends, and when it arrives."""
 
     arrives_ms: int
@@ -55,7 +55,7 @@ class Report(msgspec.Struct, frozen=True):
     payload: dict[str, Any] | str
 
 
-class Scene(msgspec.Struct, frozen=True):
+class BuildingScene(msgspec.Struct, frozen=True):
     """A small story with the verdict it deserves."""
 
     title: str
@@ -63,32 +63,38 @@ class Scene(msgspec.Struct, frozen=True):
     sightings: tuple[Sighting, ...]
 
 
-def scenes() -> tuple[Scene, ...]:
+def scenes() -> tuple[BuildingScene, ...]:
     """All scenes; times count from the beginning of the play."""
     return (
-        Scene("an escorted guest in the lab", "nothing", _escorted()),
-        Scene(
+        BuildingScene("an escorted guest in the lab", "nothing", _escorted()),
+        BuildingScene(
             "the employee leaves the vault for 4 s",
             "nothing",
             _stepping_out("p02", "p12", 15, 3_200, 7_200),
         ),
-        Scene(
+        BuildingScene(
             "the employee leaves the server room for 6 s",
             "alarm",
             _stepping_out("p03", "p13", 27, 2_200, 8_200),
         ),
-        Scene("two guests in the hall, an employee near one", "alarm for the other", _two_guests()),
-        Scene("the employee is near, but behind the wall", "alarm", _behind_the_wall()),
-        Scene("the camera reports 3 s late and out of order", "nothing", _late_camera()),
-        Scene("only the door's log has seen the employee come in", "nothing", _let_in()),
-        Scene("the depot's reader dies, then a guest is seen there", "undecided", _dead_reader()),
+        BuildingScene(
+            "two guests in the hall, an employee near one", "alarm for the other", _two_guests()
+        ),
+        BuildingScene("the employee is near, but behind the wall", "alarm", _behind_the_wall()),
+        BuildingScene("the camera reports 3 s late and out of order", "nothing", _late_camera()),
+        BuildingScene("only the door's log has seen the employee come in", "nothing", _let_in()),
+        BuildingScene(
+            "the depot's reader dies, then a guest is seen there", "undecided", _dead_reader()
+        ),
     )
 
 
-def reports(start_ms: int) -> list[Report]:
+def reports(start_ms: int) -> list[BuildingReport]:
     """Everything the sensors send, in order of arrival, for a play that starts at `start_ms`."""
     sent = [_report(start_ms, sighting) for scene in scenes() for sighting in scene.sightings]
-    sent.append(Report(start_ms + 1_000, "oldcam", {"cam": "x1", "distance": 12.4, "seen": "p05"}))
+    sent.append(
+        BuildingReport(start_ms + 1_000, "oldcam", {"cam": "x1", "distance": 12.4, "seen": "p05"})
+    )
     return sorted(sent, key=lambda report: (report.arrives_ms, report.source, str(report.payload)))
 
 
@@ -165,14 +171,14 @@ def _dead_reader() -> tuple[Sighting, ...]:
     return (*employee, Sighting(9_500, "p08", 5, 40, "camera"))
 
 
-def _report(start_ms: int, sighting: Sighting) -> Report:
+def _report(start_ms: int, sighting: Sighting) -> BuildingReport:
     arrives = start_ms + sighting.at_ms + sighting.delay_ms
     if sighting.sensor == "camera":
-        return Report(arrives, "cameras", _camera_payload(start_ms, sighting))
+        return BuildingReport(arrives, "cameras", _camera_payload(start_ms, sighting))
     if sighting.sensor == "door":
-        return Report(arrives, "doors", _door_line(start_ms, sighting))
+        return BuildingReport(arrives, "doors", _door_line(start_ms, sighting))
     source = "gate" if sighting.sensor == "gate" else "readers"
-    return Report(arrives, source, _badge_payload(start_ms, sighting))
+    return BuildingReport(arrives, source, _badge_payload(start_ms, sighting))
 
 
 def _badge_payload(start_ms: int, sighting: Sighting) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.scenarios.dangerous_goods.scenes import EXPECTED, SITE, reports
+from rapport.scenarios.dangerous_goods.goods_scenes import EXPECTED, SITE, reports
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
 from rapport.site.site import load_site
@@ -33,7 +33,7 @@ _HEADQUARTERS = 2
 Tell = Callable[[str], None]
 
 
-class Played(msgspec.Struct, frozen=True):
+class GoodsRun(msgspec.Struct, frozen=True):
     """What came of it; of each mail its receiver and subject."""
 
     detections: list[Detection]
@@ -48,7 +48,7 @@ class Played(msgspec.Struct, frozen=True):
         return found == sorted(EXPECTED) and len(self.mails) == _HEADQUARTERS * len(EXPECTED)
 
 
-class Stage(msgspec.Struct, frozen=True):
+class GoodsStage(msgspec.Struct, frozen=True):
     """A running node and the mailbox of headquarters."""
 
     node: Node
@@ -72,7 +72,7 @@ def prepare_site(directory: Path, *, mail_port: int) -> Path:
 
 
 @asynccontextmanager
-async def stage(directory: Path, clock: Clock, *, port: int = 0) -> AsyncIterator[Stage]:
+async def stage(directory: Path, clock: Clock, *, port: int = 0) -> AsyncIterator[GoodsStage]:
     """A node on a fresh copy of the site, and a mail server."""
     async with LocalMailServer() as mailbox:
         site = prepare_site(directory, mail_port=mailbox.port)
@@ -80,12 +80,12 @@ async def stage(directory: Path, clock: Clock, *, port: int = 0) -> AsyncIterato
         try:
             async with serving(node) as url:
                 await node.start()
-                yield Stage(node, url, mailbox)
+                yield GoodsStage(node, url, mailbox)
         finally:
             await node.stop()
 
 
-async def play(scene: Stage, clock: Clock, tell: Tell) -> Played:
+async def play(scene: GoodsStage, clock: Clock, tell: Tell) -> GoodsRun:
     """Sends every report when it is due, then waits until headquarters was told."""
     start_ms = clock.now_ms() + 500
     for report in reports(start_ms):
@@ -99,14 +99,14 @@ async def play(scene: Stage, clock: Clock, tell: Tell) -> Played:
     return await outcome(scene)
 
 
-async def outcome(scene: Stage) -> Played:
+async def outcome(scene: GoodsStage) -> GoodsRun:
     """What has come of the play so far."""
     node = scene.node
     stored = await node.channels.channel("detections").read_after(0, limit=1_000)
     await node.ledger.refresh()
     counts = node.policy.counts_by_policy()
     messages = await asyncio.to_thread(node.ledger.messages)
-    return Played(
+    return GoodsRun(
         detections=[
             Detection.from_event(item.event) for item in stored if item.event.type == DETECTED
         ],
