@@ -56,6 +56,7 @@ from rapport.web.inbox.access import Inboxes
 from rapport.web.live.socket import Live
 from rapport.web.openapi.document import AsyncApiDocument, OpenApiDocument
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
+from rapport.web.query_parameters import QueryParameters
 from rapport.web.server import Patience, listening
 from rapport.web.soap import door
 
@@ -178,7 +179,7 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
     check_exposure(node.settings, token, node.admission)
     doorkeeper = Doorkeeper(node.settings, node.admission.with_node_token(token), node.clock)
     bridges, _problems = bridges_from_site(node.site.file)
-    return Litestar(
+    app = Litestar(
         route_handlers=list(DOORS),
         guards=[doorkeeper],
         dependencies={"node": Provide(lambda: node, sync_to_thread=False)},
@@ -188,7 +189,7 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
             Exception: unexpected_response,
         },
         response_headers=SAFE_HEADERS,
-        before_request=_check_body,
+        before_request=_check_request,
         request_max_body_size=node.settings.max_body_bytes,
         openapi_config=OpenAPIConfig(
             title="Rapport",
@@ -207,10 +208,14 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
         logging_config=None,
         debug=False,
     )
+    app.state.query_parameters = QueryParameters(app)
+    return app
 
 
-async def _check_body(request: Request[Any, Any, Any]) -> None:
-    """Limits come before the work of a handler; after the guard, so strangers send no bodies."""
+async def _check_request(request: Request[Any, Any, Any]) -> None:
+    """Checks that precede the work of a handler; after the guard, so strangers send no bodies."""
+    parameters: QueryParameters = request.app.state.query_parameters
+    parameters.check(request.route_handler, request.url.query)
     if request.method not in ("GET", "HEAD"):
         check_value_count(await request.body())
 

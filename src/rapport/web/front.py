@@ -103,10 +103,11 @@ class Front:
         headers = _headers(scope)
         try:
             identity = self._admit(door, name, scope, headers)
+            query = scope.get("query_string", b"").decode("latin-1")
+            self._app.state.query_parameters.check(door.route, query)
             body = await self._read_body(headers, receive)
             if body is None:
                 return  # the caller has gone
-            query = scope.get("query_string", b"").decode("latin-1")
             answer = await door.take(self._node, identity, name, headers, body, query)
         except Exception as error:
             scope.setdefault("state", {})

@@ -20,6 +20,7 @@ from rapport.kernel.tasks import first_of
 from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 from rapport.web.publishing import publish_events, publish_readings
+from rapport.web.query_parameters import ANY_QUERY
 from rapport.web.terms import in_words
 
 _LONGEST_WAIT_MS = 60_000
@@ -35,7 +36,7 @@ async def publish(
     return Response(answer, media_type="application/json")
 
 
-@post("/sources/{source:str}", status_code=200)
+@post("/sources/{source:str}", opt={ANY_QUERY: True}, status_code=200)
 async def take_readings(
     request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:

@@ -32,18 +32,19 @@ from rapport.web.inbox.access import Inboxes, answer_text, read_form, session_co
 from rapport.web.inbox.page import inbox_page, inbox_path, login_page
 from rapport.web.inbox.socket import InboxSocket
 from rapport.web.live.socket import Live
+from rapport.web.query_parameters import ANY_QUERY
 
 _HTML = "text/html"
 _NO_PROOF = 1008
 
 
-@get("/inbox", opt={OPEN: True})
+@get("/inbox", opt={OPEN: True, ANY_QUERY: True})
 async def show_login(why: FromQuery[str] = "") -> Response[str]:
     """Where a person logs in to their inbox."""
     return Response(login_page(why), media_type=_HTML)
 
 
-@post("/inbox", opt={OPEN: True}, status_code=303)
+@post("/inbox", opt={OPEN: True, ANY_QUERY: True}, status_code=303)
 async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Response[str]:
     """Opens a session and leads to the inbox, or back to the form with the reason."""
     _check_own_page(request)
@@ -62,7 +63,7 @@ async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
     return _to(inbox_path(opened.peer), inboxes.cookie(opened))
 
 
-@get("/inbox/{peer:str}", opt={OPEN: True})
+@get("/inbox/{peer:str}", opt={OPEN: True, ANY_QUERY: True})
 async def show_inbox(
     request: Request[Any, Any, Any], peer: FromPath[str], note: FromQuery[str] = ""
 ) -> Response[str]:
@@ -70,7 +71,7 @@ async def show_inbox(
     return await _show(request, peer, "", note)
 
 
-@get("/inbox/{peer:str}/{link:str}", opt={OPEN: True})
+@get("/inbox/{peer:str}/{link:str}", opt={OPEN: True, ANY_QUERY: True})
 async def show_linked_inbox(
     request: Request[Any, Any, Any],
     peer: FromPath[str],
@@ -81,13 +82,13 @@ async def show_linked_inbox(
     return await _show(request, peer, link, note)
 
 
-@post("/inbox/{peer:str}", opt={OPEN: True}, status_code=303)
+@post("/inbox/{peer:str}", opt={OPEN: True, ANY_QUERY: True}, status_code=303)
 async def answer_in_inbox(request: Request[Any, Any, Any], peer: FromPath[str]) -> Response[str]:
     """Records an answer, or ends the session."""
     return await _take(request, peer, "")
 
 
-@post("/inbox/{peer:str}/{link:str}", opt={OPEN: True}, status_code=303)
+@post("/inbox/{peer:str}/{link:str}", opt={OPEN: True, ANY_QUERY: True}, status_code=303)
 async def answer_in_linked_inbox(
     request: Request[Any, Any, Any], peer: FromPath[str], link: FromPath[str]
 ) -> Response[str]:
@@ -114,13 +115,13 @@ async def make_inbox_link(
     return Response(msgspec.json.encode(told), media_type="application/json")
 
 
-@websocket("/inbox/{peer:str}/socket", opt={OPEN: True})
+@websocket("/inbox/{peer:str}/socket", opt={OPEN: True, ANY_QUERY: True})
 async def inbox_socket(socket: WebSocket[Any, Any, Any], peer: FromPath[str]) -> None:
     """Keeps an open inbox fresh."""
     await _keep_fresh(socket, peer, "")
 
 
-@websocket("/inbox/{peer:str}/{link:str}/socket", opt={OPEN: True})
+@websocket("/inbox/{peer:str}/{link:str}/socket", opt={OPEN: True, ANY_QUERY: True})
 async def linked_inbox_socket(
     socket: WebSocket[Any, Any, Any], peer: FromPath[str], link: FromPath[str]
 ) -> None:

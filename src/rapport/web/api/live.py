@@ -16,16 +16,17 @@ from rapport.web.callers import identity_of
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.pages import render, static_file
+from rapport.web.query_parameters import ANY_QUERY
 
 
-@get("/", opt={OPEN: True})
+@get("/", opt={OPEN: True, ANY_QUERY: True})
 async def home(node: NodeDependency) -> Response[str]:
     """The page; what it shows comes from /overview, so it carries no data itself."""
     page = render("home.html", title=escape(node.site.name))
     return Response(page, media_type="text/html")
 
 
-@get("/static/{name:str}", opt={OPEN: True})
+@get("/static/{name:str}", opt={OPEN: True, ANY_QUERY: True})
 async def static(name: FromPath[str]) -> Response[bytes]:
     """Style and script of the page."""
     body, media_type = static_file(name)

@@ -30,6 +30,7 @@ from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.message_view import message_lines
 from rapport.web.pages import render
+from rapport.web.query_parameters import ANY_QUERY
 
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _MAX_ANSWER = 500
@@ -68,7 +69,7 @@ class LinkGuard:
             )
 
 
-@get("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True})
+@get("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True, ANY_QUERY: True})
 async def show_answer_page(
     request: Request[Any, Any, Any],
     message: FromPath[str],
@@ -84,7 +85,11 @@ async def show_answer_page(
     return Response(answer_page(peer, row, own, zone=zone), media_type="text/html")
 
 
-@post("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True}, status_code=200)
+@post(
+    "/answer/{message:str}/{peer:str}/{token:str}",
+    opt={OPEN: True, ANY_QUERY: True},
+    status_code=200,
+)
 async def take_answer(
     request: Request[Any, Any, Any],
     message: FromPath[str],

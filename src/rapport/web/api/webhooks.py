@@ -30,6 +30,7 @@ from rapport.web.callers import identity_of
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.publishing import BATCH_TYPE, EVENT_TYPE, read_cloudevents
+from rapport.web.query_parameters import ANY_QUERY
 
 TOO_FAST = "message.too_fast"
 _NO_PROOF = ("session.invalid", "message.not_proven", "message.only_answers")
@@ -37,7 +38,7 @@ SIGNED = "signature"
 """Stands for the caller of a signed request."""
 
 
-@post("/inputs/{name:str}", opt={OPEN: True}, status_code=202)
+@post("/inputs/{name:str}", opt={OPEN: True, ANY_QUERY: True}, status_code=202)
 async def take_messages(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:

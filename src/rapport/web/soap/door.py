@@ -27,6 +27,7 @@ from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.headers import text_type
 from rapport.web.publishing import append_events, check_not_reserved
+from rapport.web.query_parameters import ANY_QUERY
 from rapport.web.soap.documents import schema, wsdl
 from rapport.web.soap.faults import FAULTS
 
@@ -39,6 +40,7 @@ T = TypeVar("T")
 @post(
     "/soap/channels/{name:str}",
     status_code=200,
+    opt={ANY_QUERY: True},
     exception_handlers=FAULTS,
     include_in_schema=False,
 )
@@ -58,7 +60,7 @@ async def call(
     )
 
 
-@get("/soap/channels/{name:str}", opt={OPEN: True})
+@get("/soap/channels/{name:str}", opt={OPEN: True, ANY_QUERY: True})
 async def describe(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
