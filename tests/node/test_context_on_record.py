@@ -22,7 +22,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
 from rapport.policy.explaining.why_not import Question
 from rapport.policy.rows_on_record import versions_on_record
-from rapport.site.explaining import asking_of
+from rapport.site.explain import asking_of
 from rapport.site.site import load_site
 from support.varied.known_context import SITE, badge, decided, live, living, make_place
 

@@ -32,7 +32,7 @@ from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.explaining.why_not import Question
 from rapport.policy.replaying.log import LogReplay
 from rapport.policy.rows_on_record import version_at, versions_on_record
-from rapport.site.explaining import asking_of
+from rapport.site.explain import asking_of
 from rapport.site.site import load_site
 from rapport.tables.row_history import RowsVersion
 from support.processes.node import NodeProcess

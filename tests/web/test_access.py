@@ -19,7 +19,7 @@ from rapport.cli.main import run
 from rapport.core.errors import InvalidInput
 from rapport.node.node import Node
 from rapport.web.app import make_app
-from rapport.web.guard import OPEN
+from rapport.web.security import OPEN
 
 pytestmark = pytest.mark.slow
 
@@ -475,7 +475,7 @@ def test_taking_needs_its_right_beside_reading(open_doors: Open) -> None:
             assert (status, len(told["events"])) == (200, 1)
             ids = {"ack": [one["id"] for one in told["deliveries"]]}
             assert (await boss("POST", "/channels/mine/acks", ids))[0] == 403
-            settled = {"acked": 1, "returned": 0, "buried": 0, "stale": []}
+            settled = {"acked": 1, "returned": 0, "buried": 0, "stale": [], "renewed": 0}
             assert (await reader("POST", "/channels/mine/acks", ids))[:2] == (200, settled)
             # Who may take and not read gets nothing either.
             assert (await reader("POST", "/channels/other/requests", leased))[0] == 403

@@ -23,7 +23,7 @@ from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.arriving.arrivals import Arrived
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.message import Identifier
-from rapport.web.api.webhooks import check_taken
+from rapport.web.api.messages import check_taken
 
 pytestmark = pytest.mark.slow
 

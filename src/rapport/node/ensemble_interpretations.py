@@ -1,4 +1,9 @@
-"""Interpretations spread by gossip: a node offers those in force, and takes later ones from nodes
+"""Interpretations in force as texts that other nodes can take over, and back. [ME-12]
+
+A text is a change in JSON, as the door for changes takes it; the same interpretation gives the same
+text wherever it is in force. Pure.
+
+Interpretations spread by gossip: a node offers those in force, and takes later ones from nodes
 that its site names, checked as any change is. [ME-12, EN-14]
 
 What the node's own files declare is never taken from others. Of a name that several nodes changed,
@@ -8,7 +13,7 @@ the later change counts everywhere (`ensemble/sharing.py`). Removals are not spr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -31,12 +36,89 @@ from rapport.ensemble.sharing import (
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.changing.keeping import KeptChange
+from rapport.mediation.changing.fields_change import DeclareFields, read_fields
+from rapport.mediation.changing.keeping import KeptChange, target_of
+from rapport.mediation.changing.standing import Outcome, Standing
 from rapport.mediation.changing.updating import Updating
-from rapport.node.ensemble_inbox import Inbox
-from rapport.node.ensemble_meanings import History, InTexts, in_texts, last_change, wanted_by
-from rapport.site.ensemble import SharedMeanings
+from rapport.mediation.changing.wanting import Wanted, wanted_in_json
+from rapport.mediation.model.changes import Declare
+from rapport.mediation.model.interpretation import ROOT
+from rapport.node.ensemble_ties import KnowledgeQueue
+from rapport.site.ensemble import SharingSettings
 from rapport.store.base import Put, RecordStore
+
+History = Sequence[tuple[KeptChange, Outcome]]
+
+
+class InterpretationTexts(msgspec.Struct, frozen=True):
+    """What a node has."""
+
+    texts: dict[str, tuple[str, str]]
+    """By name the stamp and the text."""
+    in_files: frozenset[str]
+    """Names that the site's files declare, sound or not."""
+
+
+def interpretation_texts(
+    standing: Standing, history: History, tables: Mapping[str, dict[str, Any]]
+) -> InterpretationTexts:
+    """Everything in force but root. `tables`: what the site's file says of the fields form; such
+    an interpretation in another file has no text and is not shared.
+    """
+    in_force, files = standing.in_force, standing.files
+    found: dict[str, Wanted] = {}
+    for name in in_force.typed.names:
+        if name != ROOT:
+            own = {name: in_force.formats[name]} if name in in_force.formats else {}
+            found[name] = Wanted(changes=(Declare(in_force.typed.named(name)),), formats=own)
+    for name, form in in_force.fields.items():
+        for said in _said(name, history, tables):
+            read, _problems = read_fields(said)
+            if read is not None and read.meaning() == form.meaning():
+                found[name] = Wanted(changes=(said,))
+                break
+    texts = {name: (in_force.stamps[name], text_of(wanted)) for name, wanted in found.items()}
+    return InterpretationTexts(texts, frozenset((*files.typed, *files.fields, *files.unread)))
+
+
+def text_of(wanted: Wanted) -> str:
+    """The change as it reads after it was read: a number that was written as 5 may then be 5.0."""
+    written = msgspec.json.encode(wanted, order="deterministic")
+    again = msgspec.json.decode(written, type=Wanted)
+    return msgspec.json.encode(again, order="deterministic").decode()
+
+
+def change_request(name: str, text: str) -> Wanted:
+    """The change that a text asks for; raises InvalidInput unless it is about that name alone."""
+    wanted = wanted_in_json(text.encode())
+    if [target_of(change) for change in wanted.changes] != [name]:
+        raise InvalidInput(
+            f"what is offered as {name[:60]!r} is about something else",
+            code="interpretation.not_as_offered",
+        )
+    return wanted
+
+
+def last_change(name: str, history: History) -> KeptChange | None:
+    """The change that says what a name means now; none: a file does, or nobody."""
+    for kept, outcome in reversed(history):
+        about = [target_of(change) for change in kept.changed.changes]
+        if outcome.state == "in force" and name in about:
+            return kept
+    return None
+
+
+def _said(
+    name: str, history: History, tables: Mapping[str, dict[str, Any]]
+) -> Iterable[DeclareFields]:
+    """Declarations of the fields form that may be the one in force, the last first."""
+    for kept, outcome in reversed(history):
+        for change in reversed(kept.changed.changes if outcome.state == "in force" else ()):
+            if isinstance(change, DeclareFields) and change.name == name:
+                yield change
+    if name in tables:
+        yield DeclareFields(name, tables[name])
+
 
 _TABLE = "ensemble.interpretations"
 _BY = "gossip of "
@@ -50,7 +132,7 @@ _LOOK_MS = 5_000
 _log = get_logger(__name__)
 
 
-class SharedMeaning(msgspec.Struct, frozen=True, kw_only=True):
+class SharedInterpretation(msgspec.Struct, frozen=True, kw_only=True):
     """An interpretation that is shared, or was refused, for people."""
 
     name: str
@@ -75,7 +157,7 @@ class SharedInterpretations:
 
     def __init__(
         self,
-        declared: SharedMeanings,
+        declared: SharingSettings,
         node: str,
         updating: Updating,
         channels: LoggedChannels,
@@ -90,7 +172,7 @@ class SharedInterpretations:
         self._declared, self._node, self._updating = declared, node, updating
         self._channels, self._clock, self._assign = channels, clock, assign
         self._tables, self._rooms = tables, rooms
-        self.inbox = Inbox(1_000)
+        self.inbox = KnowledgeQueue(1_000)
         self._changed = asyncio.Event()
         self._shelves: dict[str, Shared] = {}
         """Of each node that is accepted what it said last."""
@@ -124,7 +206,7 @@ class SharedInterpretations:
             await first_of(self.inbox.wait(), self._changed.wait(), self._clock.sleep(_LOOK_MS))
             await self._look_at_own()
 
-    def listed(self) -> list[SharedMeaning]:
+    def listed(self) -> list[SharedInterpretation]:
         """All that is shared here, wanted or refused."""
         found = [_shown(one, "in force") for one in self._own.values()]
         found += [_shown(one, "wanted") for one in self._wanted.values()]
@@ -160,9 +242,9 @@ class SharedInterpretations:
     def _turn(self) -> int:
         return self._clock.now_ms() // PAGE_MS
 
-    async def _in_texts(self) -> InTexts:
+    async def _in_texts(self) -> InterpretationTexts:
         history, tables = self._updating.history(), self._tables()
-        return await self._updating.look(lambda now: in_texts(now, history, tables))
+        return await self._updating.look(lambda now: interpretation_texts(now, history, tables))
 
     def _offer(self, name: str, digest: str, version: str, history: History) -> Offer:
         """Known since before, or changed: when, the log says, as it may have been long before this
@@ -226,7 +308,7 @@ class SharedInterpretations:
     async def _change(self, offer: Offer, text: str) -> None:
         """Makes the change, or notes why it is refused."""
         try:
-            wanted = wanted_by(offer.name, text)
+            wanted = change_request(offer.name, text)
             await self._updating.change(lambda _: wanted, by=_BY + offer.origin)
         except RapportError as error:
             if offer.name not in self._refused:
@@ -263,8 +345,8 @@ def _as_here(offer: Offer, version: str, text: str) -> Offer:
 
 def _shown(
     offer: Offer, state: Literal["in force", "wanted", "refused"], why: tuple[Problem, ...] = ()
-) -> SharedMeaning:
-    return SharedMeaning(
+) -> SharedInterpretation:
+    return SharedInterpretation(
         name=offer.name,
         state=state,
         origin=offer.origin,

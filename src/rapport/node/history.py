@@ -38,7 +38,7 @@ _AT_ONCE = 2
 _NS_PER_MS = 1_000_000
 
 
-class Looked(msgspec.Struct, frozen=True):
+class HistoryNotes(msgspec.Struct, frozen=True):
     """Where an answer comes from."""
 
     found: list[Found]
@@ -55,7 +55,7 @@ class History:
 
     async def ask(
         self, work: Callable[[Channels], Awaitable[T]], *, within_ms: int = USUAL_MS
-    ) -> tuple[T, Looked]:
+    ) -> tuple[T, HistoryNotes]:
         """What `work` finds in the log with its lake behind it; raises Unavailable
         (`explain.not_finished`) when that takes longer.
         """
@@ -63,11 +63,11 @@ class History:
         both, notes = await self._open(limit)
         async with limit.kept():
             found = await work(self._channels if both is None else both)
-        return found, Looked([], notes) if both is None else _looked(both, notes)
+        return found, HistoryNotes([], notes) if both is None else _looked(both, notes)
 
     async def causes(
         self, event_id: str, identity: str, *, within_ms: int = USUAL_MS
-    ) -> tuple[CauseNode, Looked]:
+    ) -> tuple[CauseNode, HistoryNotes]:
         """The chain of causes as an identity sees it, each event with where it was found. What
         there was no time for is among `missing`, and told.
 
@@ -82,7 +82,7 @@ class History:
             if partly.unfinished is not None:
                 raise partly.unfinished from None
             raise
-        looked = Looked([], notes) if both is None else _looked(both, notes)
+        looked = HistoryNotes([], notes) if both is None else _looked(both, notes)
         if partly.unfinished is not None:
             looked.notes.append(
                 f"{partly.unfinished.message}: what is missing may be there, ask again"
@@ -199,11 +199,11 @@ def _say_where(tree: CauseNode, in_lake: set[tuple[str, int]]) -> None:
         _say_where(cause, in_lake)
 
 
-def _looked(both: LogAndLake, notes: list[str]) -> Looked:
+def _looked(both: LogAndLake, notes: list[str]) -> HistoryNotes:
     found = both.found()
     if from_lake := told(found):
         notes = [*notes, f"no longer in the log and read from the lake: {from_lake}"]
-    return Looked(found, [*notes, *map(_told, both.lake.damaged())])
+    return HistoryNotes(found, [*notes, *map(_told, both.lake.damaged())])
 
 
 def _told(fault: Corrupt) -> str:

@@ -42,20 +42,19 @@ from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.raw_reading import RawReading, raw_reading
 from rapport.mediation.reader import MediationReader
-from rapport.node.care import ChannelCare
-from rapport.node.context import NodeContext
-from rapport.node.fresh_tables import FreshTables
+from rapport.node.context_broker import NodeContext
 from rapport.node.health import watch_node
 from rapport.node.history import History
-from rapport.node.links.links import Links
+from rapport.node.interpretations import NodeInterpretations
+from rapport.node.links import Links
 from rapport.node.load import LoadWatch
-from rapport.node.meanings import Meanings
-from rapport.node.mqtt.bridges import Bridges
+from rapport.node.maintenance import ChannelMaintenance
+from rapport.node.mqtt import Bridges
 from rapport.node.pipeline_process import PipelineProcess
-from rapport.node.policies import Policies
-from rapport.node.pushing import Pushing
+from rapport.node.policies import Policies, SparkWatch
+from rapport.node.push import PushSubscriptions
 from rapport.node.reload import SiteReload, SiteReloaded
-from rapport.node.spark_watch import SparkWatch
+from rapport.node.table_updates import TableUpdates
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.replaying.second_looker import SecondLooker
 from rapport.site.site import Site
@@ -79,8 +78,8 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     rights: Rights
     bindings: dict[str, SourceBinding]
     mediation: MediationReader
-    meanings: Meanings
-    fresh_tables: FreshTables
+    meanings: NodeInterpretations
+    fresh_tables: TableUpdates
     outgoing: Outgoing
     releasing: Releasing
     policy: PolicyEngine
@@ -89,9 +88,9 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     load: LoadWatch
     communication: Assembly
     reloading: SiteReload
-    care: ChannelCare
+    care: ChannelMaintenance
     history: History
-    pushing: Pushing
+    pushing: PushSubscriptions
     links: Links
     bridges: Bridges
     admission: Admission = OPEN_TO_ALL

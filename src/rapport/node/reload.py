@@ -1,4 +1,9 @@
-"""A running node takes its site's files over: people, what is done about detections, sources,
+"""What of a site file that is read again cannot be taken over while a node runs, and what people
+should be warned of. [UX-2, PO-9]
+
+Pure.
+
+A running node takes its site's files over: people, what is done about detections, sources,
 interpretations, tables, ontology and policies, or nothing of it. [UX-2, PO-9, CO-3]
 
 Everything is read and checked before anything changes. Then people come first and phrases that went
@@ -9,7 +14,8 @@ files say now. Messages under way stay as they are; who was asked stays asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -21,15 +27,129 @@ from rapport.communication.directory.telling import PeopleChange
 from rapport.communication.history.index import Question
 from rapport.communication.history.ledger import Ledger
 from rapport.communication.history.rows import CLOSED, MessageRow
-from rapport.core.errors import SiteError
+from rapport.core.errors import Problem, SiteError
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.telemetry import get_logger
-from rapport.node.meanings import FormerMeanings, Meanings
+from rapport.kernel.toml import TomlFile
+from rapport.mediation.binding import SourceBinding
+from rapport.node.interpretations import FormerInterpretations, NodeInterpretations
 from rapport.node.policies import Policies
-from rapport.node.reload_checks import actions_changed, needs_restart
 from rapport.policy.life.asking import Done
-from rapport.site.delivering import OwnActions
+from rapport.site.actions import OwnActions
 from rapport.site.site import Site, load_site
+
+TAKEN_OVER = frozenset(
+    {
+        "concepts",
+        "relationships",
+        "groups",
+        "containers",
+        "functions",
+        "tables",
+        "sources",
+        "interpretations",
+        "policies",
+        "actions",
+        "contrary",
+        "peers",
+        "collectives",
+        "adapters",
+    }
+)
+"""Tables of a site file that a reload takes over; of `adapters` only new ones. A change anywhere
+else needs a restart: the node opened doors, files and connections by it.
+"""
+PEOPLE = ("peers", "collectives", "actions", "adapters")
+
+
+def needs_restart(
+    before: TomlFile,
+    after: TomlFile,
+    *,
+    people: bool,
+    adapters: Collection[str],
+    begun: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Problem]:
+    """Every table that differs and cannot be taken over, at its place. `people`: whether they can
+    be; `adapters` run already, and go on with the settings that they began with. `begun`: those
+    settings of adapters that came by a reload, also by one that failed.
+    """
+    old, new = before.values, after.values
+    names = [name for name in (*new, *old) if name not in TAKEN_OVER]
+    if not people:
+        names += PEOPLE
+    problems = [
+        _restart(after, (name,), f"[{name}]")
+        for name in dict.fromkeys(names)
+        if old.get(name) != new.get(name)
+    ]
+    told, tells = _table(old, "adapters"), _table(new, "adapters")
+    problems += [
+        _restart(after, ("adapters", name), f"[adapters.{name}]")
+        for name in dict.fromkeys((*told, *tells))
+        if people and told.get(name) != tells.get(name) and (name in told or name in adapters)
+        # What a reload brought that then failed is no change when it is tried again.
+        if name in told or name not in begun or begun[name] != tells[name]
+    ]
+    return problems
+
+
+def gone_interpretations(
+    before: Mapping[str, SourceBinding],
+    after: Mapping[str, SourceBinding],
+    gone: Collection[str],
+    reading: Mapping[str, Collection[str]],
+    told: Mapping[str, int],
+) -> list[str]:
+    """Warnings of interpretations that are `gone` and gave meaning to what policies read, or in
+    which consumers were told something. `reading` are the streams of each policy that runs, `told`
+    how many events were said in each interpretation.
+    """
+    warnings: list[str] = []
+    for source, old in sorted(before.items()):
+        name, new = old.interpretation, after.get(source)
+        if name not in gone:
+            continue
+        streams = {f"{old.concept}.{attribute}" for attribute in old.attributes}
+        policies = sorted(policy for policy, used in reading.items() if streams & set(used))
+        if policies:
+            now = "is gone, too" if new is None else "is read otherwise from now on"
+            warnings.append(
+                f"the interpretation {name!r} is gone, its source {source!r} {now}: "
+                f"{', '.join(policies)} read {', '.join(sorted(streams))} by it"
+            )
+    warnings += [
+        f"the interpretation {name!r} is gone: consumers were given {_events(told[name])} in it "
+        "since the node started, and who asks for it from now on is refused"
+        for name in sorted(told.keys() & gone)
+        if told[name]
+    ]
+    return warnings
+
+
+def actions_changed(before: Communication, after: Communication) -> list[str]:
+    """The phrases about which something else is done."""
+    phrases = {*before.actions, *after.actions}
+    return sorted(one for one in phrases if before.actions.get(one) != after.actions.get(one))
+
+
+def _restart(file: TomlFile, path: tuple[str, ...], what: str) -> Problem:
+    return file.problem(
+        path,
+        "reload.needs_restart",
+        f"needs a restart: {what} has changed",
+        hint="start the node again, or take this change back; what is received meanwhile is kept",
+    )
+
+
+def _events(count: int) -> str:
+    return "an event" if count == 1 else f"{count:,} events"
+
+
+def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = values.get(name, {})
+    return found if isinstance(found, dict) else {}
+
 
 _MOST_LOOKED_AT = 10_000
 _log = get_logger(__name__)
@@ -56,7 +176,7 @@ class SiteReload:
         site: Site,
         people: Communication,
         *,
-        meanings: Meanings,
+        meanings: NodeInterpretations,
         policies: Policies,
         communication: Assembly,
         own_actions: OwnActions,
@@ -149,7 +269,7 @@ class SiteReload:
 
         return await self._communication.take_over(people, actions, by=by, then=follow)
 
-    async def _go_back(self, before: Communication, former: FormerMeanings, by: str) -> None:
+    async def _go_back(self, before: Communication, former: FormerInterpretations, by: str) -> None:
         try:
             await self._use(before, before, by)
         finally:

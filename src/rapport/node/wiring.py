@@ -48,30 +48,31 @@ from rapport.mediation.lane import SignReading
 from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
-from rapport.node.care import ChannelCare
-from rapport.node.context import NodeContext
-from rapport.node.exporting import Exporting
-from rapport.node.fresh_tables import FreshTables
+from rapport.node.context_broker import NodeContext
 from rapport.node.history import History
-from rapport.node.links.link import LinkParts
-from rapport.node.links.links import Links
+from rapport.node.interpretations import (
+    NodeInterpretations,
+    interpretations_of,
+    make_outgoing,
+    prepare_outgoing,
+    serve_interpretations,
+)
+from rapport.node.links import LinkParts, Links
 from rapport.node.load import LoadWatch
-from rapport.node.meanings import Meanings, meanings_of
-from rapport.node.mqtt.bridge import RunningBridge
-from rapport.node.mqtt.bridges import Bridges
+from rapport.node.maintenance import ChannelMaintenance, LakeExporter
+from rapport.node.mqtt import Bridges, RunningBridge
 from rapport.node.node import Node, NodeParts
 from rapport.node.pipeline_process import PipelineProcess, pipeline_command
 from rapport.node.policies import Policies
-from rapport.node.pushing import Pushing
+from rapport.node.push import PushSubscriptions
 from rapport.node.reload import SiteReload
-from rapport.node.speaking import make_outgoing, prepare_words, serve_own_terms
+from rapport.node.table_updates import TableUpdates
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.replaying.second_looker import SecondLooker
+from rapport.site.actions import OwnActions, TemplateFacts
 from rapport.site.context import context_from_site
-from rapport.site.delivering import OwnActions
 from rapport.site.ensemble import ensemble_from_site
-from rapport.site.facts import SiteFacts
 from rapport.site.pipeline import BY_NODE, RunPlaces, pipeline_settings
 from rapport.site.site import Site
 
@@ -116,14 +117,14 @@ def make_node(
         opened.sign_with(signer)
     # Links in messages need the node's address, which is known only once its doors are open.
     node: list[Node] = []
-    bindings, in_force = meanings_of(site)
+    bindings, in_force = interpretations_of(site)
     repository = Repository(in_force)
     mediation = _mediation(site, bindings, repository, opened, clock, sign)
     outgoing = make_outgoing(site, repository, opened, clock, mediation, admission.rights)
-    serve_own_terms(opened, outgoing)
+    serve_interpretations(opened, outgoing)
     policy = _policy(site, people, opened, clock, mediation, conditions)
-    meanings = Meanings(site, _updating(opened, repository, mediation, outgoing, clock))
-    fresh_tables = FreshTables(site, policy, clock, Chance.from_machine(), opened)
+    meanings = NodeInterpretations(site, _updating(opened, repository, mediation, outgoing, clock))
+    fresh_tables = TableUpdates(site, policy, clock, Chance.from_machine(), opened)
     meanings.reload_checks.append(fresh_tables.losses)
     meanings.reloaded.append(fresh_tables.take_over)
     policies = Policies(site, people, opened, policy, meanings, fresh_tables, clock)
@@ -131,7 +132,7 @@ def make_node(
     life = policies.life
     own_actions = OwnActions(people, life.text_of)
     lake = data_directory(site, settings) / "lake"
-    exporting = Exporting(opened, _channels(site), lake, clock)
+    exporting = LakeExporter(opened, _channels(site), lake, clock)
     context = _context(site, opened, fresh_tables, clock)
     communication = Assembly(
         opened,
@@ -141,7 +142,7 @@ def make_node(
         phrases=life.phrases,
         public_url=lambda: node[0].public_url if node else "",
         plugins=plugins,
-        facts=SiteFacts(site.tables, life.compiled).find,
+        facts=TemplateFacts(site.tables, life.compiled).find,
         own_action=own_actions.find,
         site=site.directory,
         entrance=_entrance(site),
@@ -185,9 +186,9 @@ def make_node(
             own_actions=own_actions,
             plugins=plugins,
         ),
-        care=ChannelCare(opened, _channels(site), mediation, clock, exporting=exporting),
+        care=ChannelMaintenance(opened, _channels(site), mediation, clock, exporting=exporting),
         history=History(opened, lake, clock),
-        pushing=Pushing(
+        pushing=PushSubscriptions(
             opened,
             clock,
             admission.rights,
@@ -242,7 +243,7 @@ def _pipeline(site: Site, settings: NodeSettings, clock: Clock) -> PipelineProce
 
 
 def _context(
-    site: Site, channels: LoggedChannels, fresh_tables: FreshTables, clock: Clock
+    site: Site, channels: LoggedChannels, fresh_tables: TableUpdates, clock: Clock
 ) -> NodeContext | None:
     """The node's context broker, where the site has one."""
     declared, problems = context_from_site(site.file, site.directory)
@@ -258,7 +259,7 @@ def _ensemble(
     site: Site,
     channels: LoggedChannels,
     bindings: dict[str, SourceBinding],
-    meanings: Meanings,
+    meanings: NodeInterpretations,
     context: NodeContext | None,
     clock: Clock,
     append: Append,
@@ -418,7 +419,7 @@ def _updating(
     own = node_identity(channels.records, Chance.from_machine().randbytes(8).hex())
     records = channels.records
     updating = Updating(channels, repository, mediation, clock, node=own, records=records)
-    prepare_words(updating, outgoing)
+    prepare_outgoing(updating, outgoing)
     return updating
 
 

@@ -19,19 +19,18 @@ from rapport.policy.compiler.compile import Compiled
 from rapport.policy.declare import ontology_from_site
 from rapport.policy.derived import DerivedColumns
 from rapport.policy.ontology import Ontology
-from rapport.site.checkers import CHECKERS
-from rapport.site.on_spark import on_spark_of
-from rapport.site.parts import SiteParts, has_errors
-from rapport.site.policies import choose, compile_text, policy_files, read_policy
-from rapport.site.pulling import (
+from rapport.site.check import CHECKERS, REFUSING_THEMSELVES, ROOM_CHECKERS
+from rapport.site.interpretations import TermsOfPolicies, terms_of_policies
+from rapport.site.parts import (
+    SiteParts,
     data_directory_of,
+    has_errors,
     kept_rows_directory,
     looked_up,
     needed_of_tables,
     stale_tables,
 )
-from rapport.site.rooms import REFUSING_THEMSELVES, ROOM_CHECKERS
-from rapport.site.terms import TermsOfPolicies, terms_of_policies
+from rapport.site.policies import choose, compile_text, on_spark_of, policy_files, read_policy
 from rapport.tables.config import tables_from_site
 from rapport.tables.row_cache import RowCache
 from rapport.tables.tables import Tables

@@ -12,8 +12,8 @@ from litestar.exceptions import HTTPException
 
 from rapport.core.errors import NotAuthenticated, RapportError, Unavailable
 from rapport.kernel.telemetry import get_logger
-from rapport.web.headers import SAFE_HEADERS
 from rapport.web.pages import render
+from rapport.web.security import SAFE_HEADERS
 
 _log = get_logger(__name__)
 PROBLEM_JSON = "application/problem+json"

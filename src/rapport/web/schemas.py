@@ -17,7 +17,7 @@ from rapport.core.event import MAX_NAME, Gap
 from rapport.mediation.changing.considering import Done
 from rapport.mediation.changing.shown import Overview, Shown, ShownChange
 from rapport.mediation.changing.wanting import Wanted
-from rapport.web.live.frames import ClientFrame, Subscribe
+from rapport.web.channel_socket import ClientFrame, Subscribe
 
 CHANNEL_PATTERN = "^[a-z0-9][a-z0-9._-]{0,127}$"
 REFERENCE = "#/components/schemas/{name}"

@@ -39,7 +39,7 @@ _DEAD_PEER_MS = 120_000
 """Unacknowledged data for longer than this: the peer is gone, or has stopped reading."""
 
 
-class Patience(msgspec.Struct, frozen=True):
+class MinimumPace(msgspec.Struct, frozen=True):
     """How long a request may take to arrive: `grace_seconds`, and one more for every
     `bytes_per_second` that came. Smaller frees connections sooner, larger serves worse networks.
     """
@@ -53,7 +53,7 @@ class Patience(msgspec.Struct, frozen=True):
         return waited_seconds > self.grace_seconds + received / self.bytes_per_second
 
 
-class Served(Protocol):
+class ServerOwner(Protocol):
     """Whose doors they are: a node, or a page of its own."""
 
     @property
@@ -69,7 +69,7 @@ class Served(Protocol):
         """Is set when the doors close, so that streams end."""
 
 
-class DoorProtocol(HttpToolsProtocol):
+class PacedProtocol(HttpToolsProtocol):
     """One connection, which remembers since when a request is arriving and how much of it came."""
 
     _began: float | None = None
@@ -135,7 +135,7 @@ class DoorProtocol(HttpToolsProtocol):
         if self._is_head and self._received > MOST_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(b"431 Request Header Fields Too Large")
 
-    def check_pace(self, patience: Patience) -> None:
+    def check_pace(self, patience: MinimumPace) -> None:
         """Closes the connection when its request comes too slowly."""
         if self._began is None or self.flow.read_paused or self.transport.is_closing():
             return
@@ -163,7 +163,7 @@ class _Unhurried:
 
     __slots__ = ("_cycle", "_protocol", "is_closing", "write")
 
-    def __init__(self, protocol: DoorProtocol, cycle: RequestResponseCycle) -> None:
+    def __init__(self, protocol: PacedProtocol, cycle: RequestResponseCycle) -> None:
         self._protocol, self._cycle = protocol, cycle
         self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
 
@@ -181,8 +181,8 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(
-    app: Callable[..., Any], node: Served, patience: Patience | None = None
+async def serve_app(
+    app: Callable[..., Any], node: ServerOwner, patience: MinimumPace | None = None
 ) -> AsyncIterator[str]:
     """Serves an ASGI application at the node's address while the block runs; gives the base URL.
 
@@ -196,7 +196,7 @@ async def listening(
             await node.clock.sleep(5)
         if serving.done():
             await serving
-        sweeping = asyncio.create_task(_sweep(server, node, patience or Patience()), name="pace")
+        sweeping = asyncio.create_task(_sweep(server, node, patience or MinimumPace()), name="pace")
         try:
             yield _base_url(node.settings.host, listener.getsockname()[1])
         finally:
@@ -208,10 +208,10 @@ async def listening(
         listener.close()
 
 
-def _configuration(app: Callable[..., Any], node: Served) -> uvicorn.Config:
+def _configuration(app: Callable[..., Any], node: ServerOwner) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=DoorProtocol,
+        http=PacedProtocol,
         ws="websockets-sansio",
         # Compressing for every subscriber anew would cost more than all the rest of a fan-out.
         ws_per_message_deflate=False,
@@ -235,7 +235,7 @@ def max_connections() -> int:
     return MOST_CONNECTIONS if soft < 0 else max(16, min(MOST_CONNECTIONS, soft // 2))
 
 
-async def _sweep(server: uvicorn.Server, node: Served, patience: Patience) -> None:
+async def _sweep(server: uvicorn.Server, node: ServerOwner, patience: MinimumPace) -> None:
     """Looks at all connections now and then: cheaper than a timer for each request."""
     is_full = False
     limit = server.config.limit_concurrency or MOST_CONNECTIONS
@@ -247,7 +247,7 @@ async def _sweep(server: uvicorn.Server, node: Served, patience: Patience) -> No
         elif was_full and not is_full:
             _log.info("connections are accepted again", limit=limit)
         for connection in list(server.server_state.connections):
-            if isinstance(connection, DoorProtocol):
+            if isinstance(connection, PacedProtocol):
                 connection.check_pace(patience)
 
 

@@ -21,7 +21,7 @@ from rapport.communication.adapters.outgoing.sending import Sending
 from rapport.communication.adapters.steps_watched import SLOW_MS, StepsWatched
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock
-from rapport.node.adapter_metrics import adapter_metrics
+from rapport.node.metrics import adapter_metrics
 
 MINUTE = 60_000
 

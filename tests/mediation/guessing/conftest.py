@@ -25,7 +25,7 @@ from rapport.mediation.in_force import take_in
 from rapport.mediation.meaning import build_meaning
 from rapport.policy.declare import ontology_from_site
 from rapport.policy.language.tokens import is_name
-from rapport.site.bindings import concepts_of, source_bindings
+from rapport.site.interpretations import concepts_of, source_bindings
 
 _INMET_HEAD = """REGIAO:;S
 UF:;RS

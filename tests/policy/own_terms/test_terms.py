@@ -28,9 +28,8 @@ from rapport.policy.own_terms.terms import ConceptTerms, PolicyTerms
 from rapport.policy.plan import Absent, Clause, Constraint, Plan
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.identities import satisfies
-from rapport.site.bindings import concepts_of
+from rapport.site.interpretations import concepts_of, interpretations_of_site
 from rapport.site.site import check_site, load_site
-from rapport.site.terms import interpretations_of_site
 from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import evaluate
 from rapport.testing.judge.occurrences import Reading

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rapport.channel.xmessages.envelope import write_envelope
 from rapport.channel.xmessages.names import SOAP_11, SOAP_12
 from rapport.core.xml import parse_xml
-from rapport.web.headers import SAFE_HEADERS
+from rapport.web.security import SAFE_HEADERS
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """Delivering one push subscription: what to do next, and what an outcome changes. [CH-2]
 
-A pure state machine: time and chance are arguments, `node/pushing.py` carries out the steps. Order
+A pure state machine: time and chance are arguments, `node/push.py` carries out the steps. Order
 and "at least once" follow from three rules: the set of a token is sent until the receiver has
 taken it; only then the subscription moves on to the next token, durably; a batch is never kept, its
 token gives it again.

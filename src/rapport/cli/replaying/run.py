@@ -25,10 +25,10 @@ from rapport.policy.replaying.causes import readings_behind
 from rapport.policy.replaying.difference import Compared, beside, compare
 from rapport.policy.replaying.replay import Recording, ReplayResult, recordings_of
 from rapport.policy.replaying.replay import replay as replay_here
+from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text, read_policy
-from rapport.site.replaying import recordings_in_site, version_of_meanings
+from rapport.site.recordings import recordings_in_site, version_of_meanings
 from rapport.site.site import Site
-from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
@@ -277,7 +277,7 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
     from rapport.cli.local import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
     from rapport.policy.replaying.live_replay import LiveReplay
-    from rapport.site.explaining import compiled_of_text
+    from rapport.site.explain import compiled_of_text
 
     site = chosen.site
 

@@ -15,8 +15,8 @@ from rapport.policy.life.changes import WITH_TEXT, KeptChange
 from rapport.policy.life.versions import text_of_version
 from rapport.policy.plan import Plan
 from rapport.policy.replaying.difference import beside
+from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text, policy_files, read_policy
-from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.site.site import Site

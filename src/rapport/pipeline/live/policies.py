@@ -14,9 +14,9 @@ from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.life.changes import CHANNEL, kept_change
 from rapport.policy.life.registry import Entry, Registry
 from rapport.policy.plan import Plan
+from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site
-from rapport.site.terms import terms_of_policies
 
 
 def plans_on_spark(site: Site, place: Place) -> list[Plan]:

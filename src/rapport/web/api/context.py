@@ -4,6 +4,8 @@ CX-9]
 Reading needs the right to subscribe to the channel `context`, telling the right to publish to it;
 where the site grants `[context.rights]`, the identity needs those of the entity, too. An id with a
 slash stands in no path: ask a broker for it.
+
+The door to the node's part in ensembles: how it is. [EN-10, EN-14]
 """
 
 from __future__ import annotations
@@ -17,14 +19,13 @@ from litestar.params import FromPath, FromQuery
 from rapport.context.faults import ContextNotFound
 from rapport.context.rights import LOCAL
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time, parse_duration, parse_time
-from rapport.node.context import NodeContext
+from rapport.node.context_broker import NodeContext
 from rapport.node.node import Node
 from rapport.transport.addresses import format_address
-from rapport.web.callers import allow, allow_admin
-from rapport.web.dependencies import NodeDependency
+from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
 
 _CHANNEL = "context"
 _WITHIN_MS, _LONGEST_MS = 2_000, 60_000
@@ -53,8 +54,8 @@ _READ = ObjectDecoder(
 @get("/context")
 async def context_status(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """How the node's broker is: neighbours, records, replicas, counters."""
-    allow_admin(request, node)
-    return _json(_context(node).status())
+    require_admin(request, node)
+    return json_response(_context(node).status())
 
 
 @get("/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}")
@@ -69,7 +70,7 @@ async def read_context(
     """What is true of an entity, wherever in the network it is known; `within` (else 2 s) says how
     long to look.
     """
-    identity = _speaking(node, allow(request, node, "subscribe", _CHANNEL))
+    identity = _speaking(node, require_right(request, node, "subscribe", _CHANNEL))
     found = await _context(node).broker.ask(
         EntityRef(entity_type, entity_id),
         entity_scope,
@@ -78,7 +79,7 @@ async def read_context(
     )
     holder = format_address(found.holder) if found.holder is not None else ""
     where = {"hops": found.hops, "holder": holder}
-    return _json({**_shown(found.record), **where})
+    return json_response({**_shown(found.record), **where})
 
 
 @put("/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}")
@@ -90,12 +91,12 @@ async def tell_context(
     node: NodeDependency,
 ) -> Response[bytes]:
     """Says what is true of an entity for a while; answered when it is on disk."""
-    identity = allow(request, node, "publish", _CHANNEL)
+    identity = require_right(request, node, "publish", _CHANNEL)
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
     told = _READ.decode(await request.body())
     record = _record(node, identity, EntityRef(entity_type, entity_id), entity_scope, told)
     await _context(node).broker.put(record, identity=_speaking(node, identity))
-    return _json(_shown(record))
+    return json_response(_shown(record))
 
 
 def _context(node: Node) -> NodeContext:
@@ -151,5 +152,22 @@ def _shown(record: ContextRecord) -> dict[str, Any]:
     }
 
 
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+class NoEnsembleHere(RapportError):
+    """The site has no `[ensemble]`."""
+
+    code = "ensemble.not_here"
+    status = 404
+
+
+@get("/ensemble")
+async def ensemble_status(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """How the ensemble node is: components, members, what came of the site's ties, interpretations
+    that are shared.
+    """
+    require_admin(request, node)
+    if node.ensemble is None:
+        raise NoEnsembleHere(
+            "the site takes part in no ensembles",
+            hint='add [ensemble] with listen = "127.0.0.1:7511"',
+        )
+    return json_response(node.ensemble.status())

@@ -2,11 +2,17 @@
 
 Looking is for who may read `log`, which names the same people; changing needs the right to change
 the node. What the site file declares is changed there.
+
+Doors for peers' sessions: log in, renew, log out; and passwords, for who may change the node.
+[CO-11]
+
+A wrong name, a wrong password and a peer without one are answered alike, in the same time. Logging
+in needs no identity at the door: the password is the proof.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request, Response, delete, get, patch, post, put
@@ -14,29 +20,31 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.aside import run_aside
 from rapport.communication.directory.stored import Entry
-from rapport.core.errors import InvalidInput, Problem
+from rapport.communication.sessions.sessions import Opened
+from rapport.core.errors import InvalidInput, NotAuthenticated, Problem
 from rapport.core.json_objects import ObjectDecoder
-from rapport.web.callers import allow_admin, allow_whole
-from rapport.web.dependencies import NodeDependency
+from rapport.core.times import format_time
+from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_unfiltered
+from rapport.web.security import OPEN, RequestGuard
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
 
 
-class Changed(msgspec.Struct, frozen=True):
+class ChangedEntry(msgspec.Struct, frozen=True):
     """What a change gives back: the entry as it is now, and what the site file would warn of."""
 
     entry: Entry
     warnings: list[Problem] = []
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MembershipChange(msgspec.Struct, frozen=True):
     """How many came and went."""
 
     joined: int = 0
     left: int = 0
 
 
-class WantedMembers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MembersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body that changes who is in a collective."""
 
     join: list[str] = []
@@ -51,7 +59,7 @@ _READ_SETTINGS = ObjectDecoder(
     hint='write JSON with the keys of the site file, such as {"addresses": ["inbox:"]}',
 )
 _READ_MEMBERS = ObjectDecoder(
-    WantedMembers, fault=_FAULT, code=_CODE, hint='such as {"join": ["ana"], "leave": ["ben"]}'
+    MembersRequest, fault=_FAULT, code=_CODE, hint='such as {"join": ["ana"], "leave": ["ben"]}'
 )
 
 
@@ -63,9 +71,9 @@ async def list_peers(
     limit: Limit = 1000,
 ) -> Response[bytes]:
     """Peers by name, of the site file and of the store; secrets of addresses are not shown."""
-    allow_whole(request, node, "log")
+    require_unfiltered(request, node, "log")
     entries = await run_aside(lambda: node.directory.peers(after=after, limit=limit))
-    return _json(_with_circuits(node, entries))
+    return json_response(_with_circuits(node, entries))
 
 
 @get("/peers/{peer:str}")
@@ -73,9 +81,9 @@ async def show_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """One peer, the collectives it is in, and addresses where calls fail now."""
-    allow_whole(request, node, "log")
+    require_unfiltered(request, node, "log")
     entry = await run_aside(lambda: node.directory.show_peer(peer))
-    return _json(_with_circuits(node, [entry])[0])
+    return json_response(_with_circuits(node, [entry])[0])
 
 
 @put("/peers/{peer:str}")
@@ -83,10 +91,12 @@ async def put_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Adds a peer or replaces its settings, which are those of the site file's [peers.NAME]."""
-    by = allow_admin(request, node)
+    by = require_admin(request, node)
     settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.put_peer(peer, settings, by=by)
-    return _json(Changed(await run_aside(lambda: node.directory.show_peer(peer)), warnings))
+    return json_response(
+        ChangedEntry(await run_aside(lambda: node.directory.show_peer(peer)), warnings)
+    )
 
 
 @patch("/peers/{peer:str}")
@@ -94,10 +104,12 @@ async def change_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Changes some settings of a peer; null takes one away."""
-    by = allow_admin(request, node)
+    by = require_admin(request, node)
     settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.change_peer(peer, settings, by=by)
-    return _json(Changed(await run_aside(lambda: node.directory.show_peer(peer)), warnings))
+    return json_response(
+        ChangedEntry(await run_aside(lambda: node.directory.show_peer(peer)), warnings)
+    )
 
 
 @delete("/peers/{peer:str}", status_code=200)
@@ -105,8 +117,8 @@ async def remove_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Removes a peer, also from every collective."""
-    await node.people.remove_peer(peer, by=allow_admin(request, node))
-    return _json({"removed": peer})
+    await node.people.remove_peer(peer, by=require_admin(request, node))
+    return json_response({"removed": peer})
 
 
 @get("/collectives")
@@ -117,8 +129,10 @@ async def list_collectives(
     limit: Limit = 1000,
 ) -> Response[bytes]:
     """Collectives by name; their members are asked for one by one."""
-    allow_whole(request, node, "log")
-    return _json(await run_aside(lambda: node.directory.collectives(after=after, limit=limit)))
+    require_unfiltered(request, node, "log")
+    return json_response(
+        await run_aside(lambda: node.directory.collectives(after=after, limit=limit))
+    )
 
 
 @get("/collectives/{collective:str}")
@@ -126,8 +140,8 @@ async def show_collective(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """One collective without its members."""
-    allow_whole(request, node, "log")
-    return _json(await run_aside(lambda: node.directory.show_collective(collective)))
+    require_unfiltered(request, node, "log")
+    return json_response(await run_aside(lambda: node.directory.show_collective(collective)))
 
 
 @get("/collectives/{collective:str}/members")
@@ -139,13 +153,13 @@ async def list_members(
     limit: Limit = 1000,
 ) -> Response[bytes]:
     """Names of members that come after a name, sorted."""
-    allow_whole(request, node, "log")
+    require_unfiltered(request, node, "log")
 
     def members() -> list[str]:
         node.directory.show_collective(collective)
         return node.directory.member_names(collective, after=after, limit=limit)
 
-    return _json(await run_aside(members))
+    return json_response(await run_aside(members))
 
 
 @put("/collectives/{collective:str}")
@@ -155,14 +169,14 @@ async def put_collective(
     """Adds a collective or replaces its settings, and its members when they are given; the body is
     the site file's [collectives.NAME].
     """
-    by = allow_admin(request, node)
+    by = require_admin(request, node)
     settings = _READ_SETTINGS.decode(await request.body())
     members = settings.pop("members", None)
     if members is not None and not _are_names(members):
         raise InvalidInput("members are a list of names", code="people.bad_members")
     warnings = await node.people.put_collective(collective, settings, members, by=by)
     shown = await run_aside(lambda: node.directory.show_collective(collective))
-    return _json(Changed(shown, warnings))
+    return json_response(ChangedEntry(shown, warnings))
 
 
 @delete("/collectives/{collective:str}", status_code=200)
@@ -170,8 +184,8 @@ async def remove_collective(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Removes a collective; its members stay peers."""
-    await node.people.remove_collective(collective, by=allow_admin(request, node))
-    return _json({"removed": collective})
+    await node.people.remove_collective(collective, by=require_admin(request, node))
+    return json_response({"removed": collective})
 
 
 @post("/collectives/{collective:str}/members", status_code=200)
@@ -179,10 +193,12 @@ async def move_members(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Lets peers join and leave a collective; of the site file's only those leave that joined."""
-    by = allow_admin(request, node)
+    by = require_admin(request, node)
     wanted = _READ_MEMBERS.decode(await request.body())
     joined = await node.people.join(collective, wanted.join, by=by)
-    return _json(Moved(joined, await node.people.leave(collective, wanted.leave, by=by)))
+    return json_response(
+        MembershipChange(joined, await node.people.leave(collective, wanted.leave, by=by))
+    )
 
 
 def _are_names(value: Any) -> bool:
@@ -200,5 +216,145 @@ def _with_circuits(node: NodeDependency, entries: list[Entry]) -> list[Entry]:
     ]
 
 
-def _json(value: Any) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+SCHEME = "session"
+"""`Authorization: Session TOKEN` shows a peer's token."""
+_MOST_BYTES = 16_384
+
+T = TypeVar("T")
+
+
+class LoginRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a login: a password, or the token that is to be renewed."""
+
+    peer: str
+    password: str = ""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return "LoginWanted()"
+
+
+class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):
+    """What a peer gets: its token, until when it is good, and what it seals messages with."""
+
+    peer: str
+    token: str
+    expires: str
+    session: str
+    seal_key: str
+
+    def __repr__(self) -> str:
+        return f"SessionOpened(peer={self.peer!r})"
+
+
+class NewPassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that sets a password."""
+
+    password: str
+
+    def __repr__(self) -> str:
+        return "PasswordWanted()"
+
+
+_READ_LOGIN = ObjectDecoder(
+    LoginRequest,
+    fault="the body cannot be read",
+    code="auth.bad_request",
+    hint='send JSON with "peer", "password", "token"',
+    is_secret=True,
+)
+_READ_PASSWORD = ObjectDecoder(
+    NewPassword,
+    fault="the body cannot be read",
+    code="auth.bad_request",
+    hint='send JSON with "password"',
+    is_secret=True,
+)
+
+
+class SessionsEnded(msgspec.Struct, frozen=True):
+    """How many sessions are over."""
+
+    ended: int
+
+
+@post("/sessions", opt={OPEN: True}, status_code=201)
+async def open_session(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Opens a session for a peer that shows its password, or renews the one of a good token.
+
+    401 when the name or the password is wrong, 429 after too many attempts, 503 when it cannot be
+    found out.
+    """
+    wanted = await _read(request, _READ_LOGIN)
+    origin = origin_of(request)
+    door = node.authenticating
+    if wanted.password:
+        opened = await door.log_in(wanted.peer, wanted.password, origin=origin)
+    else:
+        opened = await door.renew(wanted.token, peer=wanted.peer, origin=origin)
+    return json_response(_shown(opened), status=201)
+
+
+@delete("/sessions", opt={OPEN: True}, status_code=200)
+async def close_session(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Ends the session of the token in `Authorization: Session TOKEN`; in force at once."""
+    if not await node.authenticating.log_out(shown_token(request), origin=origin_of(request)):
+        raise NotAuthenticated(
+            "there is no such session",
+            code="session.invalid",
+            hint="send the header Authorization: Session TOKEN",
+        )
+    return json_response(SessionsEnded(1))
+
+
+@post("/peers/{peer:str}/password", status_code=200)
+async def set_password(
+    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Sets a peer's password and ends all its sessions; for who may change the node."""
+    by = require_admin(request, node)
+    wanted = await _read(request, _READ_PASSWORD)
+    return json_response(
+        SessionsEnded(await node.logins.set_password(peer, wanted.password, by=by))
+    )
+
+
+@delete("/peers/{peer:str}/password", status_code=200)
+async def remove_password(
+    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Takes a peer's password away and ends all its sessions; for who may change the node."""
+    by = require_admin(request, node)
+    return json_response(SessionsEnded(await node.logins.remove_password(peer, by=by)))
+
+
+def shown_token(request: Request[Any, Any, Any]) -> str:
+    """The session token in the header `Authorization: Session TOKEN`; empty when there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == SCHEME else ""
+
+
+def origin_of(request: Request[Any, Any, Any]) -> str:
+    """Where a login comes from, for the limit on attempts; through a proxy that the site trusts it
+    is the caller that the proxy names.
+    """
+    address = request.client.host if request.client else ""
+    doorkeeper: RequestGuard = request.app.guards[0]  # type: ignore[assignment]
+    return doorkeeper.proxies.caller(request.headers, address)
+
+
+async def _read(request: Request[Any, Any, Any], decoder: ObjectDecoder[T]) -> T:
+    body = await request.body()
+    if len(body) > _MOST_BYTES:
+        raise InvalidInput("the body is too long", code="auth.bad_request")
+    return decoder.decode(body)
+
+
+def _shown(opened: Opened) -> SessionOpened:
+    return SessionOpened(
+        peer=opened.peer,
+        token=opened.token,
+        expires=format_time(opened.expires_ms),
+        session=opened.session,
+        seal_key=opened.seal_key,
+    )

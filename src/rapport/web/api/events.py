@@ -3,25 +3,37 @@ source. [CH-12]
 
 A device that knows nothing of CloudEvents posts what it has to `/sources/NAME`, in the format of
 the source; it lands untouched in `raw.NAME`. Answers come only after the events are on disk.
+
+The source door: request messages by query or by token, JSON in and JSON out. [CH-2, CH-12,
+CH-17]
+
+The door for what the data pipeline found: channels that otherwise only the node appends to.
+[PI-2, CH-15]
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from litestar import Request, Response, get, post
+from litestar import Request as HttpRequest
 from litestar.params import FromPath, FromQuery, QueryParameter
 
+from rapport.channel.agents.batch_json import read_answers, read_request, write_batch
 from rapport.channel.channel import gaps_between
 from rapport.core.codec import stored_cloudevent
+from rapport.core.errors import NotAllowed
 from rapport.core.times import parse_duration
 from rapport.kernel.tasks import first_of
-from rapport.web.callers import allow
-from rapport.web.dependencies import NodeDependency
-from rapport.web.publishing import publish_events, publish_readings
-from rapport.web.query_parameters import ANY_QUERY
-from rapport.web.terms import in_words
+from rapport.web.cloudevents import (
+    append_events,
+    publish_events,
+    publish_readings,
+    read_cloudevents,
+)
+from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
+from rapport.web.event_view import in_interpretation
+from rapport.web.request_limits import ANY_QUERY
 
 _LONGEST_WAIT_MS = 60_000
 
@@ -31,7 +43,7 @@ async def publish(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Appends CloudEvents: structured, binary (ce-* headers), or a JSON array; all or none."""
-    identity = allow(request, node, "publish", name)
+    identity = require_right(request, node, "publish", name)
     answer = await publish_events(node, identity, name, request.headers, await request.body())
     return Response(answer, media_type="application/json")
 
@@ -43,7 +55,7 @@ async def take_readings(
     """Takes readings of a declared source in its format, as they are; mediation gives them a
     meaning later. With an Idempotency-Key a repeated request is stored once.
     """
-    identity = allow(request, node, "publish", f"raw.{source}")
+    identity = require_right(request, node, "publish", f"raw.{source}")
     answer = await publish_readings(
         node, identity, source, request.headers, await request.body(), request.url.query
     )
@@ -63,7 +75,7 @@ async def read(
     """Events after a position, waiting up to `wait` for a first one (long poll); in the words of an
     interpretation when one is named.
     """
-    identity = allow(request, node, "subscribe", name)
+    identity = require_right(request, node, "subscribe", name)
     if interpretation:
         node.outgoing.speech(interpretation)  # refused before anybody waits
     wait_ms = min(parse_duration(wait), _LONGEST_WAIT_MS)
@@ -74,7 +86,7 @@ async def read(
     stored = await channel.read_after(after, limit=limit)
     left = await node.channels.source.not_given_out(name, stored)
     seen = node.channels.delivered(name, identity, left)
-    given = await in_words(node, name, seen, interpretation, identity)
+    given = await in_interpretation(node, name, seen, interpretation, identity)
     reached = stored[-1].position if stored else channel.last_position()
     gaps = gaps_between(channel, after, reached)
     if not stored:
@@ -86,4 +98,52 @@ async def read(
     }
     if gaps:
         body["gaps"] = gaps
-    return Response(msgspec.json.encode(body), media_type="application/json")
+    return json_response(body)
+
+
+@post("/channels/{name:str}/requests", status_code=200)
+async def request_messages(
+    request: HttpRequest[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """A batch of messages with the tokens of this set and of the one that follows."""
+    asked = read_request(await request.body())
+    identity = require_right(request, node, "subscribe", name)
+    batch = await node.pushing.request(name, asked, identity=identity, closing=node.doors_close)
+    return Response(write_batch(name, batch), media_type="application/json")
+
+
+@post("/channels/{name:str}/acks", status_code=200)
+async def settle_deliveries(
+    request: HttpRequest[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Acks deliveries of a leased take, gives them back or renews their lease; answers when that is
+    on disk.
+    """
+    answers = read_answers(await request.body())
+    require_right(request, node, "take", name)
+    settled = await node.channels.source.settle(name, answers)
+    return json_response(settled)
+
+
+_TAKEN_IN = ("detections", "quarantine", "pipeline")
+"""What policies on Spark append just as the node's own engine does, and what the pipeline tells of
+itself."""
+
+
+@post("/pipeline/channels/{name:str}/events", status_code=200)
+async def take_results(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Appends a JSON array of CloudEvents that the pipeline made, all or none, each once; for who
+    may change the node.
+    """
+    identity = require_admin(request, node)
+    if name not in _TAKEN_IN:
+        raise NotAllowed(
+            f"channel {name!r} takes in no results of the pipeline",
+            code="channel.reserved",
+            hint=f"those that do: {', '.join(_TAKEN_IN)}; or publish to /channels/{name}/events",
+        )
+    events = read_cloudevents(request.headers, await request.body(), node.clock.now_ms())
+    answer = await append_events(node, name, events, identity=identity)
+    return Response(answer, media_type="application/json")

@@ -21,14 +21,19 @@ from rapport.channel.finding.id_prefix import whole_id
 from rapport.core.detection import DETECTED, UNDECIDED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration, parse_time
-from rapport.node.history import USUAL_MS, Looked
+from rapport.node.history import USUAL_MS, HistoryNotes
 from rapport.node.node import Node
 from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.verdict import Answer, Explained, Note
 from rapport.policy.explaining.why_not import Question, given_in
-from rapport.site.explaining import asking_of
-from rapport.web.callers import allow, allow_whole, identity_of
-from rapport.web.dependencies import NodeDependency
+from rapport.site.explain import asking_of
+from rapport.web.endpoint import (
+    NodeDependency,
+    identity_of,
+    json_response,
+    require_right,
+    require_unfiltered,
+)
 
 _SHOWN = ("events", "detections", "quarantine")
 
@@ -48,8 +53,8 @@ async def explain(
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
     tree, looked = await node.history.causes(event_id, identity, within_ms=_within(within))
     for channel in sorted(channels_in(tree)):
-        allow(request, node, "subscribe", channel)
-    return _json({**_members(tree), "notes": looked.notes})
+        require_right(request, node, "subscribe", channel)
+    return json_response({**_members(tree), "notes": looked.notes})
 
 
 @get("/policies/{policy:str}/why-not")
@@ -78,7 +83,7 @@ async def why_not(
 
     answer, looked = await node.history.ask(work, within_ms=_within(within))
     notes = (*answer.notes, *(Note(kind="reach", text=text) for text in looked.notes))
-    return _json(_with_places(msgspec.structs.replace(answer, notes=notes), looked))
+    return json_response(_with_places(msgspec.structs.replace(answer, notes=notes), looked))
 
 
 @get("/explain/{event_id:str}/why")
@@ -103,7 +108,7 @@ async def why(
         return await asking.why(msgspec.json.decode(tree.data, type=Detection))
 
     explained, looked = await node.history.ask(work, within_ms=_within(within))
-    return _json({**_with_places(explained, looked), "notes": looked.notes})
+    return json_response({**_with_places(explained, looked), "notes": looked.notes})
 
 
 def channels_in(tree: CauseNode) -> set[str]:
@@ -113,7 +118,7 @@ def channels_in(tree: CauseNode) -> set[str]:
 
 def _allow_shown(request: Request[Any, Any, Any], node: Node) -> None:
     for channel in _SHOWN:
-        allow_whole(request, node, channel)
+        require_unfiltered(request, node, channel)
 
 
 async def _asking(request: Request[Any, Any, Any], node: Node, channels: Channels) -> Asking:
@@ -132,7 +137,7 @@ def _within(text: str) -> int:
     return parse_duration(text) if text else USUAL_MS
 
 
-def _with_places(answer: Answer | Explained, looked: Looked) -> dict[str, Any]:
+def _with_places(answer: Answer | Explained, looked: HistoryNotes) -> dict[str, Any]:
     """The answer, and what of each channel was read from where; nothing of that while the log has
     everything.
     """
@@ -141,7 +146,3 @@ def _with_places(answer: Answer | Explained, looked: Looked) -> dict[str, Any]:
 
 def _members(value: msgspec.Struct) -> dict[str, Any]:
     return dict(msgspec.json.decode(msgspec.json.encode(value)))
-
-
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -13,8 +13,7 @@ from rapport.channel.federation.hops import check_node_id
 from rapport.core.codec import decode_cloudevents
 from rapport.core.errors import NotAllowed, TooLarge
 from rapport.core.json_objects import ObjectDecoder
-from rapport.web.callers import allow, identity_of
-from rapport.web.dependencies import NodeDependency
+from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_right
 
 
 class _HandedOver(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,7 +31,7 @@ async def hello(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     names = [
         name for name in node.channels.names() if node.rights.allows(identity, "subscribe", name)
     ]
-    return _json({"node": node.links.node, "site": node.site.name, "channels": names})
+    return json_response({"node": node.links.node, "site": node.site.name, "channels": names})
 
 
 @post("/federation/channels/{name:str}/events", status_code=200)
@@ -42,7 +41,7 @@ async def take_over(
     """Takes in another node's events, each once; answers when they are on disk. Those that change
     this node (`interpretations`) only from who may change it.
     """
-    identity = allow(request, node, "publish", name)
+    identity = require_right(request, node, "publish", name)
     if not is_shared(name):
         raise NotAllowed(
             f"channel {name!r} takes in no events of other nodes", code="link.not_shared"
@@ -55,7 +54,7 @@ async def take_over(
             code="event.batch_too_large",
         )
     came = await node.take_in(name, check_node_id(given.node), events, identity=identity)
-    return _json(msgspec.to_builtins(came))
+    return json_response(msgspec.to_builtins(came))
 
 
 @get("/federation/links")
@@ -63,8 +62,4 @@ async def links(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     """How every link and bridge of this node stands; for who may administer it."""
     node.rights.check_admin(identity_of(request))
     rows = [*node.links.status(), *node.bridges.status()]
-    return _json([msgspec.to_builtins(row) for row in rows])
-
-
-def _json(body: Any) -> Response[bytes]:
-    return Response(msgspec.json.encode(body), media_type="application/json")
+    return json_response([msgspec.to_builtins(row) for row in rows])

@@ -4,6 +4,10 @@ Looking needs any right at this node; changing, and trying what a change would d
 change it. A change is JSON (see
 `mediation/changing/wanting.py`) or a file of declarations in TOML, YAML or XML, told by its content
 type.
+
+The doors for what is held back: look at it, mend, release, mediate again. [ME-11, ME-16]
+
+Looking needs the right to read `quarantine`; everything else the right to change the node.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery
 
-from rapport.channel.access.rights import Grant
-from rapport.core.errors import InvalidInput, NotAllowed
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.json_objects import ObjectDecoder
+from rapport.core.release import ReleaseRequest
+from rapport.core.times import parse_time
 from rapport.mediation.changing.kept_versions import recorded
 from rapport.mediation.changing.shown import (
     named_in_path,
@@ -27,11 +33,18 @@ from rapport.mediation.changing.shown import (
 )
 from rapport.mediation.changing.wanting import How, Wanted, wanted_in_file, wanted_in_json
 from rapport.mediation.declaring.tree import Kind
+from rapport.mediation.holding.held import Wanted as HeldCriteria
+from rapport.mediation.holding.held_groups import held_groups
 from rapport.mediation.in_force import InForce
 from rapport.mediation.outgoing.mediator import write_spoken
 from rapport.node.node import Node
-from rapport.web.callers import allow_admin, identity_of
-from rapport.web.dependencies import NodeDependency
+from rapport.web.endpoint import (
+    NodeDependency,
+    json_response,
+    require_admin,
+    require_any_right,
+    require_unfiltered,
+)
 
 KINDS: dict[str, Kind] = {
     "application/toml": "toml",
@@ -53,23 +66,23 @@ async def list_interpretations(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
     """All interpretations in force with parents and versions, and those that are refused."""
-    _allow_looking(request, node)
+    require_any_right(request, node, "interpretations")
     updating = node.meanings.updating
     outcomes = [outcome for _, outcome in updating.history()]
-    return _json(await updating.look(lambda standing: overview(standing, outcomes)))
+    return json_response(await updating.look(lambda standing: overview(standing, outcomes)))
 
 
 @get("/interpretations/changes")
 async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """The history of changes, oldest first, with what became of each."""
-    _allow_looking(request, node)
-    return _json([shown_change(*each) for each in node.meanings.updating.history()])
+    require_any_right(request, node, "interpretations")
+    return json_response([shown_change(*each) for each in node.meanings.updating.history()])
 
 
 @get("/interpretations/spoken")
 async def spoken(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Everything that a client needs to mediate at its own edge."""
-    _allow_looking(request, node)
+    require_any_right(request, node, "interpretations")
     body = await node.meanings.updating.look(lambda standing: write_spoken(standing.in_force))
     return Response(body, media_type="application/json")
 
@@ -84,10 +97,10 @@ async def show_interpretation(
     """One by its name, with what it inherits; by `NAME@VERSION` as it was; with
     `/transformers/TYPE` the generated Python.
     """
-    _allow_looking(request, node)
+    require_any_right(request, node, "interpretations")
     asked = interpretation.strip("/")
     if "@" in asked and "/transformers/" not in asked:
-        return _json(await recorded(node.channels, asked[:200]))
+        return json_response(await recorded(node.channels, asked[:200]))
 
     def find(in_force: InForce) -> Any:
         name, type_name = named_in_path(asked, [*in_force.stamps, *in_force.refused])
@@ -98,7 +111,7 @@ async def show_interpretation(
     found = await node.meanings.updating.look(lambda standing: find(standing.in_force))
     if isinstance(found, str):
         return Response(found, media_type="text/x-python")
-    return _json(found)
+    return json_response(found)
 
 
 @post("/interpretations/changes", status_code=200)
@@ -109,9 +122,9 @@ async def change(
     old: FromQuery[str] = "",
 ) -> Response[bytes]:
     """Changes interpretations, all or nothing; answers when it is on record and in force."""
-    identity = allow_admin(request, node)
+    identity = require_admin(request, node)
     want = await _wanted(request, how, old)
-    return _json(await node.meanings.updating.change(want, by=identity))
+    return json_response(await node.meanings.updating.change(want, by=identity))
 
 
 @post("/interpretations/check", status_code=200)
@@ -122,8 +135,8 @@ async def check(
     old: FromQuery[str] = "",
 ) -> Response[bytes]:
     """What a change would do; nothing is changed. Costs as much as the change."""
-    allow_admin(request, node)
-    return _json(await node.meanings.updating.try_out(await _wanted(request, how, old)))
+    require_admin(request, node)
+    return json_response(await node.meanings.updating.try_out(await _wanted(request, how, old)))
 
 
 async def _wanted(
@@ -145,17 +158,108 @@ async def _wanted(
     return lambda in_force: wanted_in_file("body", body, kind, in_force, how=how, old=old)
 
 
-def _allow_looking(request: Request[Any, Any, Any], node: Node) -> None:
-    """Raises NotAllowed for who has no right at all, TooFast for who looks too often."""
-    identity = identity_of(request)
-    if node.rights.grants().get(identity, Grant()) == Grant():
-        raise NotAllowed(
-            f"{identity!r} may not look at interpretations",
-            code="access.no_right",
-            hint="the site's [access] gives rights: any of them is enough",
-        )
-    node.admission.rates.charge(identity, 1, node.clock.now_ms())
+class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is posted to have something released; what is left out fits any."""
+
+    source: str = ""
+    reason: str = ""
+    ids: tuple[str, ...] = ()
+    since_ms: int = 0
+    dry_run: bool = False
 
 
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+class RemediationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is posted to have raw events mediated again that were received in a time."""
+
+    source: str
+    since_ms: int = 0
+    until_ms: int = 2**62
+    dry_run: bool = False
+
+
+_FAULT, _CODE = "this cannot be understood", "request.not_a_request"
+_READ_RELEASE = ObjectDecoder(ReleaseBody, fault=_FAULT, code=_CODE)
+_READ_AGAIN = ObjectDecoder(RemediationBody, fault=_FAULT, code=_CODE)
+
+
+@get("/quarantine")
+async def list_held(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    source: FromQuery[str] = "",
+    reason: FromQuery[str] = "",
+    since: FromQuery[str] = "",
+) -> Response[bytes]:
+    """What is held back by source and reason, and how many were released of each source."""
+    require_unfiltered(request, node, "quarantine")
+    held_back = node.releasing.held_back
+    await held_back.refresh()
+    since_ms = parse_time(since) if since else 0
+    wanted = HeldCriteria(source=source, reason=reason, since_ms=since_ms)
+    groups = await held_groups(node.channels, held_back, wanted)
+    return json_response({"held": groups, "released": held_back.released()})
+
+
+@get("/quarantine/{held:str}")
+async def show_held(
+    request: Request[Any, Any, Any], held: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """What became of one event that was held back."""
+    require_unfiltered(request, node, "quarantine")
+    await node.releasing.held_back.refresh()
+    found = node.releasing.held_back.one(held)
+    if found is None:
+        raise UnknownName("event that was held back", held)
+    return json_response(found)
+
+
+@post("/quarantine/release", status_code=200)
+async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Has held events mediated by what is in force now; answers when that is certain to happen."""
+    identity = require_admin(request, node)
+    wanted = _READ_RELEASE.decode(await request.body())
+    asked = ReleaseRequest(
+        source=wanted.source,
+        reason=wanted.reason,
+        ids=wanted.ids,
+        since_ms=wanted.since_ms,
+        by=identity,
+    )
+    return await _ask(node, asked, wanted.dry_run)
+
+
+@get("/quarantine/releases/{id:str}")
+async def show_release(
+    request: Request[Any, Any, Any], id: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """How far a release has come, and what the policies' second look found."""
+    require_unfiltered(request, node, "quarantine")
+    return json_response(await node.releasing.state(id))
+
+
+@post("/interpretations/again", status_code=200)
+async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Has raw events of a source mediated again; readings that differ are corrected."""
+    identity = require_admin(request, node)
+    wanted = _READ_AGAIN.decode(await request.body())
+    asked = ReleaseRequest(
+        what="again",
+        source=wanted.source,
+        since_ms=wanted.since_ms,
+        until_ms=wanted.until_ms,
+        by=identity,
+    )
+    return await _ask(node, asked, wanted.dry_run)
+
+
+@post("/interpretations/reload", status_code=200)
+async def reload(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Takes the interpretations from the site's files; a fault leaves everything as it was."""
+    require_admin(request, node)
+    return json_response(await node.meanings.reload())
+
+
+async def _ask(node: Node, asked: ReleaseRequest, dry_run: bool) -> Response[bytes]:
+    if dry_run:
+        return json_response(await node.releasing.try_out(asked))
+    return json_response({"release": await node.releasing.ask(asked)})

@@ -1,0 +1,264 @@
+"""How a site's sources speak: taken from its files when a node starts and again while it runs, and
+changed in between. [ME-5, ME-6, ME-12]
+
+How a node says things in the interpretations of its consumers; doors, requests and queries share
+it. [ME-9]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from rapport.channel.access.rights import Rights
+from rapport.channel.channel import Channels
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.query.own_terms import Views
+from rapport.core.errors import Problem, SiteError
+from rapport.core.event import StoredEvent
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.changing.on_record import OnRecord, on_record
+from rapport.mediation.changing.updating import Former, Updating
+from rapport.mediation.in_force import InForce
+from rapport.mediation.lookups import Lookups
+from rapport.mediation.outgoing.outgoing import Outgoing
+from rapport.mediation.reader import MediationReader
+from rapport.mediation.repository import Repository
+from rapport.mediation.site_functions import site_functions
+from rapport.node.reload import gone_interpretations
+from rapport.policy.ontology import Ontology
+from rapport.site.interpretations import (
+    SiteInterpretations,
+    interpretation_problems,
+    interpretations_in_site,
+    source_bindings,
+)
+from rapport.site.site import Site, load_site
+from rapport.tables.tables import Tables
+
+_log = get_logger(__name__)
+
+
+class InterpretationsReloaded(msgspec.Struct, frozen=True):
+    """What a reload changed, by name."""
+
+    interpretations: list[str]
+    sources: list[str]
+    warnings: list[str] = []
+    """Of interpretations that are gone, with who used them."""
+
+
+class FormerInterpretations(msgspec.Struct, frozen=True):
+    """What was in force, for who may want to go back to it."""
+
+    spoken: Former
+    bindings: dict[str, SourceBinding]
+    site: Site
+    """With the tables as they were."""
+
+
+def interpretations_of(site: Site) -> tuple[dict[str, SourceBinding], InForce]:
+    """The bindings of the sources and the interpretations of the files; a faulty interpretation
+    refuses only itself: its source is held back with the reason.
+    """
+    return source_bindings(site.ontology, site.file), declared_interpretations(
+        site
+    ).files.taken_in()[0]
+
+
+async def interpretations_on_record(
+    site: Site, channels: Channels, node: str
+) -> tuple[dict[str, SourceBinding], OnRecord]:
+    """The bindings of the sources and all that is in force by files and log; `node` is the id of
+    the site's node. For who looks, beside the running node or without it.
+    """
+    found = await asyncio.to_thread(declared_interpretations, site)
+    bindings = source_bindings(site.ontology, site.file)
+    return bindings, await on_record(channels, found.files, node)
+
+
+def declared_interpretations(site: Site) -> SiteInterpretations:
+    """What the files of a site say of interpretations."""
+    return interpretations_in_site(site.file, site.directory, site.ontology, site.tables.columns())
+
+
+class NodeInterpretations:
+    """What gives a running node's events their meaning: files, then changes.
+
+    `updating` takes changes once `begin` was called.
+    """
+
+    def __init__(self, site: Site, updating: Updating) -> None:
+        self._site, self.updating = site, updating
+        self._bindings = source_bindings(site.ontology, site.file)
+        self._taken = site
+        """That of the last `take_over`."""
+        self._begun = False
+        self.reload_checks: list[Callable[[Site], list[Problem]]] = []
+        """What other rooms have against the site as it is now in its files."""
+        self.reloaded: list[Callable[[Site], None]] = []
+        """Who else takes something over from it, once it is in force."""
+        self.streams_read: Callable[[], Mapping[str, Collection[str]]] = dict
+        """By policy that runs the streams that it reads."""
+        self.told: Callable[[], Mapping[str, int]] = dict
+        """By interpretation how many events consumers were given in it."""
+
+    async def begin(self, *, record: bool = True) -> None:
+        """Takes in the site's files and all changes on record. Once; later calls do nothing."""
+        if self._begun:
+            return
+        found = await asyncio.to_thread(declared_interpretations, self._site)
+        checks = await self.updating.begin(found.files, record=record)
+        self._begun = True
+        for problem in interpretation_problems(found, checks, self._site.file):
+            if problem.severity == "error":
+                _log.warning(
+                    "interpretation refused",
+                    reason=problem.message,
+                    file=problem.file,
+                    line=problem.line,
+                    hint=problem.hint,
+                )
+
+    async def run(self) -> None:
+        """Puts in force what other nodes change, until cancelled."""
+        await self.updating.run()
+
+    async def reload(self) -> InterpretationsReloaded:
+        """Takes over interpretations, bindings of sources and tables from the site's files. A file
+        that was changed wins over earlier changes of what it declares.
+
+        Raises SiteError with every fault; then everything stays as it was.
+        """
+        before = self._site
+        site = await asyncio.to_thread(
+            load_site, before.directory, policies=[], data_directory=before.data_directory
+        )
+        if problems := self.problems_with(site):
+            raise SiteError(problems)
+        return await self.take_over(site)
+
+    @property
+    def bindings(self) -> Mapping[str, SourceBinding]:
+        """How each source speaks now."""
+        return self._bindings
+
+    def problems_with(self, site: Site) -> list[Problem]:
+        """Why a site read anew cannot be taken over while the node runs."""
+        problems = [*site.faults, *other_streams(site, self._site.ontology)]
+        return problems + [problem for check in self.reload_checks for problem in check(site)]
+
+    async def take_over(self, site: Site) -> InterpretationsReloaded:
+        """The same with a site that is read and checked already."""
+        await asyncio.to_thread(site.tables.keep_context, self._site.tables)
+        found = await asyncio.to_thread(declared_interpretations, site)
+        bindings = source_bindings(site.ontology, site.file)
+        names = self._bindings.keys() | bindings.keys()
+        sources = [name for name in names if self._bindings.get(name) != bindings.get(name)]
+        reading, told = self.streams_read(), self.told()
+        changed = await self.updating.take_files(found.files, bindings, site.tables)
+        gone = {name for name, stamp in changed.items() if not stamp}
+        warnings = gone_interpretations(self._bindings, bindings, gone, reading, told)
+        self._bindings, self._taken = bindings, site
+        for take_over in self.reloaded:
+            take_over(site)
+        return InterpretationsReloaded(sorted(changed), sorted(sources), warnings)
+
+    def former(self) -> FormerInterpretations:
+        """What `take_back` takes; costs nothing."""
+        tables = self._site.tables.share()
+        site = msgspec.structs.replace(self._taken, tables=tables)
+        return FormerInterpretations(self.updating.former(), self._bindings, site)
+
+    async def take_back(self, former: FormerInterpretations) -> None:
+        """Gives up what was taken over since `former`, whatever came of it."""
+        await self.updating.take_back(former.spoken)
+        self._bindings, self._taken = former.bindings, former.site
+        for take_over in self.reloaded:
+            take_over(former.site)
+
+
+def other_streams(site: Site, running: Ontology) -> list[Problem]:
+    """What a site read anew gives that the running node does not know, or knows as something
+    else.
+    """
+    known = running.streams()
+    return [
+        Problem(
+            code="reload.other_streams",
+            message=f"the running node does not know {stream!r}, or as something else",
+            file=site.file.name,
+            hint="start the node again; what is received meanwhile is kept",
+        )
+        for stream, kind in sorted(site.ontology.streams().items())
+        if known.get(stream) != kind
+    ]
+
+
+def make_outgoing(
+    site: Site,
+    repository: Repository,
+    channels: Channels,
+    clock: Clock,
+    mediation: MediationReader,
+    rights: Rights | None = None,
+) -> Outgoing:
+    """What says events of these channels in the interpretations of the repository."""
+    paths = [str(site.directory.resolve())]
+    return Outgoing(
+        repository,
+        channels,
+        clock=clock,
+        rights=rights,
+        sources=mediation,
+        tables=lambda: tables_of(mediation.lookups),
+        functions=partial(site_functions, clock=clock, import_paths=paths),
+    )
+
+
+def tables_of(lookups: Lookups) -> Tables | None:
+    """The tables of the site, if that is what is looked up in."""
+    return lookups if isinstance(lookups, Tables) else None
+
+
+def prepare_outgoing(updating: Updating, outgoing: Outgoing) -> None:
+    """From now on a change of interpretations finds ready what consumers need of it."""
+    updating.prepares.append(
+        lambda in_force, lookups: outgoing.prepare(in_force, tables_of(lookups))
+    )
+
+
+def serve_interpretations(channels: LoggedChannels, outgoing: Outgoing) -> None:
+    """From now on requests may name an interpretation, and conditions are understood in its
+    words.
+    """
+
+    async def present(
+        channel: str, stored: Sequence[StoredEvent], interpretation: str, identity: str
+    ) -> list[StoredEvent]:
+        return await outgoing.view(channel, stored, interpretation, identity=identity)
+
+    outgoing.hides = channels.may_hide
+    channels.source.present = present
+    channels.source.views = Views()
+    channels.source.views.use(outgoing.query_view)
+
+
+def outgoing_of_site(site: Site, channels: Channels, clock: Clock, in_force: InForce) -> Outgoing:
+    """The same for who reads a site's channels without being its node; close it."""
+    bindings = source_bindings(site.ontology, site.file)
+    repository = Repository(in_force)
+    mediation = MediationReader(
+        channels,
+        bindings.values(),
+        repository,
+        clock,
+        lookups=site.tables,
+        import_paths=[str(site.directory.resolve())],
+    )
+    return make_outgoing(site, repository, channels, clock, mediation)

@@ -1,0 +1,313 @@
+"""What policies themselves say about their actions, in communication's words. [PO-3, PO-10, CO-8]
+
+Policy and communication are siblings and do not know each other; the site translates. What a policy
+says goes before what `[actions]` says of the same phrase, line by line, in that policy only.
+
+What a site's tables know of the things a detection names, for texts of messages. [CO-1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.contents.rules import ContentRules
+from rapport.communication.declare import Communication
+from rapport.communication.declaring.said import constant_misfit
+from rapport.communication.declaring.waiting import people_behind
+from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
+from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
+from rapport.core.errors import InvalidInput, PolicyError
+from rapport.core.message import Identifier
+from rapport.policy.compiler.compile import Compiled
+from rapport.policy.delivery import read_delivery
+from rapport.policy.delivery_block import DeliveryBlock, Reach, Receiver, Ways
+from rapport.policy.language.faults import Faults, did_you_mean
+from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.tree import Action as PolicyAction
+from rapport.policy.language.tree import PolicyTree
+from rapport.policy.life.commands import stop_of
+from rapport.tables.tables import Tables
+
+_REACH: dict[Reach, CollectiveDelivery] = {"anybody": "to-any", "everybody": "to-all-members"}
+_WAYS: dict[Ways, PeerDelivery] = {
+    "preferred": "preferred",
+    "all": "to-all-channels",
+    "any": "at-least-one",
+}
+_NOBODY = Identifier("peer", "")
+_ANY_CONTENT = ContentRules({})
+_MOST = 10_000
+"""Versions whose actions are remembered; beyond, all are read again."""
+
+
+class OwnActions:
+    """What each version of each policy says about its actions; read from its text, once."""
+
+    def __init__(self, people: Communication, text_of: Callable[[str, str], str]) -> None:
+        """`text_of` gives the text of a version by policy and version; empty when it is not
+        known.
+        """
+        self._people, self._text_of = people, text_of
+        self._known: dict[tuple[str, str], dict[str, Action]] = {}
+
+    def use(self, people: Communication) -> None:
+        """The site says something else from now on; not while `find` runs."""
+        self._people = people
+        self._known.clear()
+
+    def find(self, policy: str, version: str, phrase: str) -> Action | None:
+        """What is done; None when that policy leaves it to the site."""
+        if (policy, version) not in self._known:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            text = self._text_of(policy, version)
+            self._known[policy, version] = _actions_in(policy, text, self._people)
+        return self._known[policy, version].get(same_phrase(phrase))
+
+
+def _actions_in(name: str, text: str, people: Communication) -> dict[str, Action]:
+    try:
+        tree = parse_policy(text, name=name)
+    except PolicyError:
+        return {}  # what runs was read before; a version nobody knows leaves all to the site
+    faults = Faults(name, text)
+    return {
+        same_phrase(each.phrase): action_from(each.phrase, read_delivery(each, faults), people)
+        for each in tree.actions
+        if each.delivery
+    }
+
+
+def action_from(phrase: str, block: DeliveryBlock, people: Communication) -> Action:
+    """The action as policy and site together say it. A name that nobody has is a peer without an
+    address: the ledger then tells who is missing.
+    """
+    said: dict[str, object] = {
+        "send_to": identifier_of(block.to, people) if block.to else None,
+        "escalate": _escalation(block, people) or None,
+        "done_when": "answered" if block.awaits_answer or block.then else None,
+        "answer_within_ms": block.answer_within_ms,
+        "text": block.say,
+        "urgent": block.urgent,
+        "ttl_ms": block.until_ms,
+        "peer_delivery": _WAYS[block.ways] if block.ways else None,
+    }
+    how_many = _how_many(block)
+    site = declared_action(phrase, people) or Action(phrase=phrase, send_to=_NOBODY, text="")
+    return msgspec.structs.replace(
+        site, **{field: value for field, value in said.items() if value is not None}, **how_many
+    )
+
+
+def _escalation(block: DeliveryBlock, people: Communication) -> tuple[EscalationStep, ...]:
+    return tuple(
+        EscalationStep(identifier_of(each.receiver, people), each.within_ms) for each in block.then
+    )
+
+
+def _how_many(block: DeliveryBlock) -> dict[str, object]:
+    """What belongs together is said together: a line of the policy leaves nothing of the site's."""
+    said: dict[str, object] = {}
+    if block.reach or block.least:
+        said |= {"reach": _REACH[block.reach] if block.reach else None, "least": block.least}
+    if block.repeat_every_ms is not None:
+        said |= {"repeat_every_ms": block.repeat_every_ms, "repeat_most": block.repeat_most}
+    return said
+
+
+def declared_action(phrase: str, people: Communication) -> Action | None:
+    """What the site says about a phrase; blanks and letter case do not matter."""
+    wanted = same_phrase(phrase)
+    return next(
+        (action for each, action in people.actions.items() if same_phrase(each) == wanted), None
+    )
+
+
+def identifier_of(receiver: Receiver, people: Communication) -> Identifier:
+    """Who is meant; a bare name is a collective before it is a peer."""
+    if receiver.kind:
+        return Identifier(receiver.kind, receiver.name)
+    kind = "collective" if receiver.name in people.collectives else "peer"
+    return Identifier(kind, receiver.name)  # type: ignore[arg-type]
+
+
+# --- checks ---
+
+
+def check_deliveries(
+    tree: PolicyTree,
+    people: Communication,
+    known: Collection[str],
+    faults: Faults,
+    rules: ContentRules = _ANY_CONTENT,
+) -> None:
+    """Notes receivers that nobody is, texts that ask for what the policy lacks or that `rules`
+    never let pass, and actions of which neither policy nor site says enough. `known` are the
+    fields of the policy's aliases.
+    """
+    for action in tree.actions:
+        if not action.delivery:
+            continue
+        block = read_delivery(action, Faults(tree.name, ""))  # its faults were told by compiling
+        for receiver in block.receivers():
+            _check_receiver(receiver, people, faults)
+        _check_text(block, {*known, *ALWAYS_KNOWN}, faults)
+        _check_whole(action, block, people, faults)
+        _check_content(action, block, people, faults, rules)
+
+
+def _check_receiver(receiver: Receiver, people: Communication, faults: Faults) -> None:
+    names: dict[str, Collection[str]] = {
+        "peer": people.peers,
+        "collective": people.collectives,
+    }
+    wanted = [receiver.kind] if receiver.kind else list(names)
+    found = [kind for kind in wanted if receiver.name in names[kind]]
+    if not found:
+        known = [name for kind in wanted for name in names[kind]]
+        faults.add(
+            "policy.unknown_receiver",
+            f"there is no {' or '.join(wanted)} named {receiver.name!r}",
+            receiver.place,
+            hint=did_you_mean(receiver.name, known) or "declare it in [peers] or [collectives]",
+        )
+    elif len(found) > 1:
+        faults.add(
+            "policy.ambiguous_receiver",
+            f"{receiver.name!r} is a peer and a collective",
+            receiver.place,
+            hint=f"write 'peer {receiver.name}' or 'collective {receiver.name}'",
+        )
+
+
+def _check_text(block: DeliveryBlock, known: Collection[str], faults: Faults) -> None:
+    try:
+        asked = template_fields(block.say or "", known)
+    except InvalidInput as error:
+        faults.add(error.code, error.message, block.say_place, hint=error.hint)
+        return
+    for field in asked:
+        if field not in known:
+            message = f"the text asks for {{{field}}}, which this policy does not have"
+            hint = named_in_texts(known, field)
+            faults.add("action.unknown_field", message, block.say_place, hint=hint)
+
+
+def _check_content(
+    action: PolicyAction,
+    block: DeliveryBlock,
+    people: Communication,
+    faults: Faults,
+    rules: ContentRules,
+) -> None:
+    """A text of the site's own is told of at the site."""
+    if block.say is None:
+        return
+    misfit = constant_misfit(action_from(action.phrase, block, people), rules)
+    if misfit is not None:
+        faults.add(misfit.code, misfit.message, block.say_place, hint=misfit.hint)
+
+
+def _check_whole(
+    action: PolicyAction, block: DeliveryBlock, people: Communication, faults: Faults
+) -> None:
+    site = declared_action(action.phrase, people)
+    acts = site is not None and site.effect is not None
+    if acts or stop_of(action.phrase) is not None:
+        message = f"nobody is told for {action.phrase!r}, something is done"
+        hint = "leave the lines below it out, or give the message a phrase of its own"
+        faults.add("policy.delivery_of_no_message", message, action.delivery[0].place, hint=hint)
+        return
+    whole = action_from(action.phrase, block, people)
+    for is_missing, what, example in (
+        (whole.send_to == _NOBODY, "whom to tell", "to NAME"),
+        (not whole.text, "what to say", 'say "..."'),
+    ):
+        if is_missing:
+            message = f"neither policy nor site says {what} for {action.phrase!r}"
+            hint = f"add the line: {example}"
+            faults.add("policy.incomplete_delivery", message, action.place, hint=hint)
+    if whole.escalate and whole.done_when == "answered" and not whole.answer_within_ms:
+        message = "nothing says how long to wait for an answer before asking the next"
+        hint = "add the line: answer within 60 s"
+        faults.add("action.no_deadline", message, action.delivery[0].place, hint=hint)
+    _warn_of_numbers(whole, block, people, faults)
+
+
+def _warn_of_numbers(
+    whole: Action, block: DeliveryBlock, people: Communication, faults: Faults
+) -> None:
+    """Numbers that cannot come true; members may join at run time, so they are warnings."""
+    most = people_behind(whole.send_to, people.collectives)
+    if block.least > most:
+        faults.add(
+            "action.least_too_many",
+            f"{block.least} are needed, but only {most} can be asked",
+            block.reach_place,
+            hint="ask a larger collective, or for fewer",
+            severity="warning",
+        )
+    within, every = whole.answer_within_ms, block.repeat_every_ms or 0
+    if within and every >= within and not whole.escalate:
+        faults.add(
+            "action.repeat_too_late",
+            "the time to answer is over before anything is repeated",
+            block.repeat_place,
+            hint="repeat sooner, or give more time to answer",
+            severity="warning",
+        )
+
+
+FindPolicy = Callable[[str, str], Compiled | None]
+"""By policy and version."""
+
+
+class TemplateFacts:
+    """Columns of the tables about an alias's concept: `{A.badge}` in the text of an action."""
+
+    def __init__(self, tables: Tables, policies: FindPolicy | Mapping[str, Compiled]) -> None:
+        """`policies`: those of a site, or who knows their versions while they come and go."""
+        self._tables, self._policies = tables, policies
+        self._columns = _tables_by_column(tables)
+        self._revision = tables.revision
+
+    def find(self, policy: str, version: str, alias: str, identity: str, column: str) -> str | None:
+        """The text in the column of the row about this identity; None when there is none."""
+        concept = self._concepts(policy, version).get(alias, "")
+        table = self._by_column().get(concept, {}).get(column)
+        return None if table is None else self._tables.lookup(table, identity, column)
+
+    def fields(self, policy: str) -> list[str]:
+        """Everything a text may ask for about the policy's aliases."""
+        found: list[str] = []
+        for alias, concept in self._concepts(policy, "").items():
+            found.append(alias)
+            found += [f"{alias}.{column}" for column in self._by_column().get(concept, {})]
+        return found
+
+    def _concepts(self, policy: str, version: str) -> dict[str, str]:
+        """Concepts by alias."""
+        known = self._policies
+        compiled = known.get(policy) if isinstance(known, Mapping) else known(policy, version)
+        if compiled is None:
+            return {}
+        return {concept.alias: concept.concept for concept in compiled.tree.concepts}
+
+    def _by_column(self) -> dict[str, dict[str, str]]:
+        """By concept and column the table that has it; found anew when tables changed."""
+        revision = self._tables.revision
+        if self._revision != revision:
+            self._columns, self._revision = _tables_by_column(self._tables), revision
+        return self._columns
+
+
+def _tables_by_column(tables: Tables) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    headings = tables.columns()
+    for table, declared in tables.declarations().items():
+        for column in headings[table] if declared.concept else ():
+            found.setdefault(declared.concept, {}).setdefault(column, table)
+    return found

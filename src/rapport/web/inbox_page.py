@@ -1,0 +1,275 @@
+"""What a person sees in the inbox: what waits for them, and what was lately decided. [CO-10,
+CO-16]
+
+The inbox as a page: plain HTML that works without a script. Pure. [CO-16, UX-6]
+
+Every text that comes from elsewhere passes `html.escape` here, and nowhere else is HTML made.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from html import escape
+from urllib.parse import quote
+
+import msgspec
+
+from rapport.communication.arriving.link_names import name_in_link
+from rapport.communication.aside import run_aside
+from rapport.communication.history.ledger import (
+    IN_INBOX,
+    Ledger,
+    LedgerRow,
+    MessageRow,
+    Question,
+    is_there,
+)
+from rapport.communication.history.rows import CLOSED
+from rapport.communication.wording import shown_sender, shown_text
+from rapport.core.ids import content_id
+from rapport.web.pages import about_message, render, time_element
+
+MOST_WAITING = 200
+MOST_NOTICES = 30
+MOST_DECIDED = 8
+NOTICE_FOR_MS = 7 * 86_400_000
+DECIDED_FOR_MS = 24 * 3_600_000
+_LOOK_BACK = 300
+
+
+class DecidedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that needs nobody any more, or this person no more."""
+
+    message: MessageRow
+    own_answer: str = ""
+    own_time: int = 0
+    can_after_all: bool = False
+    """This person declined, and the message is still open: a yes would count."""
+
+
+class InboxView(msgspec.Struct, frozen=True, kw_only=True):
+    """One person's inbox at a moment, newest first."""
+
+    peer: str
+    waiting: list[MessageRow]
+    """An answer is awaited, from this person or from others too."""
+    notices: list[MessageRow] = []
+    """Nobody has to answer: they stay until they are marked as seen, or are old."""
+    decided: list[DecidedMessage] = []
+    more: int = 0
+    """How many wait beyond those shown."""
+
+    @property
+    def mark(self) -> str:
+        """Differs when anything that is shown differs."""
+        return content_id(msgspec.json.encode(self).decode())
+
+    def shows(self, message: str) -> bool:
+        """Whether the person may answer it here."""
+        again = [one.message for one in self.decided if one.can_after_all]
+        return any(row.message == message for row in (*self.waiting, *self.notices, *again))
+
+
+async def view_inbox(ledger: Ledger, peer: str, now_ms: int) -> InboxView:
+    """The inbox of a person now; costs what is found."""
+    page = await ledger.find(Question(peer=peer, limit=_LOOK_BACK))
+    return await run_aside(partial(_looked, ledger, peer, page.rows, now_ms))
+
+
+async def is_pending(ledger: Ledger, peer: str, message: str) -> bool:
+    """Whether an open page may show a message that the ledger does not call handed yet: a person
+    may be faster than the news that the page has it.
+    """
+    rows = await run_aside(partial(ledger.rows, message=message, peer=peer))
+    return any(row.adapter in IN_INBOX and row.state == "queued" for row in rows)
+
+
+def _looked(ledger: Ledger, peer: str, rows: list[LedgerRow], now_ms: int) -> InboxView:
+    waiting = ledger.inbox(peer)
+    names = {row.message for row in waiting}
+    here = dict.fromkeys(row.message for row in rows if row.adapter in IN_INBOX)
+    over = [found for name in here if name not in names and (found := ledger.message(name))]
+    own = {row.message: row for row in rows if not row.address and row.state == "answered"}
+    taken = {row.message for row in rows if row.adapter in IN_INBOX and is_there(row)}
+    notices = [row for row in over if row.message in taken and _is_notice(row, own, now_ms)]
+    return InboxView(
+        peer=peer,
+        waiting=waiting[:MOST_WAITING],
+        notices=notices[:MOST_NOTICES],
+        more=max(len(waiting) - MOST_WAITING, 0),
+        decided=_decided([row for row in over if row not in notices], own, now_ms),
+    )
+
+
+def _is_notice(row: MessageRow, own: dict[str, LedgerRow], now_ms: int) -> bool:
+    """Told, and done with that: nobody answered because nobody had to."""
+    is_done = row.state == CLOSED and row.result == "done" and not row.answered_by
+    return is_done and row.message not in own and now_ms - row.time <= NOTICE_FOR_MS
+
+
+def _decided(
+    over: list[MessageRow], own: dict[str, LedgerRow], now_ms: int
+) -> list[DecidedMessage]:
+    """The latest messages that stood here and are over, or that this person has answered."""
+    found: list[DecidedMessage] = []
+    for row in over:
+        answer = own.get(row.message)
+        if not (answer or row.answered_by or row.closed_at):
+            continue
+        if now_ms - max(row.time, row.closed_at) > DECIDED_FOR_MS:
+            continue
+        said, at = (answer.answer, answer.time) if answer else ("", 0)
+        again = bool(answer and answer.declined) and row.state != CLOSED
+        found.append(DecidedMessage(message=row, own_answer=said, own_time=at, can_after_all=again))
+    return found[:MOST_DECIDED]
+
+
+_WHY = {
+    "wrong": "The name or the password is wrong.",
+    "fast": "Too many attempts. Please wait a moment and try again.",
+    "later": "The password cannot be checked now. Please try again soon.",
+    "session": "Please log in.",
+    "link": "This link is not valid any more. Please log in.",
+    "left": "You are logged out.",
+}
+_NOTES = {
+    "answered": "Thank you, your answer is recorded.",
+    "empty": "Nothing was sent. Please press a button, or write some words.",
+    "decided": "This was decided meanwhile; your answer is not needed any more.",
+}
+
+
+def login_page(why: str = "") -> str:
+    """Where a person says who they are; `why` is one of the known reasons, others say nothing."""
+    told = _WHY.get(why, "")
+    note = f'<p class="note" role="status">{told}</p>' if told else ""
+    return render("inbox_login.html", title="Inbox", note=note)
+
+
+def inbox_page(
+    view: InboxView, form: str, *, zone: str = "UTC", note: str = "", may_leave: bool = True
+) -> str:
+    """The inbox; `form` is the form token, `zone` whose clock the person reads, `may_leave` whether
+    there is a session to end.
+    """
+    told = _NOTES.get(note, "")
+    waiting = "\n".join(_waiting(row, view.peer, form, zone) for row in view.waiting)
+    notices = "\n".join(_notice(row, form, zone) for row in view.notices)
+    decided = "\n".join(_decided_line(one, view.peer, form, zone) for one in view.decided)
+    return render(
+        "inbox.html",
+        title=f"Inbox of {escape(view.peer)}",
+        peer=escape(view.peer),
+        form=escape(form),
+        mark=escape(view.mark),
+        count=_count(view),
+        note=f'<p class="note" role="status">{told}</p>' if told else "",
+        waiting=waiting or '<p class="empty">Nothing waits for your answer.</p>',
+        notices=f"<h2>For your information</h2>{notices}" if notices else "",
+        decided=f'<h2>Lately</h2><ul class="lately">{decided}</ul>' if decided else "",
+        leave=_leave(form) if may_leave else "",
+        blank=_waiting(MessageRow(message=""), view.peer, form, zone),
+    )
+
+
+def inbox_path(peer: str, link: str = "") -> str:
+    """The path of a person's inbox, by session or by link."""
+    return f"/inbox/{name_in_link(peer)}" + (f"/{quote(link, safe='')}" if link else "")
+
+
+def _count(view: InboxView) -> str:
+    number = len(view.waiting) + view.more
+    if not number:
+        return "nothing waits for you"
+    return f"{number} message{'s' if number > 1 else ''} waiting" + (
+        f", {len(view.waiting)} shown" if view.more else ""
+    )
+
+
+def _waiting(row: MessageRow, peer: str, form: str, zone: str) -> str:
+    """One message with its buttons. The first one is what the Enter key presses: it must not say
+    yes for who wrote that they cannot.
+    """
+    return f"""<article class="message{" urgent" if row.urgent else ""}" data-message="{escape(row.message)}">
+  {_meta(row, zone, _taken(row, peer, zone))}
+  <p class="text" dir="auto">{escape(shown_text(row.type, row.subtype, row.text))}</p>
+  <form method="post" autocomplete="off">
+    <input type="hidden" name="message" value="{escape(row.message)}">
+    <input type="hidden" name="form" value="{escape(form)}">
+    <input class="say" type="text" name="text" maxlength="400" placeholder="add a word (optional)" aria-label="your words">
+    <div class="choices">
+      <button name="answer" value="" class="quiet words">Send words only</button>
+      <button name="answer" value="yes">I take care of it</button>
+      <button name="answer" value="no" class="quiet">I cannot</button>
+    </div>
+  </form>
+</article>"""  # noqa: E501
+
+
+def _notice(row: MessageRow, form: str, zone: str) -> str:
+    """One message that nobody has to answer."""
+    return f"""<article class="message notice" data-message="{escape(row.message)}">
+  {_meta(row, zone)}
+  <p class="text" dir="auto">{escape(shown_text(row.type, row.subtype, row.text))}</p>
+  <form method="post" autocomplete="off">
+    <input type="hidden" name="message" value="{escape(row.message)}">
+    <input type="hidden" name="form" value="{escape(form)}">
+    <div class="choices"><button name="answer" value="seen" class="quiet">Seen</button></div>
+  </form>
+</article>"""
+
+
+def _meta(row: MessageRow, zone: str, taken: str = "") -> str:
+    """One line: urgent or not, who, which kind, which conversation, when, and who took it."""
+    urgency = "urgent · " if row.urgent else ""
+    about = escape(" · ".join(about_message(row)))
+    return (
+        f'<p class="meta"><span class="urgency">{urgency}</span>'
+        f'<span class="about">{about}</span>{" · " if about else ""}'
+        f'{time_element(row.time, zone)}<span class="taken">{taken}</span></p>'
+    )
+
+
+def _taken(row: MessageRow, peer: str, zone: str) -> str:
+    """Who answered first, if it was somebody else."""
+    if not row.answered_by or row.answered_by == peer:
+        return ""
+    said = f" ({escape(row.answer)})" if row.answer else ""
+    return f" · taken by {escape(row.answered_by)} at {time_element(row.answered_at, zone)}{said}"
+
+
+def _decided_line(one: DecidedMessage, peer: str, form: str, zone: str) -> str:
+    row = one.message
+    if one.own_time:
+        fate = f"you answered {escape(one.own_answer)} at {time_element(one.own_time, zone)}"
+    elif row.answered_by and row.answered_by != peer:
+        fate = f"taken by {escape(row.answered_by)} at {time_element(row.answered_at, zone)}"
+    else:
+        fate = _RESULTS.get(row.result, "over")
+    again = _again(row, form) if one.can_after_all else ""
+    said = escape(shown_text(row.type, row.subtype, row.text))
+    sender = escape(shown_sender(row.sender, row.policy))
+    by = f'<small class="soft">{sender}</small>' if sender else ""
+    text = f'<span class="text" dir="auto">{said}</span>'
+    return f"<li>{text} {by}<small>{fate}</small>{again}</li>"
+
+
+def _again(row: MessageRow, form: str) -> str:
+    """For who declined what is still open."""
+    return (
+        '<form method="post" autocomplete="off">'
+        f'<input type="hidden" name="message" value="{escape(row.message)}">'
+        f'<input type="hidden" name="form" value="{escape(form)}">'
+        '<button name="answer" value="yes" class="quiet">I can after all</button></form>'
+    )
+
+
+_RESULTS = {"done": "done", "failed": "could not be delivered", "timed_out": "nobody answered"}
+
+
+def _leave(form: str) -> str:
+    return (
+        '<form method="post" class="leave">'
+        f'<input type="hidden" name="form" value="{escape(form)}">'
+        '<button name="leave" value="1" class="quiet">Log out</button></form>'
+    )
