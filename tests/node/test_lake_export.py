@@ -290,7 +290,7 @@ def test_a_node_exports_what_is_closed_and_by_hand_the_rest_follows(
             done = await asyncio.to_thread(export_site, tmp_path)
             assert done["positions"] == {"c": 200}
             assert positions_in(lake) == list(range(1, 201))
-            state = await node.care.state("c")
+            state = await node.maintenance.state("c")
             assert [reader.reader for reader in state.readers] == ["export"]
             assert node.not_ready() == []
         finally:

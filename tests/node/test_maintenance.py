@@ -51,7 +51,7 @@ interceptors = ["count", "drop: type = 'noise'", "forward: copies"]
         try:
             await node.append("own.a", [*plain(1, 2), *plain(3, 3, "noise")])
             await until_last(node, "copies", 2)
-            assert (await node.care.state("own.a")).keep_for_ms == 86_400_000
+            assert (await node.maintenance.state("own.a")).keep_for_ms == 86_400_000
             await SystemClock().sleep(80)
             (swept,) = await node.channels.sweeper.sweep_all()
             assert swept.trimmed == 2

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.binding import SourceBinding
-from rapport.node.reload import PEOPLE, TAKEN_OVER, gone_interpretations, needs_restart
+from rapport.node.interpretations import gone_interpretations
+from rapport.node.reload import PEOPLE, TAKEN_OVER, needs_restart
 from rapport.site.check import TABLES_OF_A_SITE
 
 TABLES = st.dictionaries(

@@ -266,7 +266,7 @@ def test_doors_that_close_close_the_socket_and_a_reader_goes_on_by_position(
                 await say(socket, {"subscribe": {"id": "a", "after": 1}})
                 await hear(socket)
                 assert positions([await hear(socket)]) == [2, 3]
-                doors.node.doors_close.set()
+                doors.node.closing.set()
                 with pytest.raises(ConnectionClosed) as caught:
                     await hear(socket)
                 assert caught.value.rcvd is not None

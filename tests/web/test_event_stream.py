@@ -246,7 +246,7 @@ def test_doors_that_close_end_the_stream(with_doors: Callable[..., Any]) -> None
     async def scenario() -> None:
         async with with_doors() as doors, listening(doors, "/channels/mine/stream") as source:
             await source.block()
-            doors.node.doors_close.set()
+            doors.node.closing.set()
             while await asyncio.wait_for(source.block(), 5) is not None:
                 continue
 

@@ -125,5 +125,5 @@ def _faults_of(node: Node) -> Iterator[tuple[str, str]]:
     for table in node.fresh_tables.status():
         if table.failures and table.error is not None:
             yield f"table.{table.table}", f"{table.table} is not refreshed: {table.error.message}"
-    for channel, code in node.care.export_faults().items():
+    for channel, code in node.maintenance.export_faults().items():
         yield f"export.{channel}", f"{channel} is not exported to the lake: {code}"

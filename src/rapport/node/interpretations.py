@@ -30,7 +30,6 @@ from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.mediation.site_functions import site_functions
-from rapport.node.reload import gone_interpretations
 from rapport.policy.ontology import Ontology
 from rapport.site.interpretations import (
     SiteInterpretations,
@@ -262,3 +261,40 @@ def outgoing_of_site(site: Site, channels: Channels, clock: Clock, in_force: InF
         import_paths=[str(site.directory.resolve())],
     )
     return make_outgoing(site, repository, channels, clock, mediation)
+
+
+def gone_interpretations(
+    before: Mapping[str, SourceBinding],
+    after: Mapping[str, SourceBinding],
+    gone: Collection[str],
+    reading: Mapping[str, Collection[str]],
+    told: Mapping[str, int],
+) -> list[str]:
+    """Warnings of interpretations that are `gone` and gave meaning to what policies read, or in
+    which consumers were told something. `reading` are the streams of each policy that runs, `told`
+    how many events were said in each interpretation.
+    """
+    warnings: list[str] = []
+    for source, old in sorted(before.items()):
+        name, new = old.interpretation, after.get(source)
+        if name not in gone:
+            continue
+        streams = {f"{old.concept}.{attribute}" for attribute in old.attributes}
+        policies = sorted(policy for policy, used in reading.items() if streams & set(used))
+        if policies:
+            now = "is gone, too" if new is None else "is read otherwise from now on"
+            warnings.append(
+                f"the interpretation {name!r} is gone, its source {source!r} {now}: "
+                f"{', '.join(policies)} read {', '.join(sorted(streams))} by it"
+            )
+    warnings += [
+        f"the interpretation {name!r} is gone: consumers were given {_events(told[name])} in it "
+        "since the node started, and who asks for it from now on is refused"
+        for name in sorted(told.keys() & gone)
+        if told[name]
+    ]
+    return warnings
+
+
+def _events(count: int) -> str:
+    return "an event" if count == 1 else f"{count:,} events"

@@ -31,7 +31,6 @@ from rapport.core.errors import Problem, SiteError
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.telemetry import get_logger
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.binding import SourceBinding
 from rapport.node.interpretations import FormerInterpretations, NodeInterpretations
 from rapport.node.policies import Policies
 from rapport.policy.life.asking import Done
@@ -94,39 +93,6 @@ def needs_restart(
     return problems
 
 
-def gone_interpretations(
-    before: Mapping[str, SourceBinding],
-    after: Mapping[str, SourceBinding],
-    gone: Collection[str],
-    reading: Mapping[str, Collection[str]],
-    told: Mapping[str, int],
-) -> list[str]:
-    """Warnings of interpretations that are `gone` and gave meaning to what policies read, or in
-    which consumers were told something. `reading` are the streams of each policy that runs, `told`
-    how many events were said in each interpretation.
-    """
-    warnings: list[str] = []
-    for source, old in sorted(before.items()):
-        name, new = old.interpretation, after.get(source)
-        if name not in gone:
-            continue
-        streams = {f"{old.concept}.{attribute}" for attribute in old.attributes}
-        policies = sorted(policy for policy, used in reading.items() if streams & set(used))
-        if policies:
-            now = "is gone, too" if new is None else "is read otherwise from now on"
-            warnings.append(
-                f"the interpretation {name!r} is gone, its source {source!r} {now}: "
-                f"{', '.join(policies)} read {', '.join(sorted(streams))} by it"
-            )
-    warnings += [
-        f"the interpretation {name!r} is gone: consumers were given {_events(told[name])} in it "
-        "since the node started, and who asks for it from now on is refused"
-        for name in sorted(told.keys() & gone)
-        if told[name]
-    ]
-    return warnings
-
-
 def actions_changed(before: Communication, after: Communication) -> list[str]:
     """The phrases about which something else is done."""
     phrases = {*before.actions, *after.actions}
@@ -140,10 +106,6 @@ def _restart(file: TomlFile, path: tuple[str, ...], what: str) -> Problem:
         f"needs a restart: {what} has changed",
         hint="start the node again, or take this change back; what is received meanwhile is kept",
     )
-
-
-def _events(count: int) -> str:
-    return "an event" if count == 1 else f"{count:,} events"
 
 
 def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:

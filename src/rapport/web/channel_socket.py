@@ -308,8 +308,8 @@ class Socket:
         accept: Any = {"type": "websocket.accept", "subprotocol": None, "headers": []}
         try:
             await self._connection.send(accept)
-            await first_of(self._listen(), self._node.doors_close.wait())
-            code = GOING_AWAY if self._node.doors_close.is_set() else POLICY
+            await first_of(self._listen(), self._node.closing.wait())
+            code = GOING_AWAY if self._node.closing.is_set() else POLICY
             await self._close(code)
         except OSError:
             _log.debug("a socket's client has gone", channel=self._channel)

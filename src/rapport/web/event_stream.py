@@ -75,7 +75,7 @@ async def event_stream(
     if has_place:
         yield _place_alone(following.reach)
     try:
-        while not node.doors_close.is_set():
+        while not node.closing.is_set():
             followed = await following.next_set(wait_ms=BEAT_MS)
             if followed is not None and followed.gone:
                 for lost in followed.gaps:
@@ -180,7 +180,7 @@ async def stream(
     if seen is not None and not token:
         after = seen  # not where `from_start=false` begins now: that would leave a gap
     following = await node.channels.source.follow(
-        name, asked, identity=identity, after=after, closing=node.doors_close
+        name, asked, identity=identity, after=after, closing=node.closing
     )
     if seen is not None and seen >= following.reach:
         following.go_on_after(seen)  # else it was lost within the token's own set

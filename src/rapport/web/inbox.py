@@ -280,7 +280,7 @@ class InboxSocket:
         pages = self._node.pages
         pages.enter(self._peer, self)
         try:
-            closing = self._node.doors_close.wait()
+            closing = self._node.closing.wait()
             await first_of(self._listen(), self._show(), self._watch(), closing)
             if not self._is_gone:
                 await self._say({"type": "websocket.close", "code": _GOING_AWAY, "reason": ""})

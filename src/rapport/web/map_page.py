@@ -111,7 +111,7 @@ class MapPage:
     def __init__(self, source: MapSource, clock: Clock, *, port: int = 0) -> None:
         self.source, self.clock = source, clock
         self.settings = NodeSettings(port=port, max_body_bytes=_BODY_BYTES)
-        self.doors_close = asyncio.Event()
+        self.closing = asyncio.Event()
 
     def app(self) -> Litestar:
         """The doors."""
@@ -164,7 +164,7 @@ class MapPage:
         """Ends when the doors close; a slow reader misses pictures, never the newest."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         last, silent_ms = b"", 0
-        while not self.doors_close.is_set():
+        while not self.closing.is_set():
             block = sse_event("picture", self.source.picture())
             if block != last:
                 yield block

@@ -65,7 +65,7 @@ class ServerOwner(Protocol):
         """By which the pace is measured."""
 
     @property
-    def doors_close(self) -> asyncio.Event:
+    def closing(self) -> asyncio.Event:
         """Is set when the doors close, so that streams end."""
 
 
@@ -202,7 +202,7 @@ async def serve_app(
         finally:
             await cancel_until_done(sweeping)
     finally:
-        node.doors_close.set()
+        node.closing.set()
         server.should_exit = True
         await serving
         listener.close()

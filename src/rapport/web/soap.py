@@ -192,7 +192,7 @@ async def _request(
         asked.request,
         identity=identity,
         subscriber_wsdl=asked.subscriber_wsdl,
-        closing=node.doors_close,
+        closing=node.closing,
     )
     content = f"<x:{REQUEST}Response>{write_batch(batch)}</x:{REQUEST}Response>"
     return content, write_gaps(batch.gaps)

@@ -111,7 +111,7 @@ async def channel_state(
 ) -> Response[bytes]:
     """What a channel holds, what it keeps, and where its readers stand."""
     require_right(request, node, "subscribe", name)
-    return json_response(await node.care.state(name))
+    return json_response(await node.maintenance.state(name))
 
 
 @get("/channels/{name:str}/plan")
@@ -139,7 +139,7 @@ async def forget_reader(
 ) -> Response[bytes]:
     """Forgets the place of a reader that will not come back."""
     require_admin(request, node)
-    await node.care.forget_reader(name, reader)
+    await node.maintenance.forget_reader(name, reader)
     return json_response({"forgotten": reader})
 
 
@@ -163,7 +163,7 @@ async def list_dead_letters(
         until_ms=parse_time(until) if until else 2**62,
         state="" if became == "all" else became,
     )
-    return json_response(await node.care.dead_letters.letters(wanted, limit=limit))
+    return json_response(await node.maintenance.dead_letters.letters(wanted, limit=limit))
 
 
 @get("/dead-letters/{letter:str}")
@@ -172,7 +172,7 @@ async def show_dead_letter(
 ) -> Response[bytes]:
     """One dead letter with its event."""
     require_admin(request, node)
-    return json_response(await node.care.dead_letters.show(letter))
+    return json_response(await node.maintenance.dead_letters.show(letter))
 
 
 @post("/dead-letters/replay", status_code=200)
@@ -182,7 +182,7 @@ async def replay_dead_letters(
     """Sends dead letters back to the readers that failed."""
     require_admin(request, node)
     asked = _READ_SEND_BACK.decode(await request.body())
-    return _done(await node.care.dead_letters.replay(asked, republish=asked.republish))
+    return _done(await node.maintenance.dead_letters.replay(asked, republish=asked.republish))
 
 
 @post("/dead-letters/forget", status_code=200)
@@ -191,7 +191,9 @@ async def forget_dead_letters(
 ) -> Response[bytes]:
     """Strikes dead letters off the list."""
     require_admin(request, node)
-    return _done(await node.care.dead_letters.forget(_READ_WANTED.decode(await request.body())))
+    return _done(
+        await node.maintenance.dead_letters.forget(_READ_WANTED.decode(await request.body()))
+    )
 
 
 def _check_interceptor(node: Node, channels: str, name: str) -> None:

@@ -82,7 +82,7 @@ async def read(
     channel = node.channels.channel(name)
     if wait_ms:
         # A node that closes its doors answers with what there is.
-        await first_of(channel.wait_after(after, timeout_ms=wait_ms), node.doors_close.wait())
+        await first_of(channel.wait_after(after, timeout_ms=wait_ms), node.closing.wait())
     stored = await channel.read_after(after, limit=limit)
     left = await node.channels.source.not_given_out(name, stored)
     seen = node.channels.delivered(name, identity, left)
@@ -108,7 +108,7 @@ async def request_messages(
     """A batch of messages with the tokens of this set and of the one that follows."""
     asked = read_request(await request.body())
     identity = require_right(request, node, "subscribe", name)
-    batch = await node.pushing.request(name, asked, identity=identity, closing=node.doors_close)
+    batch = await node.pushing.request(name, asked, identity=identity, closing=node.closing)
     return Response(write_batch(name, batch), media_type="application/json")
 
 

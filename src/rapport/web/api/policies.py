@@ -209,8 +209,8 @@ async def _reports(
     try:
         yield f"retry: {RETRY_MS}\n\n".encode()
         with node.load.following(follower):
-            while not node.doors_close.is_set():
-                followed = await follower.next(BEAT_MS, node.clock, node.doors_close)
+            while not node.closing.is_set():
+                followed = await follower.next(BEAT_MS, node.clock, node.closing)
                 yield b": beat\n\n" if followed is None else sse_event("load", followed)
     finally:
         live.leave()
