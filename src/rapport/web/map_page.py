@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from html import escape
 from typing import Protocol
 
 import msgspec
@@ -121,7 +120,7 @@ class MapPage:
         @get("/")
         async def page() -> Response[str]:
             """The page; what it shows comes from the other doors."""
-            text = render("map.html", title=escape(source.title))
+            text = render("map.html", title=source.title)
             return Response(text, media_type="text/html")
 
         @get("/static/{name:str}")

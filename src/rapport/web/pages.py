@@ -1,18 +1,18 @@
-"""Pages as plain files: a tiny template step, and a fixed list of static files that may be served.
-[UX-6]
+"""Pages for people: HTML templates, and the static files that may be served. [UX-6]
 
-What pages say about a message beside its text: sender, kind, conversation, date. Pure. [UX-6]
+Templates escape every value (autoescape).
 """
 
 from __future__ import annotations
 
 from functools import cache
-from html import escape
 from pathlib import Path
-from string import Template
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rapport.communication.history.ledger import MessageRow
-from rapport.communication.wording import shown_kind, shown_sender, shown_time
+from rapport.communication.wording import shown_kind, shown_sender, shown_text, shown_time
 from rapport.core.errors import UnknownName
 from rapport.core.times import format_time
 
@@ -26,10 +26,9 @@ _SERVED = {
 }
 
 
-def render(name: str, **values: str) -> str:
-    """The page with its `$names` filled in; values must be escaped by the caller."""
-    body = _template(name).substitute(values)
-    return _template("frame.html").substitute(title=values.get("title", "Rapport"), body=body)
+def render(name: str, **values: Any) -> str:
+    """The page of a template; values are escaped."""
+    return _environment().get_template(name).render(values)
 
 
 def static_file(name: str) -> tuple[bytes, str]:
@@ -40,12 +39,21 @@ def static_file(name: str) -> tuple[bytes, str]:
 
 
 @cache
-def _template(name: str) -> Template:
-    return Template((_STATIC / name).read_text(encoding="utf-8"))
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_STATIC),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    functions = (about_message, format_time, shown_sender, shown_text, shown_time)
+    environment.globals.update({one.__name__: one for one in functions})
+    return environment
 
 
 def message_facts(row: MessageRow, zone: str) -> dict[str, str]:
-    """The facts by what each is called; what nobody said is left out."""
+    """Sender, kind, conversation and date of a message by label; empty ones are left out."""
     facts = {
         "From": shown_sender(row.sender, row.policy),
         "Kind": shown_kind(row.type, row.subtype),
@@ -55,24 +63,8 @@ def message_facts(row: MessageRow, zone: str) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def message_lines(row: MessageRow, zone: str) -> str:
-    """The facts as a list of HTML."""
-    lines = "".join(
-        f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in message_facts(row, zone).items()
-    )
-    return f'<dl class="facts">{lines}</dl>' if lines else ""
-
-
 def about_message(row: MessageRow) -> list[str]:
     """Sender, kind and conversation, for one line."""
     conversation = f"conversation {row.conversation}" if row.conversation else ""
     kind = shown_kind(row.type, row.subtype)
     return [part for part in (shown_sender(row.sender, row.policy), kind, conversation) if part]
-
-
-def time_element(time_ms: int, zone: str) -> str:
-    """A time on the reader's clock, with the exact moment for programs."""
-    if not time_ms:
-        return "<time></time>"
-    return f'<time datetime="{format_time(time_ms)}">{escape(shown_time(time_ms, zone))}</time>'

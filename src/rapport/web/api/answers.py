@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from html import escape
 from typing import Any
 
 import msgspec
@@ -27,7 +26,7 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
 from rapport.web.endpoint import NodeDependency
-from rapport.web.pages import message_lines, render
+from rapport.web.pages import message_facts, render
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN
 
@@ -121,40 +120,35 @@ def _slowing(request: Request[Any, Any, Any], node: Node) -> Iterator[None]:
 
 
 def answer_page(peer: str, row: MessageRow, own: LedgerRow | None, *, zone: str) -> str:
-    """What the message says, who sends it, and two buttons."""
+    """The message with its sender and two buttons."""
     return render(
         "answer.html",
         title="Answer",
-        peer=escape(peer),
-        urgency='<p class="urgency">Urgent</p>' if row.urgent else "",
-        text=escape(shown_text(row.type, row.subtype, row.text)),
-        lines=message_lines(row, zone),
+        peer=peer,
+        row=row,
+        facts=message_facts(row, zone),
         note=_note(row, peer, own, zone),
     )
 
 
 def answered_page(peer: str, row: MessageRow, answer: str, *, is_new: bool) -> str:
-    """What a person sees who has answered."""
-    said = f"Your answer “{escape(_SAID.get(answer, answer))}” is recorded."
-    if not is_new:
-        said = f"Your answer “{escape(_SAID.get(answer, answer))}” was recorded already."
+    """The page after an answer."""
+    recorded = "is recorded" if is_new else "was recorded already"
+    said = f"Your answer “{_SAID.get(answer, answer)}” {recorded}."
     if row.state == CLOSED and row.answered_by not in ("", peer):
-        said += f" {escape(row.answered_by)} took care of it before."
-    text = escape(shown_text(row.type, row.subtype, row.text))
-    return render("answered.html", title="Thank you", peer=escape(peer), said=said, text=text)
+        said += f" {row.answered_by} took care of it before."
+    text = shown_text(row.type, row.subtype, row.text)
+    return render("answered.html", title="Thank you", peer=peer, said=said, text=text)
 
 
 def _note(row: MessageRow, peer: str, own: LedgerRow | None, zone: str) -> str:
-    """What is known already: this person's own answer, or who was faster."""
+    """This person's own earlier answer, or the person who answered first."""
     if own is not None:
-        said = escape(_SAID.get(own.answer, own.answer))
-        told = f"You answered “{said}” on {shown_time(own.time, zone)}. You can change your answer."
-    elif row.answered_by and row.answered_by != peer:
-        when = shown_time(row.answered_at, zone)
-        told = f"{escape(row.answered_by)} answered on {when}."
-    else:
-        return ""
-    return f'<p class="note" role="status">{told}</p>'
+        said, when = _SAID.get(own.answer, own.answer), shown_time(own.time, zone)
+        return f"You answered “{said}” on {when}. You can change your answer."
+    if row.answered_by and row.answered_by != peer:
+        return f"{row.answered_by} answered on {shown_time(row.answered_at, zone)}."
+    return ""
 
 
 async def _plain_text(request: Request[Any, Any, Any]) -> str:

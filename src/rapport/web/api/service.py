@@ -9,7 +9,6 @@ The plain page of what happens, and the figures it shows. [UX-6]
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import msgspec
@@ -78,7 +77,7 @@ async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> 
 @get("/", opt={OPEN: True, ANY_QUERY: True})
 async def home(node: NodeDependency) -> Response[str]:
     """The page; what it shows comes from /overview, so it carries no data itself."""
-    page = render("home.html", title=escape(node.site.name))
+    page = render("home.html", title=node.site.name)
     return Response(page, media_type="text/html")
 
 
