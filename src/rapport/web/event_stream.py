@@ -26,6 +26,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import NodeDependency, require_right
+from rapport.web.endpoint_docs import DOC, EndpointDoc
 from rapport.web.event_view import ConsumerView, EventTextCache
 from rapport.web.problems import problem_members
 
@@ -150,7 +151,16 @@ def _one_line(text: str) -> str:
     return text
 
 
-@get("/channels/{name:str}/stream")
+@get(
+    "/channels/{name:str}/stream",
+    opt={
+        DOC: EndpointDoc(
+            answer={"type": "string"},
+            media=("text/event-stream; charset=utf-8",),
+            statuses=("200", "204"),
+        )
+    },
+)
 async def stream(
     request: Request[Any, Any, Any],
     name: FromPath[str],

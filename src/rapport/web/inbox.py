@@ -59,6 +59,7 @@ from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
 from rapport.web.channel_socket import PushConnections, frame_text
 from rapport.web.endpoint import NodeDependency, json_response, require_admin
+from rapport.web.endpoint_docs import DOC, FORM, FORM_FIELDS, HTML, EndpointDoc
 from rapport.web.inbox_page import (
     InboxView,
     inbox_page,
@@ -333,13 +334,29 @@ _HTML = "text/html"
 _NO_PROOF = 1008
 
 
-@get("/inbox", opt={OPEN: True, ANY_QUERY: True})
+@get(
+    "/inbox",
+    opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
+)
 async def show_login(why: FromQuery[str] = "") -> Response[str]:
     """Where a person logs in to their inbox."""
     return Response(login_page(why), media_type=_HTML)
 
 
-@post("/inbox", opt={OPEN: True, ANY_QUERY: True}, status_code=303)
+@post(
+    "/inbox",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            bodies={FORM: FORM_FIELDS},
+            answer={"type": "string"},
+            media=(HTML,),
+            statuses=("200", "303"),
+        ),
+    },
+    status_code=303,
+)
 async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Response[str]:
     """Opens a session and leads to the inbox, or back to the form with the reason."""
     _check_own_page(request)
@@ -358,7 +375,14 @@ async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
     return _to(inbox_path(opened.peer), inboxes.cookie(opened))
 
 
-@get("/inbox/{peer:str}", opt={OPEN: True, ANY_QUERY: True})
+@get(
+    "/inbox/{peer:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("200", "303")),
+    },
+)
 async def show_inbox(
     request: Request[Any, Any, Any], peer: FromPath[str], note: FromQuery[str] = ""
 ) -> Response[str]:
@@ -366,7 +390,14 @@ async def show_inbox(
     return await _show(request, peer, "", note)
 
 
-@get("/inbox/{peer:str}/{link:str}", opt={OPEN: True, ANY_QUERY: True})
+@get(
+    "/inbox/{peer:str}/{link:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("200", "303")),
+    },
+)
 async def show_linked_inbox(
     request: Request[Any, Any, Any],
     peer: FromPath[str],
@@ -377,13 +408,39 @@ async def show_linked_inbox(
     return await _show(request, peer, link, note)
 
 
-@post("/inbox/{peer:str}", opt={OPEN: True, ANY_QUERY: True}, status_code=303)
+@post(
+    "/inbox/{peer:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            bodies={FORM: FORM_FIELDS},
+            answer={"type": "string"},
+            media=(HTML,),
+            statuses=("200", "303"),
+        ),
+    },
+    status_code=303,
+)
 async def answer_in_inbox(request: Request[Any, Any, Any], peer: FromPath[str]) -> Response[str]:
     """Records an answer, or ends the session."""
     return await _take(request, peer, "")
 
 
-@post("/inbox/{peer:str}/{link:str}", opt={OPEN: True, ANY_QUERY: True}, status_code=303)
+@post(
+    "/inbox/{peer:str}/{link:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            bodies={FORM: FORM_FIELDS},
+            answer={"type": "string"},
+            media=(HTML,),
+            statuses=("200", "303"),
+        ),
+    },
+    status_code=303,
+)
 async def answer_in_linked_inbox(
     request: Request[Any, Any, Any], peer: FromPath[str], link: FromPath[str]
 ) -> Response[str]:

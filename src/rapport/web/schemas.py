@@ -6,6 +6,7 @@ write member by member, are here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -150,11 +151,11 @@ STRUCTS = (
 )
 
 
-def schema_components() -> dict[str, Any]:
-    """JSON Schemas of all structures by name."""
-    _roots, components = msgspec.json.schema_components(
-        [_documented(kind) for kind in STRUCTS], ref_template=REFERENCE
-    )
+def schema_components(more: Iterable[type[msgspec.Struct]] = ()) -> dict[str, Any]:
+    """JSON Schemas of all structures by name, and of further ones."""
+    every: list[type[msgspec.Struct]] = [*STRUCTS, *more]
+    kinds = dict.fromkeys(_documented(kind) for kind in every)
+    _roots, components = msgspec.json.schema_components(list(kinds), ref_template=REFERENCE)
     return components
 
 

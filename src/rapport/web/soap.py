@@ -46,6 +46,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.cloudevents import append_events, check_not_reserved
 from rapport.web.endpoint import NodeDependency, require_right
+from rapport.web.endpoint_docs import DOC, EndpointDoc
 from rapport.web.problems import error_headers
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN, SAFE_HEADERS, text_type
@@ -147,7 +148,28 @@ async def call(
     )
 
 
-@get("/soap/channels/{name:str}", opt={OPEN: True, ANY_QUERY: True})
+@get(
+    "/soap/channels/{name:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            answer={"type": "string"},
+            media=("text/xml; charset=utf-8",),
+            parameters=tuple(
+                {
+                    "name": name,
+                    "in": "query",
+                    "required": False,
+                    "allowEmptyValue": True,
+                    "description": what,
+                    "schema": {"type": "string", "maxLength": 0},
+                }
+                for name, what in (("wsdl", "Gives the WSDL."), ("xsd", "Gives the XML Schema."))
+            ),
+        ),
+    },
+)
 async def describe(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:

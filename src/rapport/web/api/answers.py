@@ -26,6 +26,7 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
 from rapport.web.endpoint import NodeDependency
+from rapport.web.endpoint_docs import DOC, HTML, JSON, EndpointDoc
 from rapport.web.pages import message_facts, render
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN
@@ -67,7 +68,10 @@ class LinkGuard:
             )
 
 
-@get("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True, ANY_QUERY: True})
+@get(
+    "/answer/{message:str}/{peer:str}/{token:str}",
+    opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
+)
 async def show_answer_page(
     request: Request[Any, Any, Any],
     message: FromPath[str],
@@ -85,7 +89,16 @@ async def show_answer_page(
 
 @post(
     "/answer/{message:str}/{peer:str}/{token:str}",
-    opt={OPEN: True, ANY_QUERY: True},
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            bodies={JSON: PostedAnswer},
+            example={"answer": "yes"},
+            answer={"type": "string"},
+            media=(HTML,),
+        ),
+    },
     status_code=200,
 )
 async def take_answer(

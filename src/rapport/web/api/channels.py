@@ -30,6 +30,7 @@ from rapport.web.endpoint import (
     require_admin,
     require_right,
 )
+from rapport.web.endpoint_docs import DOC, JSON, JSON_OBJECT, EndpointDoc
 
 _MOST_LETTERS = 1_000
 
@@ -66,7 +67,16 @@ async def list_interceptors(
     return json_response(node.channels.interceptors.listed("" if name == "*" else name))
 
 
-@post("/channels/{name:str}/interceptors", status_code=201)
+@post(
+    "/channels/{name:str}/interceptors",
+    status_code=201,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: NewInterceptor},
+            example={"name": "no-tests", "kind": "drop", "settings": {"where": "type = 'test'"}},
+        )
+    },
+)
 async def add_interceptor(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -175,7 +185,15 @@ async def show_dead_letter(
     return json_response(await node.maintenance.dead_letters.show(letter))
 
 
-@post("/dead-letters/replay", status_code=200)
+@post(
+    "/dead-letters/replay",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: ReplayRequest}, example={"channel": "events", "republish": False}
+        )
+    },
+)
 async def replay_dead_letters(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
@@ -185,7 +203,11 @@ async def replay_dead_letters(
     return _done(await node.maintenance.dead_letters.replay(asked, republish=asked.republish))
 
 
-@post("/dead-letters/forget", status_code=200)
+@post(
+    "/dead-letters/forget",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={JSON: JSON_OBJECT}, example={"channel": "events"})},
+)
 async def forget_dead_letters(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:

@@ -26,6 +26,7 @@ from rapport.node.context_broker import NodeContext
 from rapport.node.node import Node
 from rapport.transport.addresses import format_address
 from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
+from rapport.web.endpoint_docs import DOC, JSON, EndpointDoc
 
 _CHANNEL = "context"
 _WITHIN_MS, _LONGEST_MS = 2_000, 60_000
@@ -82,7 +83,14 @@ async def read_context(
     return json_response({**_shown(found.record), **where})
 
 
-@put("/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}")
+@put(
+    "/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}",
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: NewValues}, example={"values": {"open": True}, "valid": "30s"}
+        )
+    },
+)
 async def tell_context(
     request: Request[Any, Any, Any],
     entity_type: FromPath[str],

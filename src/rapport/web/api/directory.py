@@ -25,6 +25,7 @@ from rapport.core.errors import InvalidInput, NotAuthenticated, Problem
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time
 from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_unfiltered
+from rapport.web.endpoint_docs import DOC, JSON, JSON_OBJECT, EndpointDoc
 from rapport.web.security import OPEN, RequestGuard
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
@@ -86,7 +87,15 @@ async def show_peer(
     return json_response(_with_circuits(node, [entry])[0])
 
 
-@put("/peers/{peer:str}")
+@put(
+    "/peers/{peer:str}",
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: JSON_OBJECT},
+            example={"addresses": ["inbox:"], "quiet": "22:00-07:00", "zone": "Europe/Vienna"},
+        )
+    },
+)
 async def put_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -99,7 +108,10 @@ async def put_peer(
     )
 
 
-@patch("/peers/{peer:str}")
+@patch(
+    "/peers/{peer:str}",
+    opt={DOC: EndpointDoc(bodies={JSON: JSON_OBJECT}, example={"delivery": "preferred"})},
+)
 async def change_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -162,7 +174,15 @@ async def list_members(
     return json_response(await run_aside(members))
 
 
-@put("/collectives/{collective:str}")
+@put(
+    "/collectives/{collective:str}",
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: JSON_OBJECT},
+            example={"delivery": "at-least 2", "members": ["ana", "ben"]},
+        )
+    },
+)
 async def put_collective(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -188,7 +208,11 @@ async def remove_collective(
     return json_response({"removed": collective})
 
 
-@post("/collectives/{collective:str}/members", status_code=200)
+@post(
+    "/collectives/{collective:str}/members",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={JSON: MembersRequest}, example={"join": ["ana"], "leave": []})},
+)
 async def move_members(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -278,7 +302,18 @@ class SessionsEnded(msgspec.Struct, frozen=True):
     ended: int
 
 
-@post("/sessions", opt={OPEN: True}, status_code=201)
+@post(
+    "/sessions",
+    opt={
+        OPEN: True,
+        DOC: EndpointDoc(
+            bodies={JSON: LoginRequest},
+            example={"peer": "ana", "password": "..."},
+            statuses=("201",),
+        ),
+    },
+    status_code=201,
+)
 async def open_session(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Opens a session for a peer that shows its password, or renews the one of a good token.
 
@@ -307,7 +342,11 @@ async def close_session(request: Request[Any, Any, Any], node: NodeDependency) -
     return json_response(SessionsEnded(1))
 
 
-@post("/peers/{peer:str}/password", status_code=200)
+@post(
+    "/peers/{peer:str}/password",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={JSON: NewPassword}, example={"password": "..."})},
+)
 async def set_password(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:

@@ -21,24 +21,55 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.agents.batch_json import read_answers, read_request, write_batch
 from rapport.channel.channel import gaps_between
+from rapport.channel.requesting.batch import Request as MessageRequest
+from rapport.channel.requesting.message_leases import Answers, Settled
 from rapport.core.codec import stored_cloudevent
 from rapport.core.errors import NotAllowed
 from rapport.core.times import parse_duration
 from rapport.kernel.tasks import first_of
 from rapport.web.cloudevents import (
+    BATCH_TYPE,
+    EVENT_TYPE,
     append_events,
     publish_events,
     publish_readings,
     read_cloudevents,
 )
 from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
+from rapport.web.endpoint_docs import (
+    ANY_JSON,
+    BINARY_HEADERS,
+    DOC,
+    EVENT_ARRAY,
+    EXAMPLE_EVENT,
+    IDEMPOTENCY_KEY,
+    JSON,
+    READING_TYPES,
+    EndpointDoc,
+)
 from rapport.web.event_view import in_interpretation
 from rapport.web.request_limits import ANY_QUERY
+from rapport.web.schemas import BatchShown, CloudEvent, Page, Published, reference
 
 _LONGEST_WAIT_MS = 60_000
 
 
-@post("/channels/{name:str}/events", status_code=200)
+@post(
+    "/channels/{name:str}/events",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={
+                EVENT_TYPE: CloudEvent,
+                BATCH_TYPE: EVENT_ARRAY,
+                JSON: {"anyOf": [reference(CloudEvent), EVENT_ARRAY]},
+            },
+            example=EXAMPLE_EVENT,
+            answer=Published,
+            parameters=BINARY_HEADERS,
+        )
+    },
+)
 async def publish(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -48,7 +79,19 @@ async def publish(
     return Response(answer, media_type="application/json")
 
 
-@post("/sources/{source:str}", opt={ANY_QUERY: True}, status_code=200)
+@post(
+    "/sources/{source:str}",
+    opt={
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            bodies={JSON: ANY_JSON, **dict.fromkeys(READING_TYPES, ANY_JSON)},
+            parameters=IDEMPOTENCY_KEY,
+            example={"reader": "r1", "tag": "E200-01", "dx": 1.0, "dy": 2.0},
+            answer=Published,
+        ),
+    },
+    status_code=200,
+)
 async def take_readings(
     request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -62,7 +105,7 @@ async def take_readings(
     return Response(answer, media_type="application/json")
 
 
-@get("/channels/{name:str}/events")
+@get("/channels/{name:str}/events", opt={DOC: EndpointDoc(answer=Page)})
 async def read(
     request: Request[Any, Any, Any],
     name: FromPath[str],
@@ -101,7 +144,17 @@ async def read(
     return json_response(body)
 
 
-@post("/channels/{name:str}/requests", status_code=200)
+@post(
+    "/channels/{name:str}/requests",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: MessageRequest},
+            example={"query": "type = 'badge.seen'", "max_messages": 10},
+            answer=BatchShown,
+        )
+    },
+)
 async def request_messages(
     request: HttpRequest[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -112,7 +165,17 @@ async def request_messages(
     return Response(write_batch(name, batch), media_type="application/json")
 
 
-@post("/channels/{name:str}/acks", status_code=200)
+@post(
+    "/channels/{name:str}/acks",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: Answers},
+            example={"ack": ["17.3f2a9c01d4e5b6a7"], "nak": [], "delay_ms": 0, "error": ""},
+            answer=Settled,
+        )
+    },
+)
 async def settle_deliveries(
     request: HttpRequest[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -130,7 +193,11 @@ _TAKEN_IN = ("detections", "quarantine", "pipeline")
 itself."""
 
 
-@post("/pipeline/channels/{name:str}/events", status_code=200)
+@post(
+    "/pipeline/channels/{name:str}/events",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={JSON: EVENT_ARRAY}, example=[EXAMPLE_EVENT], answer=Published)},
+)
 async def take_results(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:

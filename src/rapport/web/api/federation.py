@@ -14,6 +14,7 @@ from rapport.core.codec import decode_cloudevents
 from rapport.core.errors import NotAllowed, TooLarge
 from rapport.core.json_objects import ObjectDecoder
 from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_right
+from rapport.web.endpoint_docs import DOC, EXAMPLE_EVENT, JSON, JSON_OBJECT, EndpointDoc
 
 
 class _HandedOver(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,7 +35,16 @@ async def hello(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     return json_response({"node": node.links.node, "site": node.site.name, "channels": names})
 
 
-@post("/federation/channels/{name:str}/events", status_code=200)
+@post(
+    "/federation/channels/{name:str}/events",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: JSON_OBJECT},
+            example={"node": "0123456789abcdef", "events": [EXAMPLE_EVENT]},
+        )
+    },
+)
 async def take_over(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:

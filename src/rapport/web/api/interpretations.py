@@ -23,8 +23,11 @@ from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.release import ReleaseRequest
 from rapport.core.times import parse_time
+from rapport.mediation.changing.considering import Done
 from rapport.mediation.changing.kept_versions import recorded
 from rapport.mediation.changing.shown import (
+    Overview,
+    ShownChange,
     named_in_path,
     overview,
     shown,
@@ -45,6 +48,8 @@ from rapport.web.endpoint import (
     require_any_right,
     require_unfiltered,
 )
+from rapport.web.endpoint_docs import CHANGE_BODIES, DOC, JSON, EndpointDoc
+from rapport.web.schemas import reference
 
 KINDS: dict[str, Kind] = {
     "application/toml": "toml",
@@ -61,7 +66,7 @@ JSON_TYPES = ("", "application/json")
 HowGiven = FromQuery[Literal["declare", "augment", "replace"]]
 
 
-@get("/interpretations")
+@get("/interpretations", opt={DOC: EndpointDoc(answer=Overview)})
 async def list_interpretations(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
@@ -72,7 +77,10 @@ async def list_interpretations(
     return json_response(await updating.look(lambda standing: overview(standing, outcomes)))
 
 
-@get("/interpretations/changes")
+@get(
+    "/interpretations/changes",
+    opt={DOC: EndpointDoc(answer={"type": "array", "items": reference(ShownChange)})},
+)
 async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """The history of changes, oldest first, with what became of each."""
     require_any_right(request, node, "interpretations")
@@ -87,7 +95,10 @@ async def spoken(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
     return Response(body, media_type="application/json")
 
 
-@get("/interpretations/{interpretation:path}")
+@get(
+    "/interpretations/{interpretation:path}",
+    opt={DOC: EndpointDoc(media=(JSON, "text/x-python; charset=utf-8"))},
+)
 async def show_interpretation(
     request: Request[Any, Any, Any],
     interpretation: FromPath[str],
@@ -114,7 +125,17 @@ async def show_interpretation(
     return json_response(found)
 
 
-@post("/interpretations/changes", status_code=200)
+@post(
+    "/interpretations/changes",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies=CHANGE_BODIES,
+            example={"changes": [{"type": "remove", "name": "us"}]},
+            answer=Done,
+        )
+    },
+)
 async def change(
     request: Request[Any, Any, Any],
     node: NodeDependency,
@@ -127,7 +148,17 @@ async def change(
     return json_response(await node.meanings.updating.change(want, by=identity))
 
 
-@post("/interpretations/check", status_code=200)
+@post(
+    "/interpretations/check",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies=CHANGE_BODIES,
+            example={"changes": [{"type": "remove", "name": "us"}]},
+            answer=Done,
+        )
+    },
+)
 async def check(
     request: Request[Any, Any, Any],
     node: NodeDependency,
@@ -213,7 +244,13 @@ async def show_held(
     return json_response(found)
 
 
-@post("/quarantine/release", status_code=200)
+@post(
+    "/quarantine/release",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(bodies={JSON: ReleaseBody}, example={"source": "readers", "dry_run": True})
+    },
+)
 async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Has held events mediated by what is in force now; answers when that is certain to happen."""
     identity = require_admin(request, node)
@@ -237,7 +274,15 @@ async def show_release(
     return json_response(await node.releasing.state(id))
 
 
-@post("/interpretations/again", status_code=200)
+@post(
+    "/interpretations/again",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: RemediationBody}, example={"source": "readers", "dry_run": True}
+        )
+    },
+)
 async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Has raw events of a source mediated again; readings that differ are corrected."""
     identity = require_admin(request, node)

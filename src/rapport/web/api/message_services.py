@@ -23,6 +23,7 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import Identifier
 from rapport.node.node import Node
 from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
+from rapport.web.endpoint_docs import DOC, EXAMPLE_INFORMATION, JSON, EndpointDoc
 
 _READ_INFO = ObjectDecoder(
     MessageInformation,
@@ -63,7 +64,10 @@ async def show_info(
     return _found(await node.services.infos.info_for_message(type=kind, subtype=subtype))
 
 
-@put("/messages/info/{kind:str}")
+@put(
+    "/messages/info/{kind:str}",
+    opt={DOC: EndpointDoc(bodies={JSON: MessageInformation}, example=EXAMPLE_INFORMATION)},
+)
 async def put_type_info(
     request: Request[Any, Any, Any], kind: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -71,7 +75,10 @@ async def put_type_info(
     return await _put(request, node, kind, "")
 
 
-@put("/messages/info/{kind:str}/{subtype:str}")
+@put(
+    "/messages/info/{kind:str}/{subtype:str}",
+    opt={DOC: EndpointDoc(bodies={JSON: MessageInformation}, example=EXAMPLE_INFORMATION)},
+)
 async def put_info(
     request: Request[Any, Any, Any],
     kind: FromPath[str],
@@ -167,7 +174,16 @@ async def list_rules(request: Request[Any, Any, Any], node: NodeDependency) -> R
     )
 
 
-@post("/routing", status_code=201)
+@post(
+    "/routing",
+    status_code=201,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: NewRule},
+            example={"type": "TASK", "sender": "peer:ana", "to": ["collective:watchers"]},
+        )
+    },
+)
 async def add_rule(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Adds a routing rule for good; it is in force when this is answered."""
     identity = require_admin(request, node)

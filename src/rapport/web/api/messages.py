@@ -58,7 +58,18 @@ from rapport.web.endpoint import (
     require_right,
     require_unfiltered,
 )
+from rapport.web.endpoint_docs import (
+    ANY_JSON,
+    DOC,
+    FORM,
+    FORM_FIELDS,
+    JSON,
+    JSON_OBJECT,
+    MESSAGE_SCHEMA,
+    EndpointDoc,
+)
 from rapport.web.request_limits import ANY_QUERY
+from rapport.web.schemas import CloudEvent
 from rapport.web.security import OPEN
 
 _ORDERS = ("newest", "oldest")
@@ -144,7 +155,23 @@ class AcceptedMessages(msgspec.Struct, frozen=True):
     ids: list[str]
 
 
-@post("/messages", status_code=202)
+@post(
+    "/messages",
+    status_code=202,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: {"anyOf": [JSON_OBJECT, {"type": "array", "items": JSON_OBJECT}]}},
+            example={
+                "type": "NOTIFICATION",
+                "subtype": "MESSAGE",
+                "sender": "component:app",
+                "receiver": "collective:guards",
+                "content": "Please come to the gate",
+                "wishes": {"least": 1, "answer_within": 600_000},
+            },
+        )
+    },
+)
 async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Takes one message, or an array of them, to be handled. Those of applications that ask the
     same are taken all or none; others one by one, up to the first that is refused.
@@ -251,7 +278,18 @@ class MessageResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     reply: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-@post("/sessions/messages", opt={OPEN: True}, status_code=202)
+@post(
+    "/sessions/messages",
+    opt={
+        OPEN: True,
+        DOC: EndpointDoc(
+            bodies={JSON: ANY_JSON},
+            example={"type": "TASK", "subtype": "DONE", "sender": "peer:ana"},
+            statuses=("202",),
+        ),
+    },
+    status_code=202,
+)
 async def take_peer_messages(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
@@ -334,7 +372,23 @@ SIGNED = "signature"
 """Stands for the caller of a signed request."""
 
 
-@post("/inputs/{name:str}", opt={OPEN: True, ANY_QUERY: True}, status_code=202)
+@post(
+    "/inputs/{name:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            bodies={
+                JSON: {"anyOf": [MESSAGE_SCHEMA, {"type": "array", "items": MESSAGE_SCHEMA}]},
+                EVENT_TYPE: CloudEvent,
+                FORM: FORM_FIELDS,
+            },
+            example={"type": "REPLY", "subtype": "TEXT", "sender": "peer:ana", "content": "yes"},
+            statuses=("202",),
+        ),
+    },
+    status_code=202,
+)
 async def take_messages(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:

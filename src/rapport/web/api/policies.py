@@ -29,6 +29,7 @@ from rapport.policy.life.asking import Done
 from rapport.policy.life.life import PolicyLife
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_any_right
+from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc
 from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
 
 How = Literal["register", "replace", "shadow"]
@@ -59,7 +60,11 @@ async def policy_history(
     return json_response(node.policies.life.history(policy))
 
 
-@post("/policies/{policy:str}", status_code=200)
+@post(
+    "/policies/{policy:str}",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY)},
+)
 async def bring_policy(
     request: Request[Any, Any, Any],
     policy: FromPath[str],
@@ -79,7 +84,11 @@ async def bring_policy(
     return json_response(await bring(policy, text, by=identity))
 
 
-@post("/policies/{policy:str}/check", status_code=200)
+@post(
+    "/policies/{policy:str}/check",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY)},
+)
 async def check_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -167,7 +176,10 @@ async def show_load(request: Request[Any, Any, Any], node: NodeDependency) -> Re
     return json_response(node.load.report())
 
 
-@get("/load/stream")
+@get(
+    "/load/stream",
+    opt={DOC: EndpointDoc(answer={"type": "string"}, media=("text/event-stream; charset=utf-8",))},
+)
 async def follow_load(
     request: Request[Any, Any, Any],
     node: NodeDependency,

@@ -22,6 +22,7 @@ from rapport.node.node import Node
 from rapport.node.overview import Overview
 from rapport.node.overview import overview as make_overview
 from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_admin
+from rapport.web.endpoint_docs import DOC, HTML, PROMETHEUS_TEXT, EndpointDoc
 from rapport.web.pages import render, static_file
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN, text_type
@@ -57,7 +58,7 @@ async def readyz(node: NodeDependency) -> Response[dict[str, object]]:
     return Response(body, status_code=200)
 
 
-@get("/metrics")
+@get("/metrics", opt={DOC: EndpointDoc(answer={"type": "string"}, media=(PROMETHEUS_TEXT,))})
 async def metrics(node: NodeDependency) -> Response[bytes]:
     """Prometheus text."""
     return Response(metrics_text(node), media_type=text_type(CONTENT_TYPE_LATEST))
@@ -74,14 +75,27 @@ async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> 
     return json_response(done)
 
 
-@get("/", opt={OPEN: True, ANY_QUERY: True})
+@get(
+    "/",
+    opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
+)
 async def home(node: NodeDependency) -> Response[str]:
     """The page; what it shows comes from /overview, so it carries no data itself."""
     page = render("home.html", title=node.site.name)
     return Response(page, media_type="text/html")
 
 
-@get("/static/{name:str}", opt={OPEN: True, ANY_QUERY: True})
+@get(
+    "/static/{name:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            answer={"type": "string"},
+            media=("text/css; charset=utf-8", "text/javascript; charset=utf-8"),
+        ),
+    },
+)
 async def static(name: FromPath[str]) -> Response[bytes]:
     """Style and script of the page."""
     body, media_type = static_file(name)
