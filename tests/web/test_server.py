@@ -44,7 +44,7 @@ async def impatient(directory: Path) -> AsyncIterator[tuple[str, int]]:
     node = make_node(load_site(site), NodeSettings(port=0), SystemClock())
     patience = MinimumPace(grace_seconds=0.3, bytes_per_second=10_000, sweep_ms=20)
     try:
-        async with serving(node, patience=patience) as url:
+        async with serving(node, pace=patience) as url:
             await node.start()
             host, port = url.removeprefix("http://").split(":")
             yield host, int(port)

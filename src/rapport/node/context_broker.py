@@ -1,24 +1,10 @@
-"""What the tables of context were told: the last answer about each entity, as rows while it is
-valid. [PO-2, CX-1]
+"""The context broker of a node, and its use for tables and actions. [PO-2, CX-1, CX-3, CX-8, PO-10,
+CX-4]
 
-Pure: answers and times in, rows and news out. A record stays the answer for as long as its provider
-said, also when a later question finds nobody who has it, or an older copy; then it is gone, asked
-anew or not.
-
-The node's broker as a source of tables: each entity is asked for, what was told is on record.
-[PO-2, CX-3, CX-8]
-
-Keeps the tables of context true: what is no longer valid is no row, whether or not somebody
-asked anew; and who expired is asked for again at once. [PO-2, CX-1]
-
-What actions of policies set: wishes of the channel `context.wishes`, handed to the broker in
-order. [PO-10, CX-3]
-
-A wish gives the same record however often it is handed over, and the channel `context` holds that
-once: after a crash nothing is set twice, and nothing is forgotten.
-
-The context broker of a node: opened, joined to its network, and put to use for tables and
-actions. [CX-3, CX-4, CX-8]
+A record stays valid for as long as its provider declared, also when a later query finds no holder
+or an older copy. Tables drop expired rows and query their entities again. Actions of policies write
+updates to the channel `context.wishes`; the reader passes them to the broker in order, and after a
+crash none is set twice or lost.
 """
 
 from __future__ import annotations
@@ -369,9 +355,9 @@ class NodeContext:
         await close_all(self._endings())
 
     def _endings(self) -> Iterator[ClosableComponent]:
-        door, self._v0 = self._v0, None
-        if door is not None:
-            yield "context.v0", door.close
+        v0, self._v0 = self._v0, None
+        if v0 is not None:
+            yield "context.v0", v0.close
         if self._broker is not None:
             yield "context.summaries", self._summaries.finish
         broker, self._broker = self._broker, None
@@ -391,7 +377,7 @@ class NodeContext:
         return told.to_event(source=self._site.name) if told is not None else None
 
     async def _open_v0(self, broker: ContextBroker) -> None:
-        """The door for strangers, where the site wants one: they have the rights of `v0`."""
+        """Opens the v0 endpoint if the site declares one; its clients have the rights of `v0`."""
         declared = self._declared
         if declared.v0 is None:
             return

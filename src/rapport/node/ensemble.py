@@ -1,8 +1,8 @@
-"""Which versions of its components a node may have given: kept in the records ahead of their use,
-so that after a restart versions go on above them, wherever the clock is. [EN-10, EN-14]
-
-The ensemble node of a node: opened with the site's components, and tied to channels, context and
+"""The ensemble node of a node: runs the site's components and ties them to channels, context and
 interpretations. [EN-10, EN-14]
+
+Versions of components are reserved in the records ahead of their use, so that they continue above
+the last ones after a restart, whatever the clock says.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Interpretations in force as texts that other nodes can take over, and back. [ME-12]
+"""Interpretations spread by gossip: a node offers those in force and accepts later ones from nodes
+that its site names, checked like any change. [ME-12, EN-14]
 
-A text is a change in JSON, as the door for changes takes it; the same interpretation gives the same
-text wherever it is in force. Pure.
-
-Interpretations spread by gossip: a node offers those in force, and takes later ones from nodes
-that its site names, checked as any change is. [ME-12, EN-14]
-
-What the node's own files declare is never taken from others. Of a name that several nodes changed,
-the later change counts everywhere (`ensemble/sharing.py`). Removals are not spread.
+Interpretations of the node's own files are never replaced. If several nodes changed a name, the
+later change wins everywhere (`ensemble/sharing.py`). Removals are not spread. A text is a change in
+JSON, as the HTTP API accepts it; equal interpretations give equal texts.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Readings that devices without a link sent by gossip: each is published once and confirmed by the
-node's own knowledge. [EN-14]
+"""Readings that devices without a link sent by gossip: published once, confirmed, and reviewed when
+late. [EN-14, PO-7]
 
-Order for each version: the readings, then the receipt, then the word to the device. A crash in
-between makes it send them again; the channel knows their ids.
+Order for each version: the readings, then the receipt, then the confirmation to the device. After a
+crash in between the device sends them again, and the channel recognises their ids.
 
-Carried readings that came too late for the policies: they look again, and decide by the time of
-the readings. [EN-14, PO-7]
-
-The policy engine notes every reading that is too late. For those that were carried it is noted in
-`releases` as if they had been held back and released now, and the second look that follows any
-release does the rest: what it finds has the time of the reading and is marked late.
+The policy engine records every reading that is too late. Late carried readings are recorded in
+`releases` like released quarantined readings; the re-evaluation that follows any release gives
+detections with the time of the reading, marked late.
 """
 
 from __future__ import annotations

@@ -1,12 +1,5 @@
-"""Channels that feed components: a field has the newest value of its events. [EN-14]
-
-Knowledge that waits for its turn: bounded, and at most one version of a component within a time
-where that is wanted. [EN-14]
-
-Components and context: what they know becomes records, records become fields. [EN-14, CX-3]
-
-Knowledge on record: versions as events of the channel `knowledge`, and as readings of the
-sources that the site ties to them. [EN-14]
+"""Ties of components to the rest of the site: their knowledge on record, channels that feed their
+fields, context in both directions. [EN-14, CX-3]
 """
 
 from __future__ import annotations

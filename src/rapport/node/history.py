@@ -1,9 +1,9 @@
-"""What a running node's doors ask about the past: first the log, then the lake for what the log has
-let go of. [PO-11, CH-16]
+"""Queries about the past of a running node: first the log, then the lake for events that the log no
+longer holds. [PO-11, CH-16]
 
-The lake is not opened while the log has everything. Its files are read in threads of their own,
-never in the loop and never in the threads that the log needs; a question has a time, and what is
-not finished by then is said to be so.
+The lake is opened only when the log lacks something. Its files are read in threads of their own,
+never in the event loop or in the threads that the log needs. A query has a deadline; unfinished
+parts are reported.
 """
 
 from __future__ import annotations

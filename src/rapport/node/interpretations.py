@@ -1,8 +1,5 @@
-"""How a site's sources speak: taken from its files when a node starts and again while it runs, and
-changed in between. [ME-5, ME-6, ME-12]
-
-How a node says things in the interpretations of its consumers; doors, requests and queries share
-it. [ME-9]
+"""Interpretations of a running node: loaded from the site's files, changed while it runs, and used
+for consumers. [ME-5, ME-6, ME-12, ME-9]
 """
 
 from __future__ import annotations
@@ -99,7 +96,7 @@ class NodeInterpretations:
         """That of the last `take_over`."""
         self._begun = False
         self.reload_checks: list[Callable[[Site], list[Problem]]] = []
-        """What other rooms have against the site as it is now in its files."""
+        """Checks of other packages on the reloaded site."""
         self.reloaded: list[Callable[[Site], None]] = []
         """Who else takes something over from it, once it is in force."""
         self.streams_read: Callable[[], Mapping[str, Collection[str]]] = dict

@@ -1,15 +1,6 @@
-"""Links to other nodes, at work.
+"""Links to neighbouring nodes: events received from them and sent to them. [CH-11]
 
-A neighbour's doors as a link sees them; the only home of httpx2 in this room. [CH-11]
-
-How a link stands, for people: per channel and direction what went over it. [CH-11]
-
-One link at work: pulls from and hands over to one neighbour, channel by channel. [CH-11]
-
-A cut heals by itself: each channel is tried again with growing pauses and goes on at its saved
-place. What one channel cannot do does not hold back the others.
-
-All links of a node: started and stopped with it. [CH-11]
+The only user of httpx2 among the links; `push_client.py` is the other one in this package.
 """
 
 from __future__ import annotations
@@ -413,7 +404,7 @@ def parts_of(events: list[Event], most_bytes: int = _MOST_BYTES) -> Iterator[lis
 
 
 class Links:
-    """The node's neighbours. `parts.receiver` also serves the door where neighbours hand over."""
+    """The node's neighbours; `parts.receiver` also serves the federation endpoint."""
 
     def __init__(self, links: Sequence[tuple[Link, str]], parts: LinkParts) -> None:
         self._running = [RunningLink(link, token, parts) for link, token in links]

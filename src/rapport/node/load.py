@@ -1,5 +1,5 @@
-"""The load of a running node: measured every second, reported when asked, and followed by who
-tolerates some imprecision. [PO-14]
+"""The load of a running node: measured every second, reported on request, and followed with a
+tolerated imprecision. [PO-14]
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Closed segments of a node's channels go to the lake while it runs. [CH-16]
+"""Maintenance of a node's channels: retention, interceptors, dead letters, and export to the lake.
+[CH-16, CH-10, CH-14]
 
-The lake's manifest is the one truth of what is there; the named reader `export` follows it in the
-channel's records, so that retention waits. `rapport pipeline export` writes by the same manifest.
-
-Care of a node's channels: retention and export in the background, interceptors, dead letters.
-[CH-10, CH-14, CH-16]
+The lake's manifest is the single source of truth of what was exported; the named reader `export`
+follows it in the channel's records, so that retention waits. `rapport pipeline export` writes by
+the same manifest.
 """
 
 from __future__ import annotations

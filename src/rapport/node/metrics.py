@@ -1,14 +1,5 @@
-"""What a node tells Prometheus of its adapters: what waits, what comes in, what is in trouble.
-[CO-4, CO-5, UX-5]
-
-What a node tells Prometheus of its context broker. [CX-3, CX-12, UX-5]
-
-What a node tells Prometheus of its ensemble node. [EN-10, EN-14, UX-5]
-
-What the pipeline's process says of itself, for Prometheus. [PI-12]
-
-What a node tells Prometheus: counts read off its rooms when asked, nothing kept twice. [CH-14,
-UX-5]
+"""Prometheus metrics of a node: counts read off its parts at each scrape, nothing stored twice.
+[CO-4, CO-5, UX-5, CX-3, CX-12, EN-10, EN-14, PI-12, CH-14]
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Bridges to MQTT brokers, at work.
-
-A bridge at work: messages in, events out, each kept until the other side has it. [CH-12]
-
-All bridges of a node: started and stopped with it. [CH-12]
-"""
+"""MQTT bridges: messages in, events out, each kept until the other side has it. [CH-12]"""
 
 from __future__ import annotations
 

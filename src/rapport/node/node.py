@@ -259,7 +259,7 @@ class Node:
         """Takes over what the site's files say now, or nothing of it; see SiteReload."""
         return await self._parts.reloading.reload(self.ledger, by=by)
 
-    # --- what doors ask for ---
+    # --- calls of endpoints ---
 
     async def take_in(
         self, channel: str, sender: str, events: Sequence[Event], *, identity: str

@@ -1,5 +1,5 @@
-"""The pipeline's process, started and watched by its node: one that ends is started again, later
-each time. Spark itself is never loaded here. [PI-12, design 17]
+"""The pipeline's process, started and supervised by its node: restarted with growing pauses when it
+ends. Spark itself is never loaded here. [PI-12, design 17]
 """
 
 from __future__ import annotations

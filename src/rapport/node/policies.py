@@ -1,8 +1,5 @@
-"""The policies of a running node: taken from its files when it starts and when it is told to, and
-changed in between. [PO-9, UX-2]
-
-Whether the policies that a site lets run on Spark are run there: reports are heard, and silence
-is told. [PO-8, PI-5]
+"""The policies of a running node: loaded from its files at start and reload, changed in between;
+and a watch on policies that run on Spark. [PO-9, UX-2, PO-8, PI-5]
 """
 
 from __future__ import annotations
@@ -128,7 +125,7 @@ class SiteCompiler:
 
 
 class Policies:
-    """What a node's doors ask: changes go to `life`, once `begin` was called.
+    """The policies of a node; changes go to `life`, once `begin` was called.
 
     Holds the site as its policies know it: that of the start, or of the last `reload`.
     """

@@ -1,9 +1,9 @@
-"""Push subscriptions of a node: begun and ended by requests, kept in the records, delivered side by
-side. [CH-2]
+"""Push subscriptions of a node: created and ended by requests, kept in the records, delivered
+concurrently. [CH-2]
 
-Each subscription is one task that waits cheaply and holds a batch only while it is being sent.
-Sending goes through a bounded number of slots; receivers in trouble share a few of their own, so
-the dead never keep the living waiting.
+Each subscription is one task that waits cheaply and holds a batch only while sending it. Sending
+goes through a bounded number of slots; failing receivers share a few of their own, so they never
+delay the others.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Running(msgspec.Struct):
 
 
 class PushSubscriptions:
-    """Answers requests at the doors, pulled or pushed, and delivers what is pushed. All calls
+    """Answers pull and push requests, and delivers pushed batches. All calls
     belong to one event loop.
     """
 

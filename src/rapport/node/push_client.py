@@ -1,9 +1,4 @@
-"""Carries pushed batches to their receivers by HTTP; the only home of httpx2 in this room. [CH-2,
-CH-12]
-
-Redirects are not followed (they could lead anywhere), no proxy is taken from the environment, and
-an answer is read as far as it matters.
-"""
+"""Sends pushed batches to their receivers by HTTP. [CH-2, CH-12]"""
 
 from __future__ import annotations
 

@@ -1,14 +1,9 @@
-"""What of a site file that is read again cannot be taken over while a node runs, and what people
-should be warned of. [UX-2, PO-9]
+"""Reload of a site's files by a running node: people, actions, sources, interpretations, tables,
+ontology and policies, all or nothing. [UX-2, PO-9, CO-3]
 
-Pure.
-
-A running node takes its site's files over: people, what is done about detections, sources,
-interpretations, tables, ontology and policies, or nothing of it. [UX-2, PO-9, CO-3]
-
-Everything is read and checked before anything changes. Then people come first and phrases that went
-go last: a detection of the old policies is acted on as they meant it, one of the new ones as the
-files say now. Messages under way stay as they are; who was asked stays asked.
+Everything is read and checked before anything changes. Then people come first and removed phrases
+go last: a detection of the old policies is handled by their actions, one of the new policies by the
+new files. Pending messages stay as they are.
 """
 
 from __future__ import annotations
@@ -56,7 +51,7 @@ TAKEN_OVER = frozenset(
     }
 )
 """Tables of a site file that a reload takes over; of `adapters` only new ones. A change anywhere
-else needs a restart: the node opened doors, files and connections by it.
+else needs a restart: the node opened endpoints, files and connections by it.
 """
 PEOPLE = ("peers", "collectives", "actions", "adapters")
 

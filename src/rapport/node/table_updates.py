@@ -1,15 +1,11 @@
-"""The record of the rows that a node's policies look at: the channel `tables.rows`. [PO-2, PO-11]
+"""Tables of a running node: refreshed when their lifetime is over, recorded, and passed to
+mediation and policies. [PO-2, PO-11]
 
-What changed is on disk before policies see it. The node's own reader of the channel stands at the
-last base, so retention takes only what is not needed to know the rows of now.
-
-Tables of a running node: asked again when their lifetime is over, and what changed handed on.
-[PO-2, PO-11]
-
-Mediation looks things up in new rows from its next batch on. Policies get them between two batches,
-after a commit, and when they are on record with their place in the stream. So what they see is what
-is on record: a node that starts again reads with those rows what it had read before, and only then
-goes over to what tables say by now.
+Mediation uses new rows from its next batch on. Policies receive them between two batches, after a
+commit, when they are on record (channel `tables.rows`) with their position in the stream. A
+restarted node therefore reads again with the same rows what it had read before, and only then
+continues with the current rows. The node's reader of the channel stands at the last base, so
+retention removes only rows that are not needed to know the current ones.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Once a minute a line of what the broker or the ensemble node did, in the channel
-`overlay.summaries`: the log has figures of their traffic, and not the traffic. [PI-6, EN-14, CX-12]
+"""Once a minute a summary of the broker's or ensemble node's traffic in the channel
+`overlay.summaries`: the log has figures of the traffic instead of the traffic. [PI-6, EN-14, CX-12]
 """
 
 from __future__ import annotations

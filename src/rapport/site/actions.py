@@ -1,9 +1,8 @@
-"""What policies themselves say about their actions, in communication's words. [PO-3, PO-10, CO-8]
+"""Actions of policies in communication's terms, and the facts of tables for message texts. [PO-3,
+PO-10, CO-8, CO-1]
 
-Policy and communication are siblings and do not know each other; the site translates. What a policy
-says goes before what `[actions]` says of the same phrase, line by line, in that policy only.
-
-What a site's tables know of the things a detection names, for texts of messages. [CO-1]
+Policy and communication are siblings and do not know each other; the site translates. Lines of a
+policy take precedence over `[actions]` of the same phrase, line by line, in that policy only.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ def check_deliveries(
     rules: ContentRules = _ANY_CONTENT,
 ) -> None:
     """Notes receivers that nobody is, texts that ask for what the policy lacks or that `rules`
-    never let pass, and actions of which neither policy nor site says enough. `known` are the
+    never let pass, and actions for which policy and site together are incomplete. `known` are the
     fields of the policy's aliases.
     """
     for action in tree.actions:

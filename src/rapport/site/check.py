@@ -1,13 +1,8 @@
-"""Checks of a site that belong to other rooms: feeds, people, runnable plans. [UX-2, ME-7,
-CH-10]
+"""Checks of a whole site that no single package can make, and lint over all policies. [UX-2, ME-7,
+CH-10, PO-12]
 
-Lint over all policies of a site: against the tables, against each other, against the actions.
-[PO-12]
-
-Findings are warnings and hints: a site with them runs.
-
-Checks over a whole site that no single room can make; other rooms' checks are added to CHECKERS.
-[UX-2]
+Lint compares policies with the tables, with each other and with the actions. Its findings are
+warnings and hints: a site with them runs.
 """
 
 from __future__ import annotations
@@ -496,7 +491,7 @@ TABLES_OF_A_SITE = (
 
 
 def check_known_tables(parts: SiteParts) -> list[Problem]:
-    """A table of the file that no room reads is a warning with the nearest known one."""
+    """A table of the file that no package reads is a warning with the nearest known one."""
     problems: list[Problem] = []
     Fields(parts.file.section(), problems, known=TABLES_OF_A_SITE)
     return problems

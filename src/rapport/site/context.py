@@ -1,8 +1,5 @@
-"""What the rooms that speak datagrams read alike from a site file: addresses and the file of keys.
-[CX-9, EN-10, UX-2]
-
-What a site says of its context broker: `[context]`, where it listens, whom it joins, its keys
-and rights. [CX-4, CX-9, UX-2]
+"""The `[context]` section of a site: the broker's addresses, keys and rights; and addresses and
+keys as other datagram sections read them. [CX-9, EN-10, UX-2, CX-4]
 """
 
 from __future__ import annotations
@@ -59,11 +56,11 @@ def read_addresses(fields: Fields, key: str) -> tuple[Address, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def read_keys(fields: Fields, directory: Path, room: str) -> Path | None:
-    """The file of datagram keys; one that is not there yet is a warning only. `room` is the name
-    of the section and of its commands.
+def read_keys(fields: Fields, directory: Path, section: str) -> Path | None:
+    """The file of datagram keys; one that is not there yet is a warning only. `section` is the
+    name of the section and of its commands.
     """
-    text = fields.text("keys", "", example=f'"{room}-keys.toml"')
+    text = fields.text("keys", "", example=f'"{section}-keys.toml"')
     if not text:
         return None
     path = directory / text
@@ -71,8 +68,8 @@ def read_keys(fields: Fields, directory: Path, room: str) -> Path | None:
         message = f"{text!r} leads out of the site directory"
         fields.fault("keys", "site.outside", message, hint="write an absolute path if it is meant")
     elif not is_file(path):
-        # Secrets are often put in place later, as those of other doors are.
-        hint = f"make it with `rapport {room} keys make`"
+        # Secrets are often put in place later.
+        hint = f"make it with `rapport {section} keys make`"
         message = f"there is no file {text!r}"
         fields.fault("keys", "site.no_file", message, hint=hint, severity="warning")
     return path

@@ -1,8 +1,5 @@
-"""How a site ties components to the rest: their knowledge and readings as events of sources,
-channels that feed their fields, context in and out. [EN-14, UX-2]
-
-What a site says of its part in an ensemble: `[ensemble]`, where its node listens, whom it joins,
-which components live on it, and how they are tied to the rest. [EN-10, EN-14, UX-2]
+"""The `[ensemble]` section of a site: addresses, components, and their ties to sources, channels
+and context. [EN-14, UX-2, EN-10]
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The readings of recorded files that a question needs; of Parquet only the row groups that touch
-its time are read. [PO-11, PO-2]
+"""Explanations of a site's policies from its log or from recorded files. [PO-11, PO-2]
 
-What commands and doors ask to explain policies of a site: its log, or recorded files. [PO-11]
+Of Parquet files only the row groups that touch the time in question are read.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
-"""How each push source of a site speaks, in mediation's words. [ME-5]
+"""Interpretations and source bindings of a site, and the terms of policies written in them. [ME-5,
+ME-7, UX-2, ME-9]
 
 Policy and mediation are siblings and do not know each other; the site translates.
-
-What the files of a site say of interpretations, in both forms, with every problem at its place.
-[ME-5, ME-7, UX-2]
-
-Policies of a site that are written in an interpretation's own terms: `[policies] interpretation`
-for all, `[policies.interpretations]` for single ones. [ME-9, UX-2]
-
-Policies and mediation do not know each other: here the one's terms become the other's words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""What the checkers of a site are given: its file, its directory, and what was read of it so far.
-[UX-2]
-
-What an ontology asks of the tables of its site, and where their rows are kept. [PO-2]
+"""A partly loaded site as checkers receive it, and what its ontology requires of its tables. [UX-2,
+PO-2]
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""What the tables of context knew at a time, read back from the channel `context.found`: for
-explaining what a policy saw then. [PO-11, CX-8]
-
-What all tables of a site held at a time: rows by their own record, context by that of what was
-found. [PO-2, PO-11, CX-8]
+"""Rows of tables and answers of context as they were at a time, for explaining past decisions.
+[PO-11, CX-8, PO-2]
 """
 
 from __future__ import annotations

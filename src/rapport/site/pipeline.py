@@ -1,5 +1,5 @@
-"""The pipeline's process of a site: `[pipeline]` in site.toml, where it keeps what it knows of
-itself, and what it says about itself. Shared by the process, its node and the command line. [PI-12]
+"""The pipeline's process of a site: `[pipeline]` in site.toml, its files, and its status. Shared by
+the process, its node and the command line. [PI-12]
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The policies of a site: which files they are, and what they compile to. [UX-2, PO-3]
-
-Which policies a site lets run on Spark: `[policies] on_spark`. [PO-8, UX-2]
-"""
+"""The policies of a site: their files, how they compile, which run on Spark. [UX-2, PO-3, PO-8]"""
 
 from __future__ import annotations
 

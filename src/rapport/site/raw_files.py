@@ -1,9 +1,7 @@
-"""Where the rows of a CSV file begin, and its lines with their numbers. [ME-13]
+"""Recorded files of raw events, row by row: each row as the event that an endpoint would have
+received. [ME-13, UX-3]
 
-Recorded files of raw events, row by row: each row as the event a door would have received.
-[ME-13, UX-3]
-
-Rows are read by the format of the source's interpretation. One that is no row at all is reported
+The format of the source's interpretation parses the rows. A row that cannot be parsed is reported
 with its line, and the next one counts again.
 """
 
@@ -132,7 +130,7 @@ _RECORDED = {HISTORY: "true"}
 
 
 class Naming(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row says that a door would know from the envelope; empty: no field says it.
+    """Fields of a row that replace the envelope of an event; empty: there is none.
 
     A row without an id is called after its place: `weather.csv:17`. Without a time, its
     interpretation has to know it.
@@ -178,7 +176,7 @@ class RawFile:
             raise SiteError([self._whole_problem(error)]) from None
 
     def stored(self, number: int, data: bytes) -> StoredEvent:
-        """A row as the event a door would have received."""
+        """A row as the event that an endpoint would have received."""
         return StoredEvent(number, NO_TIME, self._event(number, data))
 
     def csv_layout(self) -> CsvLayout | None:

@@ -1,12 +1,9 @@
-"""Raw CSV files through an interpretation by whole columns, where that gives the same. [ME-14,
-UX-3]
+"""Recorded files of a site as readings: canonical ones unchanged, raw ones through the transformer
+of their source. [ME-14, UX-3, ME-5, PO-8]
 
-Numbers are read and converted as columns. Times and identities are given their meaning by the
-source's own transformer, once for each different text. A block in which anything is doubtful goes
-through the transformer row by row, so nothing is decided here that is not decided there.
-
-Recorded files of a site as readings: those in root form as they are, raw ones through the
-transformer that live events of their source go through. [ME-5, PO-8, UX-3]
+Raw CSV files are converted by whole columns where the result is the same: numbers are parsed and
+converted as columns, times and identities by the source's own transformer once for each different
+text. A doubtful block goes through the transformer row by row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A site: one directory that describes a deployment, read and checked as a whole. [UX-2]
+"""A site loaded from its directory. [UX-2]
 
-Every room reads its own tables of `site.toml`; here they are put together, and all faults of all
-files are found before anything runs.
+Every package reads its own tables of `site.toml`; this module combines them and collects the faults
+of all packages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The application: all doors, one guard, one mapping of errors; and its server. [UX-5]"""
+"""The web application: all routes, one guard, one mapping of errors; and its server. [UX-5]"""
 
 from __future__ import annotations
 
@@ -155,15 +155,15 @@ ROUTES = (
 
 
 def make_app(node: Node, *, token: str = "") -> Litestar:
-    """All doors of a node; doors that are not marked open ask who is there: whoever shows `token`
-    is the node itself, the others are in the site's `[access]`.
+    """All routes of a node. Routes that are not marked open authenticate the caller: `token` is the
+    node itself, other tokens are in the site's `[access]`.
     """
     check_exposure(node.settings, token, node.admission)
-    doorkeeper = RequestGuard(node.settings, node.admission.with_node_token(token), node.clock)
+    guard = RequestGuard(node.settings, node.admission.with_node_token(token), node.clock)
     bridges, _problems = bridges_from_site(node.site.file)
     app = Litestar(
         route_handlers=list(ROUTES),
-        guards=[doorkeeper],
+        guards=[guard],
         dependencies={"node": Provide(lambda: node, sync_to_thread=False)},
         exception_handlers={
             RapportError: problem_response,
@@ -204,13 +204,13 @@ async def _check_request(request: Request[Any, Any, Any]) -> None:
 
 @asynccontextmanager
 async def serving(
-    node: Node, *, token: str = "", patience: MinimumPace | None = None
+    node: Node, *, token: str = "", pace: MinimumPace | None = None
 ) -> AsyncIterator[str]:
-    """Serves the node's doors while the block runs; gives the base URL.
+    """Serves the node's endpoints while the block runs; yields the base URL.
 
     Start the node inside the block: links in messages need the address. Drains requests at the end.
     """
     app = FastPathApp(make_app(node, token=token), node)
-    async with serve_app(app, node, patience) as url:
+    async with serve_app(app, node, pace) as url:
         node.public_url = node.settings.public_url or url
         yield node.public_url

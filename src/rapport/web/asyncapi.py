@@ -1,6 +1,6 @@
-"""The AsyncAPI 3.0 document of the doors that push: Server-Sent Events, WebSocket, MQTT. [CH-12]
+"""The AsyncAPI 3.0 document: Server-Sent Events, WebSocket and MQTT. [CH-12]
 
-Made of the same structures as the OpenAPI document. Served at `/schema/asyncapi.json`.
+Uses the same structures as the OpenAPI document. Served at `/schema/asyncapi.json`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def asyncapi_document(version: str, bridges: Sequence[Bridge] = ()) -> Members:
         "info": {
             "title": "Rapport",
             "version": version,
-            "description": "Doors that push events, and the socket that takes them as well.",
+            "description": "Endpoints that push events, and the socket that accepts them as well.",
         },
         "defaultContentType": "application/json",
         "servers": {

@@ -1,15 +1,10 @@
-"""What is said over a socket: one JSON object per frame, in both directions. [CH-12, CH-17]
+"""The WebSocket of a channel: several subscriptions and publishing over one connection. [CH-12,
+CH-17, CH-14, CH-15]
 
-docs/reference/doors.md tells the protocol to people, the AsyncAPI document tells it to tools; both
-are about these structures.
-
-One subscription of a socket: sets of a query, pushed as far as credit goes. [CH-12, CH-14]
-
-A WebSocket on a channel: several subscriptions and publishing over one connection.
-[CH-12, CH-14, CH-15]
-
-A fault is answered by an error frame and ends nothing but what it is about. Frames are taken one at
-a time: who sends faster than the disk is held back by the connection itself.
+One JSON object per frame in both directions; docs/reference/doors.md and the AsyncAPI document
+describe the protocol. An error frame answers a fault and ends nothing else. Frames are handled one
+at a time, so the connection slows down a client that sends faster than the disk. A subscription
+pushes batches as far as its credit goes.
 """
 
 from __future__ import annotations
@@ -260,7 +255,7 @@ GOING_AWAY, POLICY = 1012, 1008
 
 
 class PushConnections:
-    """What the pushing doors of a node share: texts of events, and how many are connected."""
+    """Shared state of sockets and streams: texts of events, and the number of connections."""
 
     def __init__(self, node: Node) -> None:
         self.node, self.encoded = node, EventTextCache()
@@ -293,7 +288,7 @@ class PushConnections:
 
 
 class Socket:
-    """One client's connection, once the doorkeeper let it in."""
+    """The connection of one admitted client."""
 
     def __init__(
         self, channel: str, live: PushConnections, connection: ASGIConnection[Any, Any, Any, Any]
@@ -304,7 +299,7 @@ class Socket:
         self._faults = 0
 
     async def serve(self) -> None:
-        """Speaks with the client until it goes or the doors close."""
+        """Serves the client until it disconnects or the node closes."""
         accept: Any = {"type": "websocket.accept", "subprotocol": None, "headers": []}
         try:
             await self._connection.send(accept)

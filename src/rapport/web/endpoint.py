@@ -1,7 +1,4 @@
-"""Who stands at a door: the identity that the doorkeeper found, and what it may do. [CH-15]
-
-What every door is handed: the node it belongs to.
-"""
+"""What handlers share: the node, the caller's identity and rights, JSON responses. [CH-15]"""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ _IDENTITY = "rapport.identity"
 
 
 def set_identity(connection: ASGIConnection[Any, Any, Any, Any], identity: str) -> None:
-    """Notes who the caller is; done once, by the doorkeeper."""
+    """Stores the caller's identity; called once, by the guard."""
     connection.scope["state"][_IDENTITY] = identity
 
 
 def identity_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """Who the caller is, for tokens, rights and the log; NOBODY where no doorkeeper looked."""
+    """The caller's identity for tokens, rights and the log; NOBODY where no guard ran."""
     return str(connection.scope["state"].get(_IDENTITY, NOBODY))
 
 
@@ -45,14 +42,14 @@ def require_right(
 def require_unfiltered(
     connection: ASGIConnection[Any, Any, Any, Any], node: Node, channel: str
 ) -> str:
-    """The caller's identity, for a door that shows what a channel holds in a form of its own;
-    raises as `allow` does, and NotAllowed when interceptors may hide something of the channel from
-    who may not change the node: such a form passes none.
+    """The caller's identity, for an endpoint that shows a channel in a form of its own;
+    raises as `require_right` does, and NotAllowed when interceptors may hide events of the channel
+    from callers that may not change the node: such a form passes no interceptors.
     """
     identity = require_right(connection, node, "subscribe", channel)
     if node.channels.may_hide(channel) and not node.rights.allows_admin(identity):
         raise NotAllowed(
-            f"interceptors decide what readers of {channel!r} see, and this door passes none",
+            f"interceptors decide what readers of {channel!r} see, and this endpoint passes none",
             code="access.intercepted",
             hint=f"read the channel itself: GET /channels/{channel}/events",
         )

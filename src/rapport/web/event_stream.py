@@ -1,11 +1,4 @@
-"""Server-Sent Events of a channel: history first, then what arrives, for a browser's EventSource.
-[CH-12, CH-14]
-
-Each event's `id:` is its position, so a reader that reconnects (with Last-Event-ID, as browsers do)
-goes on without a gap or a repetition.
-
-The stream door: a channel as Server-Sent Events. [CH-12]
-"""
+"""A channel as Server-Sent Events. [CH-12, CH-14]"""
 
 from __future__ import annotations
 
@@ -65,7 +58,7 @@ async def event_stream(
 ) -> AsyncIterator[bytes]:
     """The bytes of the stream, one write at a time: nothing is read ahead of a slow reader.
 
-    Ends with the query, with an `event: problem`, or when the node closes its doors.
+    Ends with the query, with an `event: problem`, or when the node closes.
 
     Args:
         seen: events up to this position are left out of a token's own set.

@@ -1,9 +1,7 @@
-"""What is handed to consumers that read in their own interpretation. [ME-9, CH-12]
+"""Events as consumers see them: in their interpretation, and as JSON text. [ME-9, CH-12]
 
-Events as JSON text, written once for all who are told of them. [CH-12]
-
-A hundred subscribers of one channel get the same bytes: an event is encoded when the first of them
-needs it, a whole set is joined once.
+A hundred subscribers of one channel receive the same bytes: an event is encoded for the first of
+them, a whole batch is joined once.
 """
 
 from __future__ import annotations
@@ -103,7 +101,7 @@ class EventTextCache:
         self._events, self._sets = TextCache(limit), TextCache(limit)
 
     def event(self, channel: str, stored: StoredEvent, words: str = "") -> str:
-        """One event as doors give it out; `words` is the stamp of the interpretation it is in."""
+        """One event as JSON; `words` is the stamp of its interpretation."""
         key: Hashable = (channel, stored.position)
         if words:
             # One position may stand for several events, and for an original or its translation.

@@ -1,14 +1,12 @@
-"""Answers that are known whole, written in one piece. [CH-12]
+"""Fast path for publish requests and channel sockets; bypasses the framework's routing. [CH-12]
 
-An ASGI server is told the head of an answer and then its body, and looks at every header each time.
-For the doors that events rush through that is a tenth of the work on a request, and the headers are
-always the same. Any other server than ours is told as usual.
+The framework's routing and injection cost more than making an event durable. Two paths are
+therefore handled here; everything else, and every error response, is the framework's. Both ways use
+the same guard, rights and functions.
 
-The doors that events rush through, in front of the framework: publishing and the socket. [CH-12]
-
-The framework's routing and injection cost more than making an event durable. So two paths are known
-here; everything else, and every answer to a fault, is the framework's. The same guards, rights and
-functions stand behind both ways.
+Responses of known size are written in one piece: an ASGI server handles head and body separately
+and checks every header each time, a tenth of the work on such a request. Servers other than
+uvicorn's httptools get the two ASGI messages.
 """
 
 from __future__ import annotations
@@ -39,18 +37,18 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class SingleWriteResponses:
-    """Answers of status 200 with the same headers each time, but for the length."""
+    """Responses of status 200 with the same headers except for the length."""
 
     def __init__(self, headers: Headers) -> None:
         """`headers` have lower-case names; `content-length` is not among them."""
         self._headers = headers
-        self._of_server: Headers = ()
-        self._head = self._made(())
+        self._server_headers: Headers = ()
+        self._head = self._head_of(())
 
     async def send(self, send: Send, body: bytes) -> None:
-        """Answers a request; as the server prefers it, or in one piece."""
+        """Sends a response, in one piece where the server allows it."""
         cycle = getattr(send, "__self__", None)
-        if isinstance(cycle, RequestResponseCycle) and _is_free(cycle):
+        if isinstance(cycle, RequestResponseCycle) and _can_write_at_once(cycle):
             self._write(cycle, body)
             return
         length = (b"content-length", str(len(body)).encode())
@@ -63,9 +61,12 @@ class SingleWriteResponses:
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     def _write(self, cycle: RequestResponseCycle, body: bytes) -> None:
-        """What the server does for both messages, in the same order."""
-        if cycle.default_headers is not self._of_server:  # renewed each second, for the date
-            self._of_server, self._head = cycle.default_headers, self._made(cycle.default_headers)
+        """Does what the server does for both messages, in the same order."""
+        if cycle.default_headers is not self._server_headers:  # renewed each second, for the date
+            self._server_headers, self._head = (
+                cycle.default_headers,
+                self._head_of(cycle.default_headers),
+            )
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
         cycle.transport.write(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
@@ -73,13 +74,13 @@ class SingleWriteResponses:
         cycle.message_event.set()
         cycle.on_response()
 
-    def _made(self, of_server: Headers) -> bytes:
+    def _head_of(self, of_server: Headers) -> bytes:
         lines = b"".join(b"%b: %b\r\n" % header for header in (*of_server, *self._headers))
         return b"HTTP/1.1 200 OK\r\n" + lines + b"content-length: "
 
 
-def _is_free(cycle: RequestResponseCycle) -> bool:
-    """Whether nothing is to be waited for or closed: the usual request of a client that stays."""
+def _can_write_at_once(cycle: RequestResponseCycle) -> bool:
+    """Whether the response needs no waiting and the connection stays open."""
     return (
         cycle.keep_alive
         and not cycle.disconnected
@@ -91,38 +92,38 @@ def _is_free(cycle: RequestResponseCycle) -> bool:
 
 
 Connection = ASGIConnection[Any, Any, Any, Any]
-Take = Callable[[Node, str, str, Mapping[str, str], bytes, str], Awaitable[bytes]]
+Publish = Callable[[Node, str, str, Mapping[str, str], bytes, str], Awaitable[bytes]]
 
 
-class _Door(msgspec.Struct, frozen=True):
-    """Where a request goes: the framework's route of the same path, and what is behind it."""
+class _FastRoute(msgspec.Struct, frozen=True):
+    """A path of the fast path: the framework's handler of the same path, and its function."""
 
-    route: BaseRouteHandler
+    handler: BaseRouteHandler
     prefix: str
-    """Of the channel's name."""
-    take: Take
+    """Precedes the name in the path to give the channel."""
+    publish: Publish
 
 
-async def _take_events(
+async def _publish_events(
     node: Node, identity: str, channel: str, headers: Mapping[str, str], body: bytes, _query: str
 ) -> bytes:
     return await publish_events(node, identity, channel, headers, body)
 
 
-_DOORS = {
-    ("channels", "events"): _Door(events.publish, "", _take_events),
-    ("sources", ""): _Door(events.take_readings, "raw.", publish_readings),
+_FAST_ROUTES = {
+    ("channels", "events"): _FastRoute(events.publish, "", _publish_events),
+    ("sources", ""): _FastRoute(events.take_readings, "raw.", publish_readings),
 }
-_LOOKED_AT = frozenset({"", "healthz", "readyz", "metrics", "static", "schema"})
-"""Doors that watchers ask by HEAD, too: answered as by GET, the server leaves the body out."""
+_HEAD_PATHS = frozenset({"", "healthz", "readyz", "metrics", "static", "schema"})
+"""Endpoints that monitors query by HEAD: handled as GET, the server leaves the body out."""
 
 
 class FastPathApp:
-    """An ASGI application: the framework's, with a short way for what comes in thousands."""
+    """The framework's ASGI application with a fast path for high-volume publish requests."""
 
     def __init__(self, app: Litestar, node: Node) -> None:
         self._app, self._node = app, node
-        self._doorkeeper = _only_guard(app)
+        self._guard = _only_guard(app)
         self._most_bytes = node.settings.max_body_bytes
         self._bodies = BodyBudget(node.settings.max_body_bytes)
         safe = [(name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()]
@@ -149,44 +150,44 @@ class FastPathApp:
             await self._open_socket(name, scope, receive, send)
             return
         if is_post and name:
-            door = _DOORS.get((first, last))
-            if door is not None:
-                await self._take(door, name, scope, receive, send)
+            route = _FAST_ROUTES.get((first, last))
+            if route is not None:
+                await self._publish(route, name, scope, receive, send)
                 return
-        if method == "HEAD" and first in _LOOKED_AT:
+        if method == "HEAD" and first in _HEAD_PATHS:
             scope = {**scope, "method": "GET"}  # type: ignore[assignment]
         await self._app(scope, receive, send)
 
-    async def _take(
-        self, door: _Door, name: str, scope: Scope, receive: Receive, send: Send
+    async def _publish(
+        self, route: _FastRoute, name: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         headers = _headers(scope)
         try:
-            identity = self._admit(door, name, scope, headers)
+            identity = self._admit(route, name, scope, headers)
             query = scope.get("query_string", b"").decode("latin-1")
-            self._app.state.query_parameters.check(door.route, query)
+            self._app.state.query_parameters.check(route.handler, query)
             body = await self._read_body(headers, receive)
             if body is None:
                 return  # the caller has gone
-            answer = await door.take(self._node, identity, name, headers, body, query)
+            answer = await route.publish(self._node, identity, name, headers, body, query)
         except Exception as error:
             scope.setdefault("state", {})
             await self._refuse(Request(scope, receive, send), error)
             return
         await self._answers.send(send, answer)
 
-    def _admit(self, door: _Door, name: str, scope: Scope, headers: Mapping[str, str]) -> str:
-        """Who publishes; raises what the doorkeeper raises, and NotAllowed without the right."""
+    def _admit(self, route: _FastRoute, name: str, scope: Scope, headers: Mapping[str, str]) -> str:
+        """The publisher's identity; raises as the guard does, and NotAllowed without the right."""
         peer = scope.get("client")
-        is_open = bool(door.route.opt.get(OPEN))
-        identity = self._doorkeeper.admit(headers, peer[0] if peer else "", is_open=is_open)
-        self._node.rights.check(identity, "publish", f"{door.prefix}{name}")
+        is_open = bool(route.handler.opt.get(OPEN))
+        identity = self._guard.admit(headers, peer[0] if peer else "", is_open=is_open)
+        self._node.rights.check(identity, "publish", f"{route.prefix}{name}")
         return identity
 
     async def _check_guards(
         self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler
     ) -> None:
-        """Asks all guards of the application; raises what they raise."""
+        """Runs all guards of the application; raises what they raise."""
         for guard in self._app.guards:
             asked: Any = guard(connection, route)
             if isawaitable(asked):
@@ -233,7 +234,7 @@ class FastPathApp:
 
 
 def refusal(request: Any, error: Exception) -> Response[bytes]:
-    """The answer to a fault: the framework's own mapping."""
+    """The response to an error, by the framework's mapping."""
     if isinstance(error, RapportError):
         return problem_response(request, error)
     if isinstance(error, HTTPException):
@@ -242,8 +243,8 @@ def refusal(request: Any, error: Exception) -> Response[bytes]:
 
 
 async def _refuse_socket(connection: Connection, error: RapportError | WebSocketException) -> None:
-    """An HTTP answer instead of a socket: the client sees status and problem, not a closed door."""
-    # The guard speaks of faults to sockets by close codes; the fault itself is its context.
+    """Sends an HTTP response instead of opening the socket, so the client sees the problem."""
+    # The guard reports faults to sockets by close codes; the fault itself is its context.
     fault = error.__context__ if isinstance(error, WebSocketException) else error
     assert isinstance(fault, RapportError)
     await _send_whole(connection.send, "websocket.http", problem_response(None, fault))
@@ -266,8 +267,8 @@ async def _send_whole(send: Send, kind: str, response: Response[bytes]) -> None:
 
 
 def _only_guard(app: Litestar) -> RequestGuard:
-    """The guard that the short way asks itself, without what the framework makes of a request; a
-    second one would have to be asked there, too.
+    """The guard of the fast path, which calls it without the framework's request object; a second
+    guard would have to be called there, too.
     """
     (guard,) = app.guards
     assert isinstance(guard, RequestGuard)

@@ -1,18 +1,11 @@
-"""The inbox page of a person.
+"""The inbox of a person: endpoints, access and the socket of an open page. [CO-11, CO-16]
 
-Who may look into an inbox: by a session in a cookie, or by a signed link. [CO-11, CO-16]
+Access is by a session in a cookie or by a signed link. The cookie is hidden from scripts and from
+other sites' pages (HttpOnly, SameSite=Strict); every form carries a token of its own besides. Every
+post is answered by a redirect, so that reloading a page repeats nothing.
 
-The cookie is kept from scripts and from other sites' pages (HttpOnly, SameSite=Strict); every form
-carries a token of its own besides.
-
-The socket of an open inbox: deliveries to be shown at once, and news that the page is old.
-[CO-16]
-
-The page says `{"shown": KEY}`; the node says `{"delivery": {...}}` or `{"changed": MARK}`.
-
-The doors of the inbox: a plain page where a person reads and answers. [CO-16, CO-11]
-
-Every post is answered by a redirect, so that loading a page again repeats nothing.
+Socket frames: the page sends `{"shown": KEY}`; the node sends `{"delivery": {...}}` or `{"changed":
+MARK}`.
 """
 
 from __future__ import annotations
@@ -97,7 +90,7 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InboxAccess:
-    """What the doors of inboxes share. Reads the secret of links from the records when made."""
+    """Access to inboxes. Reads the secret of links from the records when created."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -455,7 +448,7 @@ async def make_inbox_link(
     node: NodeDependency,
     days: Annotated[int, QueryParameter(ge=1, le=LONGEST_DAYS)] = 30,
 ) -> Response[bytes]:
-    """A link that opens a person's inbox without a password, for who may change the node; to be
+    """A link that opens a person's inbox without a password, for administrators; to be
     given to that person alone.
     """
     require_admin(request, node)

@@ -1,9 +1,7 @@
-"""What a map shows: the ground, once, and the things on it, again and again. [EN-13]
+"""A map of moving things without outside tiles, served on loopback only. [EN-13]
 
-The map page and its doors, on loopback only. [EN-13]
-
-`/` is the page, `/ground` what does not move, `/pictures` Server-Sent Events: a picture whenever it
-differs from the last.
+`/` is the page, `/ground` the fixed background, `/pictures` Server-Sent Events with a picture
+whenever it differs from the last.
 """
 
 from __future__ import annotations
@@ -105,7 +103,7 @@ _BODY_BYTES = 64 * 1024
 
 
 class MapPage:
-    """A page of its own: not a door of a node."""
+    """A page of its own, without a node."""
 
     def __init__(self, source: MapSource, clock: Clock, *, port: int = 0) -> None:
         self.source, self.clock = source, clock
@@ -113,13 +111,13 @@ class MapPage:
         self.closing = asyncio.Event()
 
     def app(self) -> Litestar:
-        """The doors."""
+        """The application of the page."""
         check_exposure(self.settings, "")
         source = self.source
 
         @get("/")
         async def page() -> Response[str]:
-            """The page; what it shows comes from the other doors."""
+            """The page; its data come from the other endpoints."""
             text = render("map.html", title=source.title)
             return Response(text, media_type="text/html")
 
@@ -160,7 +158,7 @@ class MapPage:
         )
 
     async def _pictures(self) -> AsyncIterator[bytes]:
-        """Ends when the doors close; a slow reader misses pictures, never the newest."""
+        """Ends when the page closes; a slow reader misses pictures, never the newest."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         last, silent_ms = b"", 0
         while not self.closing.is_set():

@@ -1,4 +1,4 @@
-"""Errors at the HTTP doors: one mapping from RapportError to status and problem details. [UX-5]"""
+"""HTTP error responses: one mapping from RapportError to status and problem details. [UX-5]"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def http_error_response(request: Request[Any, Any, Any], error: HTTPException) -
         "title": code,
         "status": error.status_code,
         "detail": "; ".join([str(error.detail), *wrong]),
-        "hint": "GET /schema lists every door" if error.status_code == 404 else "",
+        "hint": "GET /schema/openapi.json lists every endpoint" if error.status_code == 404 else "",
         "problems": [],
     }
     return _respond(request, body, error.status_code, error.headers or {})

@@ -1,10 +1,8 @@
-"""How much of request bodies may be in memory: per request, per endpoint and in all; and how many
-values a JSON body may hold. All of it is decided before the work that it would cost. [UX-5]
+"""Checks of requests before their handlers run: memory of bodies, JSON values, query parameters.
+[UX-5, UX-2]
 
-Refusal of query parameters that an endpoint does not have. [UX-2, UX-5]
-
-The known names come from the signatures of the handlers. A misspelt parameter is refused with the
-nearest known name, as a misspelt key of a body is; ignored, `?limt=5` would return a full page.
+The known query parameters come from the signatures of the handlers. A misspelt one is refused with
+the nearest known name, as a misspelt key of a body is; ignored, `?limt=5` would return a full page.
 """
 
 from __future__ import annotations

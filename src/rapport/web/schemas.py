@@ -1,7 +1,7 @@
-"""The structures that the doors' documents tell of: one place for OpenAPI and AsyncAPI. [CH-12]
+"""Structures of the OpenAPI and AsyncAPI documents. [CH-12]
 
-Those that rooms have themselves (requests, frames) are taken from there; the rest, which doors
-write member by member, are here.
+Structures of other packages (requests, frames) are taken from there; those that handlers write
+member by member are declared here.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Who may come in: bearer tokens, and no strangers' web pages on loopback. [UX-5, CH-15]
+"""Authentication of HTTP callers and protection of loopback from foreign web pages. [UX-5, CH-15]
 
 A page on the internet can make a browser post to loopback. Two checks stop it: the Host must be one
 the node answers to (against DNS rebinding), and a request that carries an Origin (scheme, host and
 port) must come from a page of this node, or of its `public_url`. Headers in which a proxy names its
-caller are believed only from the proxies in `trusted_proxies`.
-
-The headers of every answer: nothing from elsewhere runs in our pages, and answer links do not
-leak by referrer. [UX-5]
+caller are trusted only from the proxies in `trusted_proxies`.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ class RequestGuard:
     """Litestar guard that every route passes; routes marked OPEN skip the token, never the host
     check. Notes who the caller is (see callers.py).
 
-    Doors outside the framework call `admit` themselves.
+    Endpoints outside the framework call `admit` themselves.
     """
 
     def __init__(self, settings: NodeSettings, admission: Admission, clock: Clock) -> None:
@@ -77,7 +74,7 @@ class RequestGuard:
         set_identity(connection, self.admit(connection.headers, address, is_open=is_open))
 
     def admit(self, headers: Mapping[str, str], address: str, *, is_open: bool = False) -> str:
-        """The caller's identity, NOBODY at an open door; `headers` have lower-case names.
+        """The caller's identity, NOBODY at an open route; `headers` have lower-case names.
 
         Raises NotAllowed, NotAuthenticated, or TooFast for an address that fails too often.
         """

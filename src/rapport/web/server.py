@@ -1,9 +1,10 @@
-"""The server behind the doors: uvicorn, with limits on who dawdles and who shouts. [UX-5, CH-12]
+"""The HTTP server: uvicorn with limits on slow requests, large heads and idle connections. [UX-5,
+CH-12]
 
-A request must arrive whole at a sensible pace, its head must be small, and a peer that is gone is
-noticed; so no number of half-open connections holds the node's memory for long. Who is answered
-before all of a request was read may finish sending it, within limits: most clients look for an
-answer only then, and would see a broken connection instead.
+A request must arrive whole at a minimum pace, its head must be small, and a dead client is noticed;
+so no number of half-open connections holds the node's memory for long. A client that is answered
+before its request was read may finish sending it, within limits: most clients look for a response
+only then, and would see a broken connection instead.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class MinimumPace(msgspec.Struct, frozen=True):
 
 
 class ServerOwner(Protocol):
-    """Whose doors they are: a node, or a page of its own."""
+    """The owner of the served application: a node, or a page of its own."""
 
     @property
     def settings(self) -> NodeSettings:
@@ -66,7 +67,7 @@ class ServerOwner(Protocol):
 
     @property
     def closing(self) -> asyncio.Event:
-        """Is set when the doors close, so that streams end."""
+        """Set at shutdown, so that streams end."""
 
 
 class PacedProtocol(HttpToolsProtocol):
@@ -96,7 +97,7 @@ class PacedProtocol(HttpToolsProtocol):
         self._is_head, before = False, self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
-            self.cycle.transport = _Unhurried(self, self.cycle)  # type: ignore[assignment]
+            self.cycle.transport = _DeferredClose(self, self.cycle)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """The request is here: what lasts now is our own work."""
@@ -135,7 +136,7 @@ class PacedProtocol(HttpToolsProtocol):
         if self._is_head and self._received > MOST_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(b"431 Request Header Fields Too Large")
 
-    def check_pace(self, patience: MinimumPace) -> None:
+    def check_pace(self, pace: MinimumPace) -> None:
         """Closes the connection when its request comes too slowly."""
         if self._began is None or self.flow.read_paused or self.transport.is_closing():
             return
@@ -143,7 +144,7 @@ class PacedProtocol(HttpToolsProtocol):
             if self.loop.time() - self._answered > LEFT_SECONDS:
                 self.transport.close()
             return
-        if patience.is_over(self.loop.time() - self._began, self._received):
+        if pace.is_over(self.loop.time() - self._began, self._received):
             self._refuse(b"408 Request Timeout")
 
     def _begin(self) -> None:
@@ -158,7 +159,7 @@ class PacedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class _Unhurried:
+class _DeferredClose:
     """The transport as the server sees it for one request: closed when it can be."""
 
     __slots__ = ("_cycle", "_protocol", "is_closing", "write")
@@ -173,7 +174,7 @@ class _Unhurried:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the command that runs it, so that readers stop before doors close."""
+    """Leaves signals to the command that runs it, so that readers stop before the server closes."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -182,7 +183,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serve_app(
-    app: Callable[..., Any], node: ServerOwner, patience: MinimumPace | None = None
+    app: Callable[..., Any], node: ServerOwner, pace: MinimumPace | None = None
 ) -> AsyncIterator[str]:
     """Serves an ASGI application at the node's address while the block runs; gives the base URL.
 
@@ -196,7 +197,7 @@ async def serve_app(
             await node.clock.sleep(5)
         if serving.done():
             await serving
-        sweeping = asyncio.create_task(_sweep(server, node, patience or MinimumPace()), name="pace")
+        sweeping = asyncio.create_task(_sweep(server, node, pace or MinimumPace()), name="pace")
         try:
             yield _base_url(node.settings.host, listener.getsockname()[1])
         finally:
@@ -235,12 +236,12 @@ def max_connections() -> int:
     return MOST_CONNECTIONS if soft < 0 else max(16, min(MOST_CONNECTIONS, soft // 2))
 
 
-async def _sweep(server: uvicorn.Server, node: ServerOwner, patience: MinimumPace) -> None:
+async def _sweep(server: uvicorn.Server, node: ServerOwner, pace: MinimumPace) -> None:
     """Looks at all connections now and then: cheaper than a timer for each request."""
     is_full = False
     limit = server.config.limit_concurrency or MOST_CONNECTIONS
     while True:
-        await node.clock.sleep(patience.sweep_ms)
+        await node.clock.sleep(pace.sweep_ms)
         was_full, is_full = is_full, len(server.server_state.connections) >= limit
         if is_full and not was_full:
             _log.warning("connections are refused: as many are open as may be", limit=limit)
@@ -248,7 +249,7 @@ async def _sweep(server: uvicorn.Server, node: ServerOwner, patience: MinimumPac
             _log.info("connections are accepted again", limit=limit)
         for connection in list(server.server_state.connections):
             if isinstance(connection, PacedProtocol):
-                connection.check_pace(patience)
+                connection.check_pace(pace)
 
 
 def _base_url(host: str, port: int) -> str:

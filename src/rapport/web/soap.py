@@ -1,16 +1,10 @@
-"""The SOAP door: XMessages port types over HTTP.
+"""The SOAP endpoint of a channel: XMessages operations, WSDL and XML Schema. [CH-12, CH-2]
 
-WSDL and schema of the SOAP door, as files with one address to fill in. [CH-12]
+`POST /soap/channels/NAME` accepts handleMessages and requestMessages, SOAP 1.1 or 1.2; `GET` with
+`?wsdl` or `?xsd` returns the documents for client generators.
 
-Errors at the SOAP door: a fault in the caller's version of SOAP. [CH-12]
-
-The HTTP status is the error's own (400, 403, 409, ...), in SOAP 1.1 as well: its rule of 500 for
-every fault would call a caller's mistake a failure of the node, in every proxy and every alarm.
-
-The SOAP door of a channel: its WSDL, its schema, and the two operations. [CH-2, CH-12]
-
-`POST /soap/channels/NAME` takes handleMessages and requestMessages, SOAP 1.1 or 1.2; `GET` with
-`?wsdl` or `?xsd` gives the documents a client builds its proxy from.
+A fault has the HTTP status of its error (400, 403, 409, ...) in SOAP 1.1 as well: the rule of 500
+for every fault would make a caller's mistake a failure of the node in every proxy and alarm.
 """
 
 from __future__ import annotations
@@ -61,7 +55,7 @@ def soap_schema() -> bytes:
 
 
 def wsdl(address: str) -> bytes:
-    """The WSDL of a channel whose door stands at `address`."""
+    """The WSDL of a channel whose endpoint is `address`."""
     return _template().substitute(address=escape(address, {'"': "&quot;"})).encode()
 
 

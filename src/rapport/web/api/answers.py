@@ -1,7 +1,7 @@
-"""Endpoints for people: the answer link of a message. [CO-10, CO-11]
+"""Answer links of messages. [CO-10, CO-11]
 
 Opening an answer link only shows a page with a button: mail scanners follow links, people press
-buttons. A link is good while its message is open and for a while after; the same answer given
+buttons. A link is valid while its message is open and for a while after; the same answer given
 twice counts once.
 """
 

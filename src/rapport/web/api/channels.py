@@ -1,10 +1,9 @@
-"""The doors for looking after channels: interceptors, dead letters, readers. [CH-10, CH-14]
+"""Administration of channels: interceptors, dead letters, readers, push subscriptions. [CH-10,
+CH-14, CH-2]
 
-Changing anything needs the right to change the node; looking at a channel the right to read it.
-
-What a node pushes: looked at and ended by who subscribed, or by who may change the node. [CH-2]
-
-A push is begun and renewed at the request doors, with `push_address`.
+Changes need the right to change the node; reading the state of a channel needs the right to
+subscribe to it. A push subscription is visible to its subscriber and to administrators; it is
+created and renewed by requests with `push_address`.
 """
 
 from __future__ import annotations
@@ -230,7 +229,7 @@ def _done(letters: list[Letter]) -> Response[bytes]:
 
 @get("/pushes")
 async def list_pushes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """The caller's push subscriptions; all of them for who may change the node."""
+    """The caller's push subscriptions; all of them for administrators."""
     shown = [_shown(one) for one in _visible(request, node)]
     return json_response(shown)
 

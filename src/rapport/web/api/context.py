@@ -1,11 +1,9 @@
-"""The doors to context: what is true of an entity now, saying it, and how the broker is. [CX-3,
-CX-9]
+"""Context: the current values of an entity, setting them, and the state of broker and ensemble.
+[CX-3, CX-9, EN-10, EN-14]
 
-Reading needs the right to subscribe to the channel `context`, telling the right to publish to it;
+Reading needs the right to subscribe to the channel `context`, writing the right to publish to it;
 where the site grants `[context.rights]`, the identity needs those of the entity, too. An id with a
-slash stands in no path: ask a broker for it.
-
-The door to the node's part in ensembles: how it is. [EN-10, EN-14]
+slash fits into no path: ask a broker for it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Doors to the directory: peers and collectives looked at, added, changed, removed. [CO-3]
+"""Peers, collectives, passwords and sessions. [CO-3, CO-11]
 
-Looking is for who may read `log`, which names the same people; changing needs the right to change
-the node. What the site file declares is changed there.
+Reading needs the right to read `log`, which names the same people; changes need the right to change
+the node. Entries of the site file are changed there.
 
-Doors for peers' sessions: log in, renew, log out; and passwords, for who may change the node.
-[CO-11]
-
-A wrong name, a wrong password and a peer without one are answered alike, in the same time. Logging
-in needs no identity at the door: the password is the proof.
+A wrong name, a wrong password and a peer without one get the same response in the same time.
+Logging in needs no other identity: the password is the proof.
 """
 
 from __future__ import annotations
@@ -322,11 +319,11 @@ async def open_session(request: Request[Any, Any, Any], node: NodeDependency) ->
     """
     wanted = await _read(request, _READ_LOGIN)
     origin = origin_of(request)
-    door = node.authenticating
+    logins = node.authenticating
     if wanted.password:
-        opened = await door.log_in(wanted.peer, wanted.password, origin=origin)
+        opened = await logins.log_in(wanted.peer, wanted.password, origin=origin)
     else:
-        opened = await door.renew(wanted.token, peer=wanted.peer, origin=origin)
+        opened = await logins.renew(wanted.token, peer=wanted.peer, origin=origin)
     return json_response(_shown(opened), status=201)
 
 
@@ -350,7 +347,7 @@ async def close_session(request: Request[Any, Any, Any], node: NodeDependency) -
 async def set_password(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Sets a peer's password and ends all its sessions; for who may change the node."""
+    """Sets a peer's password and ends all its sessions; for administrators."""
     by = require_admin(request, node)
     wanted = await _read(request, _READ_PASSWORD)
     return json_response(
@@ -362,7 +359,7 @@ async def set_password(
 async def remove_password(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Takes a peer's password away and ends all its sessions; for who may change the node."""
+    """Takes a peer's password away and ends all its sessions; for administrators."""
     by = require_admin(request, node)
     return json_response(SessionsEnded(await node.logins.remove_password(peer, by=by)))
 
@@ -378,8 +375,8 @@ def origin_of(request: Request[Any, Any, Any]) -> str:
     is the caller that the proxy names.
     """
     address = request.client.host if request.client else ""
-    doorkeeper: RequestGuard = request.app.guards[0]  # type: ignore[assignment]
-    return doorkeeper.proxies.caller(request.headers, address)
+    guard: RequestGuard = request.app.guards[0]  # type: ignore[assignment]
+    return guard.proxies.caller(request.headers, address)
 
 
 async def _read(request: Request[Any, Any, Any], decoder: ObjectDecoder[T]) -> T:

@@ -1,14 +1,9 @@
-"""The channel's HTTP input: publish one or many CloudEvents, read a batch, and post readings of a
-source. [CH-12]
+"""Events of a channel: publish, read, request; readings of a source; results of the pipeline.
+[CH-12, CH-2, CH-17, PI-2, CH-15]
 
-A device that knows nothing of CloudEvents posts what it has to `/sources/NAME`, in the format of
-the source; it lands untouched in `raw.NAME`. Answers come only after the events are on disk.
-
-The source door: request messages by query or by token, JSON in and JSON out. [CH-2, CH-12,
-CH-17]
-
-The door for what the data pipeline found: channels that otherwise only the node appends to.
-[PI-2, CH-15]
+A device that knows nothing of CloudEvents posts its readings to `/sources/NAME` in the format of
+the source; they are stored unchanged in `raw.NAME`. Responses are sent after the events are on
+disk.
 """
 
 from __future__ import annotations
@@ -124,7 +119,7 @@ async def read(
     wait_ms = min(parse_duration(wait), _LONGEST_WAIT_MS)
     channel = node.channels.channel(name)
     if wait_ms:
-        # A node that closes its doors answers with what there is.
+        # A closing node answers with what there is.
         await first_of(channel.wait_after(after, timeout_ms=wait_ms), node.closing.wait())
     stored = await channel.read_after(after, limit=limit)
     left = await node.channels.source.not_given_out(name, stored)

@@ -1,9 +1,9 @@
-"""The doors for explaining: what an event follows from, why a policy fired, why it did not. [PO-11,
-CO-10]
+"""Explanations: the causes of an event, why a policy fired, why it did not. [PO-11, CO-10]
 
-All need the right to read what they show: of policies `events`, `detections`, `quarantine`; raw
-data are left out where the caller may not read the raw channel. What the log has let go of is read
-from the node's lake; `found` says what came from where, `within` how long that may take.
+All need the right to read the channels they show: of policies `events`, `detections`, `quarantine`;
+raw data are left out where the caller may not read the raw channel. Events that the log no longer
+holds are read from the node's lake; `found` names the place of each event, `within` limits the
+time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The doors for other nodes: who is here, and where they hand over events. [CH-11]"""
+"""Federation: the identity of a node, and events handed over by other nodes. [CH-11]"""
 
 from __future__ import annotations
 

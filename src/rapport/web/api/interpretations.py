@@ -1,13 +1,10 @@
-"""The doors for interpretations: look at them, check a change, make it. [ME-6, ME-7, ME-8, ME-12]
+"""Interpretations and quarantine: list, check and change; inspect, release and mediate again.
+[ME-6, ME-7, ME-8, ME-12, ME-11, ME-16]
 
-Looking needs any right at this node; changing, and trying what a change would do, the right to
-change it. A change is JSON (see
-`mediation/changing/wanting.py`) or a file of declarations in TOML, YAML or XML, told by its content
-type.
-
-The doors for what is held back: look at it, mend, release, mediate again. [ME-11, ME-16]
-
-Looking needs the right to read `quarantine`; everything else the right to change the node.
+Reading interpretations needs any right at this node, reading quarantined events the right to read
+`quarantine`; changes need the right to change the node. A change is JSON (see
+`mediation/changing/wanting.py`) or a file of declarations in TOML, YAML or XML; the content type
+selects the form.
 """
 
 from __future__ import annotations

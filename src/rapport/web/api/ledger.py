@@ -1,6 +1,6 @@
-"""Doors to the ledger: who was told what, how, when, and who answered. [CO-10, UX-6]
+"""The ledger: deliveries of messages to people, and their answers. [CO-10, UX-6]
 
-For who may read `log`. Pages go on by the `Link` header (rel="next").
+Needs the right to read `log`. The `Link` header (rel="next") leads to the next page.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The doors to the message info service: what a type of message means, and how to answer it.
-[CO-14]
+"""Message information (the meaning of message types) and routing rules. [CO-14, CO-6]
 
-Whoever is let in may ask; telling something else needs the right to change the node.
-
-The doors to the routing rules: see, add, remove; in force when the answer comes. [CO-6]
+Any caller may read message information; changes need the right to change the node. A routing rule
+is in force when the response arrives.
 """
 
 from __future__ import annotations
@@ -163,7 +161,7 @@ _READ_RULE = ObjectDecoder(
 
 @get("/routing")
 async def list_rules(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """The routing rules in force, in the order in which they count; for who may read `log`."""
+    """The routing rules in force, in their order; needs the right to read `log`."""
     require_right(request, node, "subscribe", "log")
     routing = node.services.routing
     return json_response(

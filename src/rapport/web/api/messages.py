@@ -1,20 +1,12 @@
-"""The door to the message query service: every message that was handled, by criteria. [CO-13]
+"""Messages: send, query, and receive from peers and other systems. [CO-13, CO-1, CO-12, CO-2,
+CO-11, CO-16, CO-5]
 
-The door that takes messages: `POST /messages`, the JSON of the source's listing 1. [CO-1, CO-12]
-
-An application (sender `component:...`) needs the right to publish to `input`; a peer proves itself
-by the session token in its message. Answered when the messages are on disk.
-
-The door for messages of peers who are logged in, or want to be: `POST /sessions/messages`.
-[CO-2, CO-11]
-
-It asks for no identity: every message shows a session token, a seal or an answer token of its own,
-or the request shows one for all (`Authorization: Session TOKEN`). An AUTH REQUEST is answered here.
-
-The web_input of inputs by HTTP: messages from gateways and other systems. [CO-16, CO-5]
-
-`POST /inputs/NAME` takes the JSON of a message (or several), CloudEvents, or a form; it answers
-with the ids once they are durable. Who posts shows it by a signature or by a bearer token.
+`POST /messages`: an application (sender `component:...`) needs the right to publish to `input`; a
+peer proves itself by the session token in its message. `POST /sessions/messages` needs no identity:
+every message carries a session token, a seal or an answer token, or the request carries one for all
+(`Authorization: Session TOKEN`); an AUTH REQUEST is answered directly. `POST /inputs/NAME` accepts
+the JSON of messages, CloudEvents or a form, authenticated by a signature or a bearer token.
+Responses are sent after the messages are on disk.
 """
 
 from __future__ import annotations
@@ -94,8 +86,8 @@ async def list_messages(
     limit: Annotated[int, QueryParameter(ge=1, le=MOST_PER_PAGE)] = 100,
     token: FromQuery[str] = "",
 ) -> Response[bytes]:
-    """Messages that were handled, by what is given of type, sender, receiver, conversation, time,
-    content and fate; or the page of a token that an earlier page gave. For who may read `log`.
+    """Handled messages by criteria (type, sender, receiver, conversation, time, content, fate), or
+    the page of a token from an earlier page. Needs the right to read `log`.
     """
     require_unfiltered(request, node, "log")
     if order not in _ORDERS:
@@ -117,7 +109,7 @@ async def list_messages(
         newest_first=order == "newest",
         limit=limit,
     )
-    # The door's own defaults are no criteria: a token comes without any.
+    # The endpoint's own defaults are no criteria: a token comes without any.
     asked = None if token and criteria == Criteria(newest_first=True) else criteria
     page = await node.services.queries.page(asked, token=token)
     return json_response(shown_page(page))
@@ -146,7 +138,7 @@ def shown_message(logged: LoggedMessage) -> dict[str, Any]:
 
 
 MESSAGE_ADAPTER = "messages"
-"""Under this name what came through this door stands in `input`."""
+"""The adapter name of these messages in `input`."""
 
 
 class AcceptedMessages(msgspec.Struct, frozen=True):
@@ -262,7 +254,7 @@ async def _one(node: Node, message: Message, wishes: Wishes, identity: str) -> s
 
 
 SESSION_ADAPTER = "sessions"
-"""Under this name what came through this door stands in `input`."""
+"""The adapter name of these messages in `input`."""
 _MOST_MESSAGES = 100
 _NOT_ALLOWED = ("message.not_from_a_peer", "message.reserved_type", "message.only_answers")
 

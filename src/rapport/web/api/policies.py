@@ -1,16 +1,8 @@
-"""The doors for policies: look at them, check one, change them while events flow. [PO-9]
+"""Policies, tables and load of the policy engine. [PO-9, PO-2, PO-14]
 
-Looking needs any right at this node; changing, and checking what a text would be, the right to
-change it. A policy is sent as its text.
-
-The doors for tables: how fresh they are, and asking a source now. [PO-2]
-
-Both need the right to change the node: a status may say why a source refused us.
-
-The doors for the load: the report of the last minute, and one value followed approximately.
-[PO-14]
-
-Looking needs any right at this node.
+Reading policies and the load needs any right at this node; changes, and checking a text, need the
+right to change it. A policy is sent as its text. Tables need the right to change the node: their
+status may contain a source's reason for a refusal.
 """
 
 from __future__ import annotations

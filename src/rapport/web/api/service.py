@@ -1,10 +1,5 @@
-"""Service manners: alive, ready, metrics. [UX-5]
-
-The door for the site's files: a running node takes over what they say now. [UX-2, PO-9]
-
-Needs the right to change the node.
-
-The plain page of what happens, and the figures it shows. [UX-6]
+"""Service endpoints: health, readiness, metrics, reload of the site, and the overview page. [UX-5,
+UX-2, PO-9, UX-6]
 """
 
 from __future__ import annotations
