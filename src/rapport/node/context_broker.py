@@ -126,13 +126,13 @@ class BrokerSource:
         *,
         source: str,
     ) -> None:
-        """`source`: who the events of `context.found` come from."""
+        """`source` of the events in `context.found`."""
         self._broker, self._answers, self._clock = broker, answers, clock
         self._channel, self._source = channels.channel(FOUND_CHANNEL), source
         self._loop = asyncio.get_running_loop()
 
     def ask(self, question: ContextQuery) -> list[list[str]]:
-        """A row for each entity of which a valid record is known, now that all were asked for.
+        """Queries all entities; a row for each one with a valid record.
 
         Raises SourceUnavailable when the broker could not do it for any of them. Blocks.
         """
@@ -144,7 +144,7 @@ class BrokerSource:
             raise SourceUnavailable("the context broker has stopped") from None
 
     async def ask_all(self, question: ContextQuery) -> list[list[str]]:
-        """The same for who is in the loop; what is news is on disk when it returns."""
+        """The same inside the event loop; changed answers are on disk when it returns."""
         waiting = list(reversed(question.ids))
         told: list[ContextAnswer] = []
         failed: list[RapportError] = []
@@ -213,7 +213,7 @@ class ContextTables:
             await first_of(self._changed.wait(), self._clock.sleep(self._wait_ms()))
 
     def ask_again(self) -> None:
-        """Lets all of them be asked for now, such as when the network was joined."""
+        """Makes all of them due now, such as after joining the network."""
         for table in self._of_context():
             self._refreshing.make_due(table.declared.name)
 
@@ -253,7 +253,7 @@ class ContextUpdateReader:
     def __init__(
         self, broker: ContextBroker, channels: Channels, clock: Clock, *, provider: str
     ) -> None:
-        """`provider`: who the records say they are from."""
+        """`provider` of the records."""
         self._broker, self._channels, self._clock = broker, channels, clock
         self._provider = provider
 

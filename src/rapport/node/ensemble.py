@@ -91,7 +91,7 @@ class VersionReservation:
             self._came.set()
 
     async def run(self) -> None:
-        """Works until cancelled; what the disk refuses is tried again by who runs it."""
+        """Works until cancelled; after a failed write the task is restarted."""
         while True:
             await self._came.wait()
             self._came.clear()
@@ -232,7 +232,7 @@ class NodeEnsemble:
         return {"ensemble.keys": lambda: self._look_at_keys(watch), **self._work()}
 
     async def close(self) -> None:
-        """Says goodbye to the other nodes and lets the address go."""
+        """Leaves the other nodes and closes the address."""
         await close_all(self._endings())
 
     def _endings(self) -> Iterator[ClosableComponent]:
@@ -295,7 +295,7 @@ class NodeEnsemble:
         )
 
     def _take_over(self, site: Site) -> None:
-        """The site was read anew: what it says of interpretations counts from now on."""
+        """Uses the interpretations of the reloaded site from now on."""
         self._site = site
 
     def _tables(self) -> dict[str, dict[str, Any]]:

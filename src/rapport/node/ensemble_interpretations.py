@@ -96,7 +96,7 @@ def change_request(name: str, text: str) -> Wanted:
 
 
 def last_change(name: str, history: History) -> KeptChange | None:
-    """The change that says what a name means now; none: a file does, or nobody."""
+    """The last change of a name; None when a file declares it, or nothing does."""
     for kept, outcome in reversed(history):
         about = [target_of(change) for change in kept.changed.changes]
         if outcome.state == "in force" and name in about:
@@ -118,12 +118,12 @@ def _said(
 
 _TABLE = "ensemble.interpretations"
 _BY = "gossip of "
-"""And the node where it arose: who made a change that was taken over."""
+"""Prefix of the author of an accepted change, followed by its origin node."""
 _MOST_KNOWN = 10_000
 _AHEAD_MS = 60_000
 """So far a clock elsewhere may be ahead."""
 _LOOK_MS = 5_000
-"""Also when nothing was heard: an offer from the future counts some time."""
+"""Also without new offers: an offer from the future becomes valid some time."""
 
 _log = get_logger(__name__)
 
@@ -171,7 +171,7 @@ class SharedInterpretations:
         self.inbox = KnowledgeQueue(1_000)
         self._changed = asyncio.Event()
         self._shelves: dict[str, Shared] = {}
-        """Of each node that is accepted what it said last."""
+        """The last offers of each accepted node."""
         self._known: dict[str, Offer] = {}
         """On record: also what was removed here, which is not taken again unless it is later."""
         self._own: dict[str, Offer] = {}
@@ -277,7 +277,7 @@ class SharedInterpretations:
                 _log.warning("shelf cannot be read", node=knowledge.node, reason=error.message)
 
     async def _take_over(self) -> None:
-        """Puts in force what is later and was told; asks for the rest."""
+        """Applies later offers whose texts arrived; requests the texts of the others."""
         offers = [offer for shelf in self._shelves.values() for offer in shelf.offers]
         before_ms = self._clock.now_ms() + _AHEAD_MS
         newer = newer_of(offers, self._known, before_ms=before_ms)
@@ -330,7 +330,7 @@ class SharedInterpretations:
 
 
 def _origin(change: KeptChange | None, node: str) -> str:
-    """Where it arose; who was killed while it took one over still knows."""
+    """The origin node of a change, also after a crash while accepting it."""
     by = change.changed.by if change is not None else ""
     return by.removeprefix(_BY) if by.startswith(_BY) else node
 

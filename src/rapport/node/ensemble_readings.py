@@ -48,7 +48,7 @@ from rapport.store.base import Put, RecordStore
 TYPE = "rapport.ensemble.carried"
 _TABLE = "ensemble.receipts"
 _PUBLISHED = 500
-"""Receipts that the node's knowledge holds; those of devices heard last."""
+"""Receipts in the node's knowledge: those of the latest devices."""
 _BESIDE = 64
 """Bytes of knowledge beside them."""
 
@@ -64,9 +64,9 @@ class CarriedCounts(msgspec.Struct):
     missing: int = 0
     """Readings that devices gave up, as they had too many."""
     refused: int = 0
-    """Readings that a channel did not take: dead letters tell why."""
+    """Readings that a channel refused: dead letters have the reasons."""
     not_read: int = 0
-    """Versions that say nothing sensible of readings."""
+    """Versions with malformed readings."""
 
 
 class CarriedReadings:
@@ -91,7 +91,7 @@ class CarriedReadings:
         self._collector, self._confirm = collector, confirm
         self._room = most_bytes - _BESIDE
         self._receipts: dict[str, Receipt] = {}
-        """Of devices heard last, last."""
+        """By device, latest last."""
         self._told: frozenset[str] = frozenset()
         """Whose receipts the node's knowledge holds."""
 
@@ -211,7 +211,7 @@ def collector_id(node: str) -> str:
 
 
 def _as_json(text: str) -> bytes:
-    """What a device said; if it is not JSON, as a JSON text, which mediation holds back."""
+    """The payload of a device; other text than JSON as a JSON string, which is quarantined."""
     raw = text.encode("utf-8", "replace")
     try:
         msgspec.json.decode(raw)

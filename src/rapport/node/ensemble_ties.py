@@ -48,7 +48,7 @@ class Feed:
     def __init__(
         self, tie: FeedTie, channels: Channels, assign: Assign, note: NoteFault, *, number: int
     ) -> None:
-        """`number`: tells it from other feeds of the channel into the same field."""
+        """`number` distinguishes feeds of the channel into the same field."""
         self._tie, self._channels, self._assign, self._note = tie, channels, assign, note
         self._reader = f"ensemble.{tie.component}.{tie.field}.{number}"[:200]
         self.fed = 0
@@ -206,7 +206,7 @@ class KnowledgeThrottle:
 
 FindBroker = Callable[[], ContextBroker]
 _MOST = 1_000
-"""Versions that wait; of more only the newest of each component is told."""
+"""Queued versions; beyond, only the newest of each component is kept."""
 
 
 class ContextPublisher:
@@ -222,7 +222,7 @@ class ContextPublisher:
         self._ties, self._broker, self._clock, self._note = ties, broker, clock, note
 
     def put(self, knowledge: Knowledge) -> None:
-        """Hears of a version."""
+        """Queues a version that a tie selects."""
         if any(tie.of.fits(knowledge) for tie in self._ties):
             self.inbox.put(knowledge)
 
@@ -312,7 +312,7 @@ _log = get_logger(__name__)
 
 
 class KnowledgeRecord:
-    """Writes down what components said. What fails is tried again by who runs it."""
+    """Records the knowledge of components. After a failure the task is restarted."""
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ def watch_node(node: Node, directory: Path) -> HealthWatch:
 
 
 def probe_stores(channels: LoggedChannels, directory: Path) -> dict[str, str]:
-    """What is wrong with the stores, asked now. A fault of writing that is over without anybody
+    """Faults of the stores, probed now. A fault of writing that is over without anybody
     writing is ended by a small write of our own.
     """
     try:

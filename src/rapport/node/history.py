@@ -153,7 +153,7 @@ class _Limit:
             raise self.over()
 
     def over(self) -> Unavailable:
-        """What is told when it is not finished in time."""
+        """The note for a query that did not finish in time."""
         return Unavailable(
             f"the past was not read to its end within {format_duration(self._within_ms)}",
             code=NOT_FINISHED,

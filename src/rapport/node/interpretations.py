@@ -46,11 +46,11 @@ class InterpretationsReloaded(msgspec.Struct, frozen=True):
     interpretations: list[str]
     sources: list[str]
     warnings: list[str] = []
-    """Of interpretations that are gone, with who used them."""
+    """Removed interpretations and their users."""
 
 
 class FormerInterpretations(msgspec.Struct, frozen=True):
-    """What was in force, for who may want to go back to it."""
+    """The former interpretations, for a rollback."""
 
     spoken: Former
     bindings: dict[str, SourceBinding]
@@ -79,7 +79,7 @@ async def interpretations_on_record(
 
 
 def declared_interpretations(site: Site) -> SiteInterpretations:
-    """What the files of a site say of interpretations."""
+    """The interpretations of a site's files."""
     return interpretations_in_site(site.file, site.directory, site.ontology, site.tables.columns())
 
 
@@ -98,7 +98,7 @@ class NodeInterpretations:
         self.reload_checks: list[Callable[[Site], list[Problem]]] = []
         """Checks of other packages on the reloaded site."""
         self.reloaded: list[Callable[[Site], None]] = []
-        """Who else takes something over from it, once it is in force."""
+        """Called with the reloaded site once it is in force."""
         self.streams_read: Callable[[], Mapping[str, Collection[str]]] = dict
         """By policy that runs the streams that it reads."""
         self.told: Callable[[], Mapping[str, int]] = dict
@@ -204,7 +204,7 @@ def make_outgoing(
     mediation: MediationReader,
     rights: Rights | None = None,
 ) -> Outgoing:
-    """What says events of these channels in the interpretations of the repository."""
+    """Presents events of these channels in the interpretations of the repository."""
     paths = [str(site.directory.resolve())]
     return Outgoing(
         repository,
@@ -246,7 +246,7 @@ def serve_interpretations(channels: LoggedChannels, outgoing: Outgoing) -> None:
 
 
 def outgoing_of_site(site: Site, channels: Channels, clock: Clock, in_force: InForce) -> Outgoing:
-    """The same for who reads a site's channels without being its node; close it."""
+    """The same for readers of a site's channels outside its node; close it."""
     bindings = source_bindings(site.ontology, site.file)
     repository = Repository(in_force)
     mediation = MediationReader(

@@ -42,7 +42,7 @@ T = TypeVar("T")
 MOST_ANSWER_BYTES = 64 * 1024 * 1024
 _TIMEOUT_SECONDS = WAIT_MS / 1_000 + 10
 _PLACE = ("position", "received", "handback")
-"""Members that say where an event stands at the neighbour, not what it is."""
+"""Members with the event's position at the neighbour; they are not part of the event."""
 
 
 class PositionRefused(RapportError):
@@ -52,7 +52,7 @@ class PositionRefused(RapportError):
 
 
 class NodeIntroduction(msgspec.Struct, frozen=True):
-    """Who the neighbour is, and the channels it lets us read."""
+    """The neighbour's identity, and the channels that this node may read."""
 
     node: str
     channels: list[str]
@@ -88,7 +88,7 @@ class Neighbour:
         )
 
     async def hello(self) -> NodeIntroduction:
-        """Who is there."""
+        """Asks the neighbour for its identity."""
         hello = _decoded(await self._ask("GET", "/federation"), NodeIntroduction)
         check_node_id(hello.node)
         return hello
@@ -209,7 +209,7 @@ _log = get_logger(__name__)
 PLACES = "link_places"
 MOST_EVENTS = 1_000
 _MOST_BYTES = 4 * 1024 * 1024
-"""Of data in one request: half of what a node takes if its site does not say otherwise."""
+"""Of data in one request: half of a node's default limit."""
 _LOOK_AGAIN_MS = 2_000
 """How often new channels on either side are looked for."""
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 5_000
@@ -327,7 +327,7 @@ class RunningLink:
         return reached
 
     def _note_gaps(self, channel: str, gaps: Sequence[Gap], status: ChannelStatus) -> None:
-        """Counts and logs each gap of the neighbour's log once, however often it is asked for."""
+        """Counts and logs each gap of the neighbour's log once."""
         for gap in clip_gaps(gaps, self._gaps_until.get(channel, 0) + 1):
             self._gaps_until[channel] = gap.last
             status.unreadable += gap.last - gap.first + 1
@@ -417,7 +417,7 @@ class Links:
             self._tasks.start(f"link {running.link.name}", running.run)
 
     async def stop(self) -> None:
-        """Ends; what is under way is asked for again at the next start."""
+        """Stops; pending batches are requested again at the next start."""
         links = [(f"links.{running.link.name}", running.close) for running in self._running]
         await close_all([("links.tasks", self._tasks.stop), *links])
 

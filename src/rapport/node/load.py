@@ -46,7 +46,7 @@ class LoadUpdate(msgspec.Struct, frozen=True):
 
 
 class LoadFollower:
-    """One who follows one value."""
+    """Follows one value."""
 
     def __init__(self, name: str, of: Measured, how: Aggregate, imprecision: float) -> None:
         self.name, self._of, self._how = name, of, how
@@ -113,7 +113,7 @@ class LoadWatch:
             await self._clock.sleep(EVERY_MS)
 
     def measure(self) -> None:
-        """One sample of now, told to who follows."""
+        """Takes one sample and reports it to the followers."""
         at_ms, engine = self._clock.steady_ns() / 1e6, self._engine
         sample = Sample(at_ms, engine.busy_ns / 1e6, engine.counts.read, engine.behind())
         self._meter.take(sample, engine.counts_by_policy())
@@ -138,7 +138,7 @@ class LoadWatch:
 
     @contextmanager
     def following(self, follower: LoadFollower) -> Iterator[None]:
-        """Tells the follower what is measured while the block runs."""
+        """Reports samples to the follower while the block runs."""
         self._followers[follower.name] = follower
         follower.begin(list(self._minute))
         try:
@@ -147,7 +147,7 @@ class LoadWatch:
             del self._followers[follower.name]
 
     def change(self, follower: str, imprecision: float) -> None:
-        """Another imprecision for who follows; raises UnknownName."""
+        """Changes the imprecision of a follower; raises UnknownName."""
         if follower not in self._followers:
             raise UnknownName("follower of the load", follower, code="load.unknown_follower")
         self._followers[follower].change(imprecision)

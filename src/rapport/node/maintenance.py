@@ -40,7 +40,7 @@ LOOK_EVERY_MS = 10_000
 
 
 class LakeExporter:
-    """What exports the channels whose rules say `export = true`; belongs to one event loop.
+    """Exports the channels whose rules have `export = true`; belongs to one event loop.
 
     A look at a channel costs one short read, and nothing when it has not grown.
     """
@@ -152,7 +152,7 @@ class ReaderPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChannelState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a channel holds and who reads it."""
+    """Positions, limits and readers of a channel."""
 
     channel: str
     first: int

@@ -78,7 +78,7 @@ def _inputs(inputs: Sequence[InputStatus]) -> Iterator[Metric]:
 
 
 def lookup_metrics(lookups: LookupCounts) -> Iterator[Metric]:
-    """What waits because nobody can say who a receiver is."""
+    """Messages deferred because the directory failed."""
     counted = CounterMetricFamily(
         "rapport_receiver_lookups_failed",
         "Messages put off because the directory failed, and tries of them that failed again.",
@@ -394,7 +394,7 @@ class _NodeCollector(Collector):
         yield from (did, cost)
 
     def _pipeline(self) -> Iterator[Metric]:
-        """What the pipeline's process says of itself; nothing where none has ever run."""
+        """Metrics of the pipeline's process; none where it has never run."""
         places = RunPlaces.of(self._node.site.directory / self._node.settings.data)
         told = read_status(places)
         if told is not None:

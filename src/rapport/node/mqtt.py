@@ -59,7 +59,7 @@ class RunningBridge:
         clock: Clock,
         declared_id: Callable[[Event], str] = lambda _event: "",
     ) -> None:
-        """`declared_id`: the id that the payload of a raw event says, empty for none."""
+        """`declared_id`: the id in the payload of a raw event, empty for none."""
         self.bridge, self._password, self._declared_id = bridge, password, declared_id
         self._client_id = bridge.client or f"rapport-{site}-{bridge.name}"
         self._channels, self._append, self._clock = channels, append, clock

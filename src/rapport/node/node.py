@@ -256,7 +256,7 @@ class Node:
         )
 
     async def reload(self, *, by: str = "") -> SiteReloaded:
-        """Takes over what the site's files say now, or nothing of it; see SiteReload."""
+        """Reloads the site's files, all or nothing; see SiteReload."""
         return await self._parts.reloading.reload(self.ledger, by=by)
 
     # --- calls of endpoints ---
@@ -337,7 +337,7 @@ class Node:
         return True
 
     async def finish_releases(self) -> None:
-        """Carries out what was asked for, with the second look; for a node that is not started."""
+        """Carries out pending releases and re-evaluations; for a node that is not started."""
         while await self.releasing.step(timeout_ms=0):
             pass
         while await self.policy.step(timeout_ms=0):

@@ -51,7 +51,7 @@ _log = get_logger(__name__)
 
 
 class PolicyTexts(msgspec.Struct, frozen=True):
-    """What the files of a site say; `unread` are policies whose file cannot be read."""
+    """The policy texts of a site; `unread` are policies whose file cannot be read."""
 
     texts: dict[str, str]
     unread: frozenset[str]
@@ -75,7 +75,7 @@ class SiteCompiler:
     """What a text means at a site, with the checks that a whole site makes of its policies."""
 
     def __init__(self, site: Site, people: Communication, spoken: InterpretationTerms) -> None:
-        """`spoken`: what the interpretations in force say."""
+        """`spoken`: the terms of the interpretations in force."""
         self._site, self._people = site, people
         self.spoken = spoken
 
@@ -317,7 +317,7 @@ _LOOK_EVERY_MS = 5_000
 
 
 class SparkWatch:
-    """Hears the reports in the channel `pipeline`."""
+    """Follows the reports in the channel `pipeline`."""
 
     def __init__(
         self,

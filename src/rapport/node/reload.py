@@ -145,7 +145,7 @@ class SiteReload:
         self._meanings, self._policies = meanings, policies
         self._communication = communication
         self._begun: dict[str, Any] = {}
-        """What the site said of adapters that came by a reload, when they began."""
+        """Settings of adapters that a reload started, as of their start."""
         self._turn = asyncio.Lock()
 
     async def reload(self, ledger: Ledger, *, by: str = "") -> SiteReloaded:

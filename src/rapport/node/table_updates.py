@@ -49,13 +49,13 @@ _MOST_AT_ONCE = 16
 
 
 class TableRecorder:
-    """Who writes the record. All calls belong to one event loop.
+    """Writes the record. All calls belong to one event loop.
 
     Holds the rows that are on record and where the last base stands.
     """
 
     def __init__(self, channels: Channels, *, source: str) -> None:
-        """`source`: who the events come from."""
+        """`source` of the events."""
         self._channels, self._source = channels, source
         self._standing: RecordState | None = None
         self._reader: Subscription | None = None

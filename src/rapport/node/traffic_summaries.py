@@ -23,12 +23,12 @@ class Summaries:
     """Appends what somebody counted. A killed node loses the counts of its last minute."""
 
     def __init__(self, channels: Channels, clock: Clock, take: Callable[[], Event | None]) -> None:
-        """`take`: what was counted since the last time, none when there is nothing to tell."""
+        """`take` returns the counts since its last call, None when there are none."""
         self._channel, self._clock, self._take = channels.channel(SUMMARIES), clock, take
         self._unwritten: list[Event] = []
 
     async def run(self) -> None:
-        """Works until cancelled; what the disk refuses is tried again by who runs it."""
+        """Works until cancelled; after a failed write the task is restarted."""
         while True:
             await self._clock.sleep(EVERY_MS)
             await self.step()
@@ -42,7 +42,7 @@ class Summaries:
             self._unwritten = []
 
     async def finish(self) -> None:
-        """Appends the rest before somebody closes, who closes in any case."""
+        """Appends the rest before closing; a failure is only logged."""
         try:
             await self.step()
         except RapportError as error:

@@ -43,7 +43,7 @@ _MOST = 10_000
 
 
 class OwnActions:
-    """What each version of each policy says about its actions; read from its text, once."""
+    """The delivery lines of each version of each policy, parsed once."""
 
     def __init__(self, people: Communication, text_of: Callable[[str, str], str]) -> None:
         """`text_of` gives the text of a version by policy and version; empty when it is not
@@ -53,7 +53,7 @@ class OwnActions:
         self._known: dict[tuple[str, str], dict[str, Action]] = {}
 
     def use(self, people: Communication) -> None:
-        """The site says something else from now on; not while `find` runs."""
+        """Uses the actions of a reloaded site; not while `find` runs."""
         self._people = people
         self._known.clear()
 
@@ -118,7 +118,7 @@ def _how_many(block: DeliveryBlock) -> dict[str, object]:
 
 
 def declared_action(phrase: str, people: Communication) -> Action | None:
-    """What the site says about a phrase; blanks and letter case do not matter."""
+    """The site's action for a phrase; blanks and letter case do not matter."""
     wanted = same_phrase(phrase)
     return next(
         (action for each, action in people.actions.items() if same_phrase(each) == wanted), None
@@ -126,7 +126,7 @@ def declared_action(phrase: str, people: Communication) -> Action | None:
 
 
 def identifier_of(receiver: Receiver, people: Communication) -> Identifier:
-    """Who is meant; a bare name is a collective before it is a peer."""
+    """The receiver; a bare name is a collective before it is a peer."""
     if receiver.kind:
         return Identifier(receiver.kind, receiver.name)
     kind = "collective" if receiver.name in people.collectives else "peer"

@@ -207,7 +207,7 @@ def _named_by_phrase(
 
 
 def check_links(parts: SiteParts) -> list[Problem]:
-    """Links in messages that leave this machine can be opened by who gets them."""
+    """Warns of links in messages that receivers on other machines could not open."""
     try:
         settings = load_settings(parts.file.section("node"), flags={})
     except InvalidInput:
@@ -234,7 +234,7 @@ def check_links(parts: SiteParts) -> list[Problem]:
 
 
 def check_services(parts: SiteParts) -> list[Problem]:
-    """Routing rules, and what is told of messages."""
+    """Routing rules and message information."""
     section = parts.file.section
     _declared, problems = services_from_site(
         parts.file,
@@ -248,7 +248,7 @@ def check_services(parts: SiteParts) -> list[Problem]:
 def check_own_actions(
     parts: SiteParts, people: Communication, known: Mapping[str, Collection[str]]
 ) -> list[Problem]:
-    """What policies say about their own actions; `known` are the fields of each one's aliases."""
+    """Delivery lines of policies; `known` are the fields of each one's aliases."""
     problems: list[Problem] = []
     rules = _content_rules(parts)
     for name, compiled in parts.policies.items():
@@ -259,7 +259,7 @@ def check_own_actions(
 
 
 def _content_rules(parts: SiteParts) -> ContentRules:
-    """What contents of messages have to be like, as far as the site file says it."""
+    """The content rules of the site file."""
     return rules_of(info_from_site(parts.file, parts.directory)[0])
 
 
@@ -350,7 +350,7 @@ def check_contrary(parts: SiteParts) -> list[Problem]:
 
 
 def check_similar(parts: SiteParts) -> list[Problem]:
-    """Policies that say nearly the same; one hint per policy."""
+    """Nearly equal policies; one hint per policy."""
     found = _Findings(parts)
     plans = {name: compiled.plan for name, compiled in parts.policies.items()}
     for name, others in nearly_equal(plans).items():
@@ -570,7 +570,7 @@ def check_data(parts: SiteParts) -> list[Problem]:
 
 
 def check_sources(parts: SiteParts) -> list[Problem]:
-    """Policies without a push source never see an event. A site may do without either: its channels
+    """Policies without a push source never receive an event. A site may have neither: its channels
     are enough.
     """
     if not parts.texts or parts.file.section("sources"):

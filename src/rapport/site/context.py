@@ -93,14 +93,14 @@ class ContextDeclared(msgspec.Struct, frozen=True, kw_only=True):
     join: tuple[Address, ...] = ()
     keys: Path | None = None
     v0: Address | None = None
-    """Where strangers are answered who speak the protocol of the source; none: nowhere."""
+    """Address of the v0 endpoint; None: there is none."""
     v0_settings: V0Settings = msgspec.field(default_factory=V0Settings)
     rights: dict[str, ContextGrant] | None = None
     """By the owner of a key; None: every key reads and writes."""
     broker: BrokerSettings = msgspec.field(default_factory=BrokerSettings)
 
     def own_rights(self) -> ContextRights | None:
-        """What the broker is asked before it tells or takes something; None: as is usual."""
+        """The rights that the broker checks; None: the default."""
         return None if self.rights is None else ContextRights(self.rights)
 
 
@@ -151,7 +151,7 @@ def check_without_context(tables: Tables, plans: Iterable[Plan], what: str) -> N
 
 
 def _v0_settings(fields: Fields) -> V0Settings:
-    """Who is answered by v0: this machine, and those the site trusts besides."""
+    """Clients of v0: this machine, and those that the site trusts."""
     named = fields.texts("v0_clients", (), example='["10.1.0.0/16"]')
     for text in named:
         try:
@@ -186,7 +186,7 @@ def _rights(fields: Fields) -> dict[str, ContextGrant] | None:
 
 
 def _settings(fields: Fields) -> BrokerSettings:
-    """How the broker searches, replicates and keeps neighbours; what is not said is as decided."""
+    """Settings for search, replication and membership, with their defaults."""
     given: dict[str, Any] = {}
     for name, kind in _SETTINGS.items():
         known = [one.name for one in msgspec.structs.fields(kind)]

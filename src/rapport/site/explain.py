@@ -52,7 +52,7 @@ class FileReadings(msgspec.Struct, kw_only=True):
     late: list[Reading] = []
     """Readings of the time that came after their file had gone on by more than the lateness."""
     last: dict[tuple[str, str], Reading] = {}
-    """Of everybody the last one before it, where that was asked for."""
+    """The last reading of each key before the time, if requested."""
     first: int | None = None
     """The earliest time in any of the files."""
 
@@ -84,7 +84,7 @@ class _Slice(msgspec.Struct):
 
 
 class _CloserLook(Exception):
-    """Some row of a file cannot be converted with the others; read by row it is told."""
+    """A row of a file cannot be converted by column; reading by row reports it."""
 
 
 class FilesAround:
@@ -116,7 +116,7 @@ class FilesAround:
         return found
 
     def _by_groups(self, item: Recording) -> FileReadings | None:
-        """None where it must be read as a whole; then rows that cannot be used are told."""
+        """None where the file must be read as a whole; then unusable rows are reported."""
         groups, found = _row_groups(item), FileReadings()
         if groups is None:
             return None
@@ -158,7 +158,7 @@ class FilesAround:
 
 
 def _row_groups(item: Recording) -> list[tuple[int, int]] | None:
-    """The times of each row group by the footer; None where only reading tells."""
+    """The times of each row group by the footer; None where the footer lacks them."""
     if item.read is not None or item.path.suffix.lower() != ".parquet":
         return None
     try:
@@ -267,7 +267,7 @@ def asking_of(
 
 
 def policy_texts(site: Site) -> dict[str, str]:
-    """What the site's files say, as far as they can be read."""
+    """The policy texts of the site's readable files."""
     files, _window, _problems = policy_files(site.file, site.directory)
     read = {name: read_policy(file)[0] for name, file in files.items()}
     return {name: text for name, text in read.items() if text is not None}

@@ -153,7 +153,7 @@ def references_of(found: SiteInterpretations, tables: TableColumns) -> ProblemsB
 def problems_of_sources(
     bindings: Iterable[SourceBinding], in_force: InForce, file: TomlFile
 ) -> list[Problem]:
-    """Sources whose typed interpretation does not say what they are bound to give."""
+    """Sources whose typed interpretation does not give their bound attribute."""
     found = []
     for binding in bindings:
         for problem in source_problems(binding, in_force):
@@ -211,7 +211,7 @@ def _is_forgotten(match: re.Match[str], mapped: Sequence[TypeMapping]) -> bool:
 
 
 def _together(problems: Iterable[Problem], mapped: Sequence[TypeMapping]) -> Iterator[Problem]:
-    """Types without a mapping are told of in one sentence, if they are likely to be missed."""
+    """Reports types without a mapping in one problem, if they are likely to be missed."""
     observed: dict[str, list[str]] = {}
     for problem in problems:
         match = _OBSERVED.fullmatch(problem.message) if problem.severity == "hint" else None
@@ -291,7 +291,7 @@ def terms_of_policies(
 def terms_among(
     spoken: InterpretationTerms, file: TomlFile, policies: Collection[str]
 ) -> tuple[TermsOfPolicies, list[Problem]]:
-    """The same, given what the interpretations say."""
+    """The same, given the terms of the interpretations."""
     problems: list[Problem] = []
     chosen = _chosen(file, policies, problems)
     unknown = {policy for policy, name in chosen.items() if name not in spoken.names}
@@ -309,7 +309,7 @@ def names_interpretations(file: TomlFile) -> bool:
 def terms_spoken(
     file: TomlFile, ontology: Ontology, interpretations: Interpretations
 ) -> InterpretationTerms:
-    """What interpretations say of the words of a site's policies."""
+    """The terms of interpretations for a site's policies."""
     section = file.section("policies")
     single = section.values.get(_TABLE, {})
     named = [section.values.get(_ALL), *(single.values() if isinstance(single, dict) else ())]

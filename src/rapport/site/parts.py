@@ -69,7 +69,7 @@ def looked_up(ontology: Ontology, tables: Collection[str]) -> list[PairDeclarati
 
 
 def data_directory_of(file: TomlFile, directory: Path) -> Path:
-    """Where log, records and replay state lie: as $RAPPORT_DATA says, else as the site does."""
+    """The directory of log, records and replay state: $RAPPORT_DATA, else the site's."""
     return directory / effective_data_directory(file.section("node"))
 
 

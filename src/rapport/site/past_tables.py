@@ -123,12 +123,12 @@ class PastContext:
         self.pull: PullData = tables.with_rows({one.name: self._rows(one) for one in asked})
 
     def known(self, concept: str, identity: str) -> Sequence[Known]:
-        """What was told of an instance; also that nothing was known, and why."""
+        """The answers about an instance; also the reason when nothing was known."""
         own = [one for one in self._declared if one.concept == concept]
         return [self._known(one, identity) for one in own if self._is_asked(one, identity)]
 
     def notes(self, concepts: Sequence[str]) -> Sequence[Note]:
-        """Per table those of whom nothing was known."""
+        """By table the entities without a valid record."""
         return [
             note for one in self._declared if one.concept in concepts for note in self._unknown(one)
         ]
@@ -143,7 +143,7 @@ class PastContext:
         return rows_of_context(question, declared.shown, rows)
 
     def _valid(self, table: str, identity: str) -> ContextAnswer | None:
-        """A record stays true for as long as its provider said, whoever was not found since."""
+        """A record stays valid for its provider's time, whatever later queries found."""
         found = self._told.records.get((table, identity))
         return found if found is not None and found.is_valid_at(self._time) else None
 

@@ -153,7 +153,7 @@ KEY = "on_spark"
 
 
 def on_spark_of(file: TomlFile) -> tuple[str, ...]:
-    """The names of those policies, or `*` for all; what is wrong is told by `check_on_spark`."""
+    """The names of those policies, or `*` for all; `check_on_spark` reports faults."""
     return Fields(file.section("policies"), []).texts(KEY, (), example='["*"]')
 
 

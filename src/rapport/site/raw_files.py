@@ -119,7 +119,7 @@ def _kept(lines: Iterable[str], seen: list[str]) -> Iterator[str]:
 
 
 NO_TIME = -(2**61)
-"""The time of a row that says none: so far away that no reading can have it."""
+"""The time of a row without one: so far away that no reading can have it."""
 
 _ENCODE = msgspec.json.Encoder().encode
 _READ = msgspec.json.Decoder(dict[str, Any])
@@ -140,11 +140,11 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     time: str = ""
     zone: str = ""
-    """Of local times that say none."""
+    """Of local times without a zone."""
 
 
 def naming_of(file: TomlFile, source: str) -> Naming:
-    """What the site file says about a source's fields."""
+    """The fields of a source in the site file."""
     said = file.section("sources").section(source).values
     zone = said.get("zone") or file.section("site").values.get("zone", "")
     return Naming(

@@ -295,7 +295,7 @@ def meanings_in_files(site: Site) -> InForce:
 
 
 def version_of_meanings(recordings: Sequence[Recording], in_force: InForce | None) -> str:
-    """What tells the interpretations of these files from changed ones."""
+    """A digest of the interpretations of these files."""
     names = {item.source.interpretation for item in recordings} - {""}
     stamps = {} if in_force is None else in_force.stamps
     return " ".join(stamps.get(name, name) for name in sorted(names))
@@ -453,7 +453,7 @@ def _untimed(path: Path, line: int) -> Problem:
 
 
 def _check_alone(item: Recording, in_force: InForce) -> None:
-    """Files are read one by one: what others say at the same time is not known."""
+    """Files are read one by one: concurrent values of other sources are unknown."""
     name = item.source.interpretation
     if name not in in_force.typed or name in in_force.refused:
         return

@@ -54,7 +54,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     policies: dict[str, Compiled]
     file: TomlFile
     actions: dict[str, dict[str, Any]]
-    """Of each phrase what the site says is done about it."""
+    """The site's action by phrase."""
     data_directory: Path
     """Where log, records and replay state lie."""
     on_spark: tuple[str, ...] = ()

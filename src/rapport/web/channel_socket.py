@@ -38,7 +38,7 @@ Ref = str | int | None
 
 
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to push, from where, and how much before more is asked for."""
+    """The query, start and credit of a subscription."""
 
     id: str = ""
     """The client's name for the subscription, unique in its socket."""
@@ -66,7 +66,7 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client says: exactly one of the first five members."""
+    """A frame of a client: exactly one of the first five members."""
 
     subscribe: Subscribe | None = None
     credit: int | None = None
@@ -279,7 +279,7 @@ class PushConnections:
             )
 
     def join(self) -> None:
-        """Counts in who was let pass before; those that pass at once may be a few too many."""
+        """Counts a connection that passed `check_room`; concurrent ones may exceed the limit."""
         self._connected += 1
 
     def leave(self) -> None:
@@ -406,7 +406,7 @@ class Socket:
     # --- pushing ----------------------------------------------------------------------------------
 
     async def _push(self, subscription: Subscription) -> None:
-        """Runs a subscription to its end; what it meets is told, the socket goes on."""
+        """Runs a subscription to its end; a fault becomes an error frame, the socket goes on."""
         try:
             await subscription.run(self._live.encoded, self._send)
         except OSError:

@@ -131,7 +131,7 @@ def check_batch(node: Node, count: int) -> None:
 
 
 def _added_fields(query: str) -> dict[str, str]:
-    """The header of the fields that the address says."""
+    """The header with the fields of the query string."""
     said = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
     return {ADDED_FIELDS: msgspec.json.encode(said).decode()} if said else {}
 
@@ -181,7 +181,7 @@ def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Se
 
 
 def check_payloads(events: Sequence[Event]) -> None:
-    """Raises InvalidInput for a payload that is not what its media type says."""
+    """Raises InvalidInput for a payload that does not fit its media type."""
     for event in () if have_no_headers(events) else events:
         if event.headers and DATA_TYPE in event.headers and DATA_ENCODING not in event.headers:
             _check_payload(event)
@@ -303,7 +303,7 @@ def _json_parts(body: bytes, *, whole: bool) -> list[bytes]:
 
 
 def _media_type(choice: FormatChoice, said: str) -> str:
-    """That of the format, with the encoding that the interpretation or else the request says."""
+    """The media type of the format, with the encoding of the interpretation or else the request."""
     encoding = choice.options.get("encoding")
     told = _CHARSET.search(said)
     charset = str(encoding) if encoding else told[1] if told else ""

@@ -1,4 +1,4 @@
-"""What handlers say about themselves for the OpenAPI document. [CH-12, UX-5]
+"""Descriptions of handlers for the OpenAPI document. [CH-12, UX-5]
 
 Handlers read their bodies themselves, so the framework cannot know them: a handler names the types
 of its body and answer in `opt={DOC: EndpointDoc(...)}`.
@@ -78,7 +78,7 @@ CHANGE_BODIES: dict[str, type[msgspec.Struct] | Members] = {
     **{f"application/{kind}": {"type": "string"} for kind in ("toml", "yaml", "xml")},
 }
 READING_TYPES = ("application/xml", "application/msgpack", "text/csv", "text/plain")
-"""Besides JSON; the interpretation of the source says which."""
+"""Besides JSON; depends on the interpretation of the source."""
 IDEMPOTENCY_KEY: tuple[Members, ...] = (
     {
         "name": "Idempotency-Key",

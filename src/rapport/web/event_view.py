@@ -22,7 +22,7 @@ INTERCEPTED = "(intercepted)"
 
 
 class ConsumerView:
-    """In whose words a subscription is served; nothing is done for who reads root."""
+    """The interpretation of a subscription; canonical events pass unchanged."""
 
     def __init__(self, node: Node, channel: str, identity: str, following: Following) -> None:
         self._node, self._channel, self._identity = node, channel, identity

@@ -71,7 +71,7 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 
 class Visitor(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who has shown to be a peer, by a session or by a link."""
+    """A peer authenticated by a session or by a link."""
 
     peer: str
     proof: str
@@ -99,7 +99,7 @@ class InboxAccess:
         self._links = EndedLinks(node.channels.records, node.clock)
 
     async def visitor(self, connection: Connection, peer: str, link: str) -> Visitor | None:
-        """Who asks for this peer's inbox; None for somebody else or nobody."""
+        """The authenticated visitor of this peer's inbox; None for anybody else."""
         if link:
             edition = await self._links.edition(peer)
             is_right = is_inbox_token(self._secret, peer, link, self.node.clock.now_ms(), edition)
@@ -191,7 +191,7 @@ def read_form(body: bytes) -> dict[str, str]:
 
 
 def answer_text(form: dict[str, str]) -> str:
-    """What the person says: the button, the words, or both; empty = nothing. Raises InvalidInput.
+    """The person's answer: the button, the words, or both; empty = nothing. Raises InvalidInput.
 
     >>> answer_text({"answer": "yes", "text": "in five minutes"})
     'yes: in five minutes'
@@ -211,7 +211,7 @@ def answer_text(form: dict[str, str]) -> str:
 MOST_WAITING = 100
 """Deliveries that a page may be behind; more are not taken, so that they go another way."""
 AT_MOST_EVERY_MS = 1_000
-"""How often an open page is told of changes: each costs a look at the ledger."""
+"""Least time between two notifications of an open page: each costs a ledger query."""
 CHECK_EVERY_MS = 30_000
 """How late an open page notices that its session was ended elsewhere."""
 _LONGEST_FRAME = 1_000
@@ -219,7 +219,7 @@ _GOING_AWAY = 1012
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What a page says."""
+    """A frame of a page."""
 
     shown: str = ""
 
@@ -256,7 +256,7 @@ class InboxSocket:
         connection: ASGIConnection[Any, Any, Any, Any],
         is_allowed: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`is_allowed` says whether the person may still look: sessions and links end."""
+        """`is_allowed` checks whether the session or link is still valid."""
         self._peer, self._inboxes, self._node = peer, inboxes, inboxes.node
         self._connection, self._is_allowed, self._is_gone = connection, is_allowed, False
         self._waiting: asyncio.Queue[Delivery] = asyncio.Queue(MOST_WAITING)
@@ -437,7 +437,7 @@ async def answer_in_inbox(request: Request[Any, Any, Any], peer: FromPath[str]) 
 async def answer_in_linked_inbox(
     request: Request[Any, Any, Any], peer: FromPath[str], link: FromPath[str]
 ) -> Response[str]:
-    """Records an answer of who has the link."""
+    """Records an answer by the holder of the link."""
     return await _take(request, peer, link)
 
 
@@ -527,7 +527,7 @@ async def _keep_fresh(socket: WebSocket[Any, Any, Any], peer: str, link: str) ->
 
 
 def _check_own_page(request: Request[Any, Any, Any]) -> None:
-    """Browsers tell from where a form is posted; nobody is logged in by another site's page."""
+    """Raises NotAllowed for a form that another site's page posts."""
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         raise NotAllowed("requests from other sites' pages are refused", code="access.origin")
 

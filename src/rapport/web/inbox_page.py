@@ -97,7 +97,7 @@ def _looked(ledger: Ledger, peer: str, rows: list[LedgerRow], now_ms: int) -> In
 
 
 def _is_notice(row: MessageRow, own: dict[str, LedgerRow], now_ms: int) -> bool:
-    """Told, and done with that: nobody answered because nobody had to."""
+    """Delivered and closed without an answer, because none was required."""
     is_done = row.state == CLOSED and row.result == "done" and not row.answered_by
     return is_done and row.message not in own and now_ms - row.time <= NOTICE_FOR_MS
 
@@ -135,7 +135,7 @@ _NOTES = {
 
 
 def login_page(why: str = "") -> str:
-    """Where a person says who they are; `why` is one of the known reasons, others say nothing."""
+    """The login page; `why` is one of the known reasons, others show no note."""
     return render("inbox_login.html", title="Inbox", note=_WHY.get(why, ""))
 
 

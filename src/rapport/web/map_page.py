@@ -91,10 +91,10 @@ class MapSource(Protocol):
     title: str
 
     def ground(self) -> Ground:
-        """Asked once for each page."""
+        """Called once for each page."""
 
     def picture(self) -> Picture:
-        """Asked some times per second while a page is open."""
+        """Called some times per second while a page is open."""
 
 
 PICTURE_MS = 400

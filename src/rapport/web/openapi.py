@@ -57,7 +57,7 @@ Operation = tuple[str, str]
 
 
 def documented_routes(app: Litestar) -> dict[Operation, tuple[EndpointDoc, bool]]:
-    """What each handler says about itself, and whether it needs no bearer token."""
+    """The EndpointDoc of each route, and whether it needs no bearer token."""
     return {
         (method.lower(), route.path_format): (
             handler.opt.get(DOC, EndpointDoc()),

@@ -31,7 +31,7 @@ def problem_response(
 
 
 def error_headers(error: RapportError) -> dict[str, str]:
-    """What HTTP wants said beside an error: when to come again, how to say who one is."""
+    """HTTP headers of an error: Retry-After, WWW-Authenticate."""
     if isinstance(error, Unavailable):
         return {"Retry-After": str(math.ceil(error.retry_after_seconds))}
     if isinstance(error, NotAuthenticated):
@@ -148,7 +148,7 @@ def _wrong_values(extra: Any) -> list[str]:
 
 
 def unexpected_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """A fault of ours: logged with its trace, told without inner details."""
+    """An internal error: logged with its trace, reported without inner details."""
     _log.exception("request failed", path=shown_path(request.url.path), exc_info=error)
     return _respond(request, unexpected_members(), 500, {})
 

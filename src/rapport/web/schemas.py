@@ -165,7 +165,7 @@ def reference(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 class SaidByClient(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a client says over a socket: exactly one of the first five members."""
+    """A frame of a client: exactly one of the first five members."""
 
     subscribe: Subscribe | None = None
     credit: int | None = None
@@ -177,5 +177,5 @@ class SaidByClient(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def _documented(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """Raw members have no schema: for the document the frame is told with what stands in them."""
+    """Raw members have no schema: the document shows the frame with their contents."""
     return SaidByClient if kind is ClientFrame else kind

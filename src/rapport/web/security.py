@@ -30,7 +30,7 @@ from rapport.web.endpoint import set_identity
 _log = get_logger(__name__)
 
 OPEN = "open"
-"""Option of routes that bring their own proof (answer links) or tell nothing (health)."""
+"""Option of routes that need no token: answer links, health."""
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """A request with one of these came through a proxy: its maker is not on this machine."""
@@ -119,7 +119,7 @@ class RequestGuard:
         )
 
     def _identity(self, headers: Mapping[str, str], address: str, token: str | None) -> str | None:
-        """Who the caller shows to be; None for who has to show it and does not."""
+        """The caller's identity; None when authentication is required and missing."""
         if not self._admission.is_closed():
             return LOCAL
         if token is not None:

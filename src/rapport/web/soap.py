@@ -83,7 +83,7 @@ def http_fault_response(request: Request[Any, Any, Any], error: HTTPException) -
 
 
 def unexpected_fault_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """A fault of ours: logged with its trace, told without inner details."""
+    """An internal error: logged with its trace, reported without inner details."""
     _log.exception("SOAP request failed", path=request.url.path, exc_info=error)
     told = RapportError("the node failed to answer this request; its log says why")
     return _respond(_version(request), told, 500, {})
@@ -167,7 +167,7 @@ async def call(
 async def describe(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """The WSDL (`?wsdl`) or the schema (`?xsd`); they tell nothing of what the channel holds."""
+    """The WSDL (`?wsdl`) or the XML Schema (`?xsd`) of a channel's SOAP endpoint."""
     check_channel_name(name)
     wanted = request.url.query.lower()
     if wanted == "xsd":

@@ -50,7 +50,7 @@ _READ = ObjectDecoder(
 
 
 class LinkGuard:
-    """Slows down strangers who try links, and one link that is used again and again."""
+    """Limits the rate of bad links per address and of answers per link."""
 
     def __init__(self) -> None:
         self._failures = FailedAttempts()
@@ -123,7 +123,7 @@ async def take_answer(
 
 @contextmanager
 def _slowing(request: Request[Any, Any, Any], node: Node) -> Iterator[None]:
-    """Counts bad links: whoever tries many has to wait."""
+    """Counts bad links; an address with many of them has to wait."""
     try:
         yield
     except NotAllowed:

@@ -79,7 +79,7 @@ async def list_interceptors(
 async def add_interceptor(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Adds an interceptor for good; it works from the next event on."""
+    """Adds an interceptor durably; it works from the next event on."""
     require_admin(request, node)
     new = _READ_INTERCEPTOR.decode(await request.body())
     added = await node.channels.interceptors.declare(
@@ -108,7 +108,7 @@ async def switch_interceptor_on(
     interceptor: FromPath[str],
     node: NodeDependency,
 ) -> Response[bytes]:
-    """Lets an interceptor work again that was switched off after faults."""
+    """Switches on an interceptor that was switched off after faults."""
     require_admin(request, node)
     _check_interceptor(node, name, interceptor)
     return json_response(await node.channels.interceptors.switch_on(interceptor))
@@ -118,7 +118,7 @@ async def switch_interceptor_on(
 async def channel_state(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """What a channel holds, what it keeps, and where its readers stand."""
+    """Positions, retention and readers of a channel."""
     require_right(request, node, "subscribe", name)
     return json_response(await node.maintenance.state(name))
 
@@ -131,7 +131,7 @@ async def explain_query(
     condition: Annotated[str, QueryParameter(name="query")] = "",
     kind: FromQuery[str] = "",
 ) -> Response[bytes]:
-    """How a query of a channel would be answered: what of it is looked up by an index."""
+    """The plan of a query on a channel: which parts use an index."""
     require_right(request, node, "subscribe", name)
     source = node.channels.source
     query = make_query(kind, condition or {}, source.views, source.scripts)
@@ -146,7 +146,7 @@ async def forget_reader(
     reader: FromPath[str],
     node: NodeDependency,
 ) -> Response[bytes]:
-    """Forgets the place of a reader that will not come back."""
+    """Deletes the position of a reader that will not return."""
     require_admin(request, node)
     await node.maintenance.forget_reader(name, reader)
     return json_response({"forgotten": reader})
@@ -210,7 +210,7 @@ async def replay_dead_letters(
 async def forget_dead_letters(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
-    """Strikes dead letters off the list."""
+    """Marks dead letters as discarded."""
     require_admin(request, node)
     return _done(
         await node.maintenance.dead_letters.forget(_READ_WANTED.decode(await request.body()))

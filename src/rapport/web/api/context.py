@@ -39,7 +39,7 @@ class NewValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     valid_from: str = ""
     """Default: now."""
     provider: str = ""
-    """For who may change the node; others are their own providers."""
+    """Only for administrators; other callers are their own providers."""
 
 
 _READ = ObjectDecoder(
@@ -96,7 +96,7 @@ async def tell_context(
     entity_scope: FromPath[str],
     node: NodeDependency,
 ) -> Response[bytes]:
-    """Says what is true of an entity for a while; answered when it is on disk."""
+    """Sets values of an entity for a time; answered when they are on disk."""
     identity = require_right(request, node, "publish", _CHANNEL)
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
     told = _READ.decode(await request.body())
@@ -116,7 +116,7 @@ def _context(node: Node) -> NodeContext:
 
 
 def _speaking(node: Node, identity: str) -> str:
-    """As whom the broker sees the caller: who may change the node speaks as the node does."""
+    """The caller's identity at the broker: administrators act as the node itself."""
     return LOCAL if node.rights.allows_admin(identity) else identity
 
 

@@ -43,7 +43,7 @@ class MembershipChange(msgspec.Struct, frozen=True):
 
 
 class MembersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that changes who is in a collective."""
+    """The body that changes the members of a collective."""
 
     join: list[str] = []
     leave: list[str] = []
@@ -137,7 +137,7 @@ async def list_collectives(
     after: FromQuery[str] = "",
     limit: Limit = 1000,
 ) -> Response[bytes]:
-    """Collectives by name; their members are asked for one by one."""
+    """Collectives by name, without their members."""
     require_unfiltered(request, node, "log")
     return json_response(
         await run_aside(lambda: node.directory.collectives(after=after, limit=limit))

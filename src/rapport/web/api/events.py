@@ -68,7 +68,7 @@ _LONGEST_WAIT_MS = 60_000
 async def publish(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Appends CloudEvents: structured, binary (ce-* headers), or a JSON array; all or none."""
+    """Publishes CloudEvents: structured, binary (ce-* headers), or a JSON array; all or none."""
     identity = require_right(request, node, "publish", name)
     answer = await publish_events(node, identity, name, request.headers, await request.body())
     return Response(answer, media_type="application/json")
@@ -90,7 +90,7 @@ async def publish(
 async def take_readings(
     request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Takes readings of a declared source in its format, as they are; mediation gives them a
+    """Stores readings of a declared source in its format, unchanged; mediation gives them a
     meaning later. With an Idempotency-Key a repeated request is stored once.
     """
     identity = require_right(request, node, "publish", f"raw.{source}")

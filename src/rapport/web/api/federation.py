@@ -69,7 +69,7 @@ async def take_over(
 
 @get("/federation/links")
 async def links(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """How every link and bridge of this node stands; for who may administer it."""
+    """State of every link and bridge of this node; for administrators."""
     node.rights.check_admin(identity_of(request))
     rows = [*node.links.status(), *node.bridges.status()]
     return json_response([msgspec.to_builtins(row) for row in rows])

@@ -86,7 +86,7 @@ async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) ->
 
 @get("/interpretations/spoken")
 async def spoken(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """Everything that a client needs to mediate at its own edge."""
+    """The interpretations in force, for clients that mediate themselves."""
     require_any_right(request, node, "interpretations")
     body = await node.meanings.updating.look(lambda standing: write_spoken(standing.in_force))
     return Response(body, media_type="application/json")
@@ -162,7 +162,7 @@ async def check(
     how: HowGiven = "declare",
     old: FromQuery[str] = "",
 ) -> Response[bytes]:
-    """What a change would do; nothing is changed. Costs as much as the change."""
+    """Reports the effects of a change without making it. Costs as much as the change."""
     require_admin(request, node)
     return json_response(await node.meanings.updating.try_out(await _wanted(request, how, old)))
 
@@ -218,7 +218,7 @@ async def list_held(
     reason: FromQuery[str] = "",
     since: FromQuery[str] = "",
 ) -> Response[bytes]:
-    """What is held back by source and reason, and how many were released of each source."""
+    """Quarantined events by source and reason, and the released ones by source."""
     require_unfiltered(request, node, "quarantine")
     held_back = node.releasing.held_back
     await held_back.refresh()
@@ -232,7 +232,7 @@ async def list_held(
 async def show_held(
     request: Request[Any, Any, Any], held: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """What became of one event that was held back."""
+    """The state of one quarantined event."""
     require_unfiltered(request, node, "quarantine")
     await node.releasing.held_back.refresh()
     found = node.releasing.held_back.one(held)
@@ -249,7 +249,7 @@ async def show_held(
     },
 )
 async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """Has held events mediated by what is in force now; answers when that is certain to happen."""
+    """Releases quarantined events: mediates them by the interpretations in force now."""
     identity = require_admin(request, node)
     wanted = _READ_RELEASE.decode(await request.body())
     asked = ReleaseRequest(
@@ -266,7 +266,7 @@ async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Resp
 async def show_release(
     request: Request[Any, Any, Any], id: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """How far a release has come, and what the policies' second look found."""
+    """Progress of a release, and the results of the policies' re-evaluation."""
     require_unfiltered(request, node, "quarantine")
     return json_response(await node.releasing.state(id))
 
@@ -281,7 +281,7 @@ async def show_release(
     },
 )
 async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """Has raw events of a source mediated again; readings that differ are corrected."""
+    """Mediates raw events of a source again; differing readings are corrected."""
     identity = require_admin(request, node)
     wanted = _READ_AGAIN.decode(await request.body())
     asked = ReleaseRequest(

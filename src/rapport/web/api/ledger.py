@@ -63,7 +63,7 @@ async def ledger_messages(
     after: FromQuery[str] = "",
     limit: Limit = 200,
 ) -> Response[bytes]:
-    """The messages with their state and who answered first, newest first."""
+    """The messages with their state and first answer, newest first."""
     require_unfiltered(request, node, "log")
     question = Question(
         state=known_state(became, of=MESSAGE_STATES),

@@ -37,7 +37,7 @@ async def list_info(
     node: NodeDependency,
     message: Annotated[str, QueryParameter(name="id")] = "",
 ) -> Response[bytes]:
-    """What is told of every type of message; with an id, of that message (for readers of `log`)."""
+    """Information on every type of message; with an id, on that message (for readers of `log`)."""
     if not message:
         return json_response(
             [shown_information(found) for found in await node.services.infos.all()]
@@ -69,7 +69,7 @@ async def show_info(
 async def put_type_info(
     request: Request[Any, Any, Any], kind: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Tells something else of a type of message, from now on and for good."""
+    """Sets the information of a type of message, from now on and durably."""
     return await _put(request, node, kind, "")
 
 
@@ -83,7 +83,7 @@ async def put_info(
     subtype: FromPath[str],
     node: NodeDependency,
 ) -> Response[bytes]:
-    """Tells something else of a type and subtype of message, from now on and for good."""
+    """Sets the information of a type and subtype of message, from now on and durably."""
     return await _put(request, node, kind, subtype)
 
 
@@ -91,7 +91,7 @@ async def put_info(
 async def remove_type_info(
     request: Request[Any, Any, Any], kind: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Takes back what was put; what the site file says, or what is shipped, is told again."""
+    """Removes stored information; that of the site file, or the built-in one, applies again."""
     return await _remove(request, node, kind, "")
 
 
@@ -102,7 +102,7 @@ async def remove_info(
     subtype: FromPath[str],
     node: NodeDependency,
 ) -> Response[bytes]:
-    """Takes back what was put; what the site file says, or what is shipped, is told again."""
+    """Removes stored information; that of the site file, or the built-in one, applies again."""
     return await _remove(request, node, kind, subtype)
 
 

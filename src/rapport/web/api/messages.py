@@ -194,7 +194,7 @@ def _parts(body: bytes) -> list[bytes]:
 
 
 def _read(body: bytes) -> tuple[Message, Wishes]:
-    """The message, and what is asked of its delivery beyond its fields (`wishes`)."""
+    """The message and its delivery options (`wishes`)."""
     message, written = Message.from_application(body)
     if written and message.sender.kind != "component":
         raise InvalidInput(
@@ -407,7 +407,7 @@ async def take_messages(
 
 
 def _input_of(request: Request[Any, Any, Any], node: Node, name: str) -> WebhookInput:
-    """The input; raises UnknownName, which tells strangers no names that they did not know."""
+    """The input; raises UnknownName, without known names for unauthenticated callers."""
     try:
         return node.web_input(name)
     except UnknownName as error:
@@ -450,7 +450,7 @@ def _is_signed(
 
 
 def _identity(request: Request[Any, Any, Any], node: Node, name: str) -> str:
-    """Who posts without a signature; raises NotAllowed for a caller without the right."""
+    """The caller's identity without a signature; raises NotAllowed without the right."""
     identity = identity_of(request)
     node.rights.check(identity, "publish", f"input.{name}")
     return identity

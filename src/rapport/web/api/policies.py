@@ -47,7 +47,7 @@ async def show_policy(
 async def policy_history(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """All changes of a policy, oldest first: who, when, from which place on, and what differs."""
+    """All changes of a policy, oldest first: author, time, position and difference."""
     require_any_right(request, node, "policies")
     return json_response(node.policies.life.history(policy))
 
@@ -153,7 +153,7 @@ async def list_tables(request: Request[Any, Any, Any], node: NodeDependency) -> 
 async def refresh_table(
     request: Request[Any, Any, Any], table: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Asks a source now; a failure leaves its rows as they are."""
+    """Refreshes a table from its source now; a failure leaves its rows as they are."""
     require_admin(request, node)
     return json_response({"changed": await node.fresh_tables.refreshing.refresh(table)})
 
@@ -163,7 +163,7 @@ Imprecision = Annotated[float, QueryParameter(ge=0, le=1e12)]
 
 @get("/load")
 async def show_load(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """How busy policies kept the node in the last minute, what each cost, and what to do."""
+    """The load of the last minute: busy time, cost of each policy, and advice."""
     require_any_right(request, node, "the load")
     return json_response(node.load.report())
 

@@ -75,7 +75,7 @@ async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> 
     opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
 )
 async def home(node: NodeDependency) -> Response[str]:
-    """The page; what it shows comes from /overview, so it carries no data itself."""
+    """The overview page; its data come from /overview."""
     page = render("home.html", title=node.site.name)
     return Response(page, media_type="text/html")
 
