@@ -2,7 +2,7 @@
 [UX-5, UX-2]
 
 The known query parameters come from the signatures of the handlers. A misspelt one is refused with
-the nearest known name, as a misspelt key of a body is; ignored, `?limt=5` would return a full page.
+the nearest known name, as a misspelt key of a body is; ignored, `?limits=5` would have no effect.
 """
 
 from __future__ import annotations
