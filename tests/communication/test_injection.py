@@ -269,7 +269,7 @@ class Seen(HTMLParser):
 @settings(max_examples=60)
 @given(texts, texts)
 def test_the_answer_page_has_the_same_tags_whatever_it_shows(peer, text):
-    from rapport.web.api.people import answer_page, answered_page
+    from rapport.web.api.answers import answer_page, answered_page
 
     def pages_of(peer: str, text: str) -> tuple[str, ...]:
         row = MessageRow(

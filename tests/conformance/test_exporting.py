@@ -19,7 +19,7 @@ from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
-from rapport.node.exporting import Exporting
+from rapport.node.maintenance import LakeExporter
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -100,7 +100,7 @@ def test_closed_pieces_are_exported_and_the_rest_within_an_hour(
 
     async def scenario() -> None:
         channels = open_place()
-        exporting = Exporting(channels, DECLARED, lake, clock)
+        exporting = LakeExporter(channels, DECLARED, lake, clock)
         await append(channels, 1, 103)
         await channels.channel("other").append(numbered(1, 5))
         await exporting.export_due()
@@ -137,14 +137,14 @@ def test_retention_waits_for_the_lake(open_place: Open, clock: ManualClock, tmp_
         swept = await channels.sweeper.sweep("c")
         assert swept is not None
         assert (swept.first, swept.held_by) == (1, ("export",))
-        await Exporting(channels, DECLARED, lake, clock).export_due()
+        await LakeExporter(channels, DECLARED, lake, clock).export_due()
         assert in_lake(lake) == everything
         swept = await channels.sweeper.sweep("c")
         assert swept is not None
         assert swept.first > 90
         await append(channels, 101, 10)
         clock.set_ms(clock.now_ms() + HOUR)
-        await Exporting(channels, DECLARED, lake, clock).export_due()
+        await LakeExporter(channels, DECLARED, lake, clock).export_due()
         assert [row[0] for row in in_lake(lake)] == list(range(1, 111))
         await channels.close()
 
@@ -158,7 +158,7 @@ def test_what_was_exported_by_hand_is_not_exported_again(
 
     async def scenario() -> None:
         channels = open_place()
-        exporting = Exporting(channels, DECLARED, lake, clock)
+        exporting = LakeExporter(channels, DECLARED, lake, clock)
         await append(channels, 1, 53)
         await exporting.export_due()
         await export_channels(channels, lake)

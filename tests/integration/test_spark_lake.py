@@ -19,7 +19,7 @@ from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
-from rapport.node.exporting import Exporting
+from rapport.node.maintenance import LakeExporter
 from rapport.pipeline.lake.files import read_bronze
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def test_spark_reads_exported_segments_as_the_log_has_them(
     async def scenario() -> list[tuple[object, ...]]:
         clock = ManualClock(1_772_442_000_000)
         channels = open_embedded(tmp_path / "log", clock, segment_bytes=3_000)
-        exporting = Exporting(channels, EXPORTED, tmp_path / "lake", clock)
+        exporting = LakeExporter(channels, EXPORTED, tmp_path / "lake", clock)
         for first in range(0, 200, 10):
             events = [
                 make_event(source="s", id=f"e{n}", type=f"t{n % 3}", subject=f"thing/{n}", time=n)

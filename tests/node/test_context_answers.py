@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.node.context_answers import ContextAnswers
+from rapport.node.context_broker import ContextAnswers
 from rapport.tables.context_source import (
     ContextAnswer,
     ContextQuery,

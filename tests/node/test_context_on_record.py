@@ -22,7 +22,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
 from rapport.policy.explain.why_not import WhyNotQuestion
 from rapport.policy.table_history import versions_on_record
-from rapport.site.explaining import asking_of
+from rapport.site.explain import asking_of
 from rapport.site.site import load_site
 from support.varied.known_context import SITE, badge, decided, live, living, make_place
 

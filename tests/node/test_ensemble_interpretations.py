@@ -16,7 +16,7 @@ from rapport.ensemble.sharing import Offer
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.interpretations.change_requests import request_from_file, request_from_json
 from rapport.mediation.interpretations.views import change_view
-from rapport.node.ensemble_interpretations import SharedInterpretations, SharedMeaning
+from rapport.node.ensemble_interpretations import SharedInterpretation, SharedInterpretations
 from rapport.node.node import Node
 from rapport.transport.base import Address
 from support.running import running
@@ -84,7 +84,7 @@ class Town:
         assert ensemble is not None
         return [why for one in ensemble.status().interpretations for why in one.problems]
 
-    def shared(self, name: str) -> dict[str, SharedMeaning]:
+    def shared(self, name: str) -> dict[str, SharedInterpretation]:
         ensemble = self.nodes[name].ensemble
         assert ensemble is not None
         return {one.name: one for one in ensemble.status().interpretations}

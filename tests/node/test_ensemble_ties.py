@@ -20,18 +20,21 @@ from rapport.core.knowledge import Knowledge
 from rapport.core.release import CARRIED, RELEASES, ReleasedBatch, ReleaseDone
 from rapport.ensemble.backlog import Reading, Receipt
 from rapport.kernel.clock import ManualClock, SystemClock, settle
-from rapport.node.ensemble_carried import CarriedReadings
-from rapport.node.ensemble_context import record_of
-from rapport.node.ensemble_feeds import MOST_SUBJECTS, Feed
-from rapport.node.ensemble_inbox import Inbox, Thinning
-from rapport.node.ensemble_late import LateLook
-from rapport.node.ensemble_record import KnowledgeRecord
+from rapport.node.ensemble_readings import CarriedReadings, LateReadingReplay
+from rapport.node.ensemble_ties import (
+    MOST_SUBJECTS,
+    Feed,
+    KnowledgeQueue,
+    KnowledgeRecord,
+    KnowledgeThrottle,
+    record_of,
+)
 from rapport.policy.engine.stream_steps import late_event
-from rapport.site.ensemble_ties import (
+from rapport.site.ensemble import (
     NOT_THERE,
     CarriedTie,
-    Chosen,
-    ContextTold,
+    ComponentFilter,
+    ContextPublication,
     FeedTie,
     ReadingsTie,
 )
@@ -43,7 +46,7 @@ def said(component: str, version: int = 1, **values: Any) -> Knowledge:
 
 def test_an_inbox_that_is_full_keeps_the_newest_of_each_component() -> None:
     async def scenario() -> None:
-        inbox = Inbox(most=10)
+        inbox = KnowledgeQueue(most=10)
         for version in range(1, 12):
             inbox.put(said(f"c{version % 2}", version))
         await inbox.wait()
@@ -66,7 +69,7 @@ def test_an_inbox_that_is_full_keeps_the_newest_of_each_component() -> None:
 def test_thinning_lets_one_of_a_component_pass_in_a_time_and_the_last_in_the_end(
     steps: list[tuple[int, str]], every_ms: int
 ) -> None:
-    thinning, now_ms, version = Thinning(every_ms), 0.0, 0
+    thinning, now_ms, version = KnowledgeThrottle(every_ms), 0.0, 0
     passed: list[tuple[float, Knowledge]] = []
     last: dict[str, int] = {}
     for wait_ms, component in steps:
@@ -93,7 +96,7 @@ def test_knowledge_that_no_channel_takes_keeps_the_rest_from_nothing() -> None:
             raw.extend(events)
             return AppendResult((), 0)
 
-        tie = ReadingsTie(of=Chosen(role="Car"), source="cars")
+        tie = ReadingsTie(of=ComponentFilter(role="Car"), source="cars")
         record = KnowledgeRecord(channels, append, clock, source="s", readings=[tie])
         await record.step([said("a", x=1), said("bad\nname"), said("c" * 500), said("d", x=2)])
         kept = await channels.channel("knowledge").read_after(0)
@@ -118,7 +121,7 @@ def test_what_cannot_be_written_waits_and_is_written_later() -> None:
                 raise RuntimeError("the disk is full")
             return AppendResult((), 0)
 
-        tie = ReadingsTie(of=Chosen(), source="cars")
+        tie = ReadingsTie(of=ComponentFilter(), source="cars")
         record = KnowledgeRecord(channels, append, clock, source="s", readings=[tie])
         with pytest.raises(RuntimeError):
             await record.step([said("a")])
@@ -130,8 +133,8 @@ def test_what_cannot_be_written_waits_and_is_written_later() -> None:
     asyncio.run(scenario())
 
 
-TOLD = ContextTold(
-    of=Chosen(),
+TOLD = ContextPublication(
+    of=ComponentFilter(),
     entity="car/{id}",
     scope="place",
     values={"x": ("position", "x"), "name": ("name",)},
@@ -194,7 +197,7 @@ class Carrying:
         self.channels = open_memory(SystemClock())
         self.confirmed: dict[str, Receipt] = {}
         self._refuses = refuses
-        tie = CarriedTie(of=Chosen(component="r*"), source="badges")
+        tie = CarriedTie(of=ComponentFilter(component="r*"), source="badges")
         self.readings = CarriedReadings(
             [tie], self.channels, self.append, collector="hall", confirm=self.confirmed.update
         )
@@ -303,7 +306,7 @@ def test_only_late_readings_that_were_carried_lead_to_a_second_look() -> None:
         await channels.channel("events").append(readings)
         late = [late_event("s", (one.time, one.id)) for one in readings]
         await channels.channel("detections").append(late)
-        look = LateLook(channels, SystemClock(), {"badges"})
+        look = LateReadingReplay(channels, SystemClock(), {"badges"})
         batch = await channels.channel("detections").read_after(0)
         await look.look(batch)
         await look.look(batch)  # as after a crash

@@ -20,7 +20,7 @@ from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
-from rapport.node.ensemble_versions import AHEAD_MS, COUNTED, is_short, reserved
+from rapport.node.ensemble import AHEAD_MS, COUNTED, is_short, reserved
 from rapport.node.node import Node
 from rapport.overlay.swim_protocol import SwimSettings
 from rapport.transport.addresses import format_address

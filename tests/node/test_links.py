@@ -19,8 +19,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
-from rapport.node.links.link import LinkParts, RunningLink, parts_of
-from rapport.node.links.neighbour import Hello, Neighbour
+from rapport.node.links import LinkParts, Neighbour, NodeIntroduction, RunningLink, parts_of
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
 from rapport.web.app import serving
@@ -106,12 +105,12 @@ def test_a_link_that_failed_unexpectedly_serves_its_channels_again() -> None:
         link = RunningLink(Link(name="there", url="http://there", send=("alarms",)), "", parts)
         met, given = 0, list[str]()
 
-        async def hello() -> Hello:
+        async def hello() -> NodeIntroduction:
             nonlocal met
             met += 1
             if met == 2:
                 raise ValueError("nobody thought of this")
-            return Hello("there", [])
+            return NodeIntroduction("there", [])
 
         async def hand_over(_channel: str, _node: str, events: Sequence[Event]) -> None:
             given.extend(event.id for event in events)

@@ -12,7 +12,7 @@ from rapport.channel.mqtt.client import ReceivedPacket
 from rapport.core.errors import ChannelUnavailable, InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
-from rapport.node.mqtt.bridge import RunningBridge
+from rapport.node.mqtt import RunningBridge
 
 
 def test_a_retained_state_is_stored_when_it_is_not_what_the_topic_said_last():

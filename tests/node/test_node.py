@@ -174,7 +174,7 @@ def test_a_part_that_cannot_be_stopped_leaves_no_other_one_open(
         monkeypatch.setattr(node.communication._assembly.inputs, "close", failing("inputs"))
         with capture_logs() as logs, pytest.raises(OSError, match="bridges"):
             await node.stop()
-        failed = [line["part"] for line in logs if line["log_level"] == "error"]
+        failed = [line["component"] for line in logs if line["log_level"] == "error"]
         assert failed == ["bridges", "links", "inputs", "communication"]
         assert running_tasks(node) == []
         assert asyncio.all_tasks() == before

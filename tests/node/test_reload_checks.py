@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.source_bindings import SourceBinding
-from rapport.node.reload_checks import PEOPLE, TAKEN_OVER, gone_interpretations, needs_restart
-from rapport.site.checkers import TABLES_OF_A_SITE
+from rapport.node.interpretations import gone_interpretations
+from rapport.node.reload import PEOPLE, TAKEN_OVER, needs_restart
+from rapport.site.check import TABLES_OF_A_SITE
 
 TABLES = st.dictionaries(
     st.sampled_from(TABLES_OF_A_SITE), st.dictionaries(st.sampled_from("ab"), st.integers(0, 2))

@@ -14,7 +14,7 @@ from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.overview import overview
-from rapport.node.spark_watch import SparkWatch
+from rapport.node.policies import SparkWatch
 from rapport.node.wiring import make_node
 from rapport.policy.engine.spark_policies import (
     CHANNEL,

@@ -28,8 +28,8 @@ from rapport.core.errors import RapportError
 from rapport.core.event import Event, StoredEvent
 from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.source_bindings import SourcePayload
-from rapport.web.live.frames import as_request, check_subscribe, read_frame
-from rapport.web.publishing import read_cloudevents, read_payloads
+from rapport.web.channel_socket import as_request, check_subscribe, read_frame
+from rapport.web.cloudevents import read_cloudevents, read_payloads
 
 pytestmark = pytest.mark.slow
 

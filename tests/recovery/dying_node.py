@@ -15,12 +15,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import rapport.node.table_record as record
+import rapport.node.table_updates as record
 import rapport.tables.row_history as rows_recorder
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
-from rapport.node.table_record import TableRecord
+from rapport.node.table_updates import TableRecorder
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
 from rapport.tables.row_history import RowsDraft, RowsPosition
@@ -45,25 +45,25 @@ class Fuse:
 
 def lay(fuse: Fuse) -> None:
     """Along the way of a change."""
-    put, append = TableRecord.put, TableRecord._append
+    put, append = TableRecorder.put, TableRecorder._append
     record._MOST_AT_ONCE, rows_recorder.PIECE_BYTES = 1, 20  # a row is a piece
 
-    async def dying_put(self: TableRecord, draft: RowsDraft, place: RowsPosition) -> bool:
+    async def dying_put(self: TableRecorder, draft: RowsDraft, place: RowsPosition) -> bool:
         fuse.changes += fuse.is_up and bool(draft.pieces)
         fuse.burn("before")
         done = await put(self, draft, place)
         fuse.burn("after")
         return done
 
-    async def dying_append(self: TableRecord, events: Sequence[Event]) -> list[int]:
+    async def dying_append(self: TableRecorder, events: Sequence[Event]) -> list[int]:
         if len(events) > 1 and fuse.where == "pieces":
             positions = await append(self, events[:1])
             fuse.burn("pieces")
             return positions + await append(self, events[1:])
         return await append(self, events)
 
-    TableRecord.put = dying_put  # type: ignore[method-assign]
-    TableRecord._append = dying_append  # type: ignore[method-assign]
+    TableRecorder.put = dying_put  # type: ignore[method-assign]
+    TableRecorder._append = dying_append  # type: ignore[method-assign]
 
 
 async def main() -> None:

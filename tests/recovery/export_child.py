@@ -14,7 +14,7 @@ from rapport.channel.backends.local import open_embedded
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
-from rapport.node.exporting import Exporting
+from rapport.node.maintenance import LakeExporter
 
 DECLARED = ChannelsConfig(common=ChannelRules(export=True, keep_bytes=20_000))
 
@@ -38,7 +38,7 @@ async def publish(channels, start: int) -> None:
 
 
 async def export(channels, directory: Path) -> None:
-    exporting = Exporting(channels, DECLARED, directory / "lake", SystemClock())
+    exporting = LakeExporter(channels, DECLARED, directory / "lake", SystemClock())
     while True:
         await exporting.export_due()
         assert exporting.troubles == {}

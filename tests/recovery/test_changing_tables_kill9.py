@@ -32,7 +32,7 @@ from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.explain.why_not import WhyNotQuestion
 from rapport.policy.replay.log_replay import LogReplay
 from rapport.policy.table_history import version_at, versions_on_record
-from rapport.site.explaining import asking_of
+from rapport.site.explain import asking_of
 from rapport.site.site import load_site
 from rapport.tables.row_history import RowsVersion
 from support.processes.node import NodeProcess

@@ -14,8 +14,7 @@ from rapport.core.ids import content_id
 from rapport.mediation.reader import build_transformer
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
-from rapport.site.bindings import source_bindings
-from rapport.site.interpreting import meanings_in_site
+from rapport.site.interpretations import interpretations_in_site, source_bindings
 from rapport.site.site import Site
 
 ReadingsOf = Callable[[Site, Iterable[Any]], list[Event]]
@@ -34,7 +33,9 @@ def run_on() -> RunOn:
 
 def _readings_of(site: Site, reports: Iterable[Any]) -> list[Event]:
     """Every report of a bound source as a reading, in order of arrival."""
-    meanings = meanings_in_site(site.file, site.directory, site.ontology, site.tables.columns())
+    meanings = interpretations_in_site(
+        site.file, site.directory, site.ontology, site.tables.columns()
+    )
     assert [problem for problem in meanings.problems if problem.severity == "error"] == []
     in_force, _problems = meanings.files.activate()
     transformers = {

@@ -9,8 +9,12 @@ import pytest
 from rapport.core.errors import InvalidInput
 from rapport.core.knowledge import Knowledge
 from rapport.kernel.toml import TomlFile
-from rapport.site.ensemble import EnsembleDeclared, ensemble_from_site
-from rapport.site.ensemble_ties import Chosen, ContextTold
+from rapport.site.ensemble import (
+    ComponentFilter,
+    ContextPublication,
+    EnsembleDeclared,
+    ensemble_from_site,
+)
 from rapport.site.site import check_site, load_site
 from rapport.transport.udp import MulticastGroup
 
@@ -228,21 +232,25 @@ def test_keys_that_are_not_there_yet_are_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chosen", "fits"),
     [
-        (Chosen(role="Car"), True),
-        (Chosen(role="Bus"), False),
-        (Chosen(component="c-*"), True),
-        (Chosen(component="d-*"), False),
-        (Chosen(role="Car", component="d-*"), False),
+        (ComponentFilter(role="Car"), True),
+        (ComponentFilter(role="Bus"), False),
+        (ComponentFilter(component="c-*"), True),
+        (ComponentFilter(component="d-*"), False),
+        (ComponentFilter(role="Car", component="d-*"), False),
     ],
     ids=["role", "another role", "id", "another id", "role of another id"],
 )
-def test_components_are_chosen_by_role_and_id(chosen: Chosen, fits: bool) -> None:
+def test_components_are_chosen_by_role_and_id(chosen: ComponentFilter, fits: bool) -> None:
     assert chosen.fits(Knowledge("c-1", "n", ("Car",), 1, 1)) is fits
 
 
 def test_an_entity_is_named_by_what_the_component_knows() -> None:
-    tie = ContextTold(
-        of=Chosen(), entity="seat/{node}:{id}:{place.row}", scope="s", values={}, valid_ms=1
+    tie = ContextPublication(
+        of=ComponentFilter(),
+        entity="seat/{node}:{id}:{place.row}",
+        scope="s",
+        values={},
+        valid_ms=1,
     )
     values = {"place": {"row": 4, "name": [1]}}
     assert str(tie.entity_of(Knowledge("c", "n", (), 1, 1, values))) == "seat/n:c:4"

@@ -32,7 +32,7 @@ from rapport.kernel.toml import TomlFile
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import parse_policy
-from rapport.site.delivering import OwnActions, check_deliveries
+from rapport.site.actions import OwnActions, check_deliveries
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/reach-people.md").read_text(encoding="utf-8")
 SITE, RULES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)

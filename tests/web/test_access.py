@@ -19,7 +19,7 @@ from rapport.cli.main import run
 from rapport.core.errors import InvalidInput
 from rapport.node.node import Node
 from rapport.web.app import make_app
-from rapport.web.guard import OPEN
+from rapport.web.security import OPEN
 
 pytestmark = pytest.mark.slow
 

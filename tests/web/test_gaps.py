@@ -22,8 +22,8 @@ from rapport.channel.requests.request import Batch
 from rapport.channel.xmessages.envelope import read_call
 from rapport.cli.main import run
 from rapport.core.event import Event, Gap
-from rapport.node.push_sender import write_push
-from rapport.web.soap.documents import schema
+from rapport.node.push_client import write_push
+from rapport.web.soap import soap_schema
 
 pytestmark = pytest.mark.slow
 
@@ -106,7 +106,7 @@ def test_a_soap_batch_names_gaps_in_a_header_that_stock_clients_pass_over(
             assert positions == READABLE
             assert [len(blocks) for blocks in headers] == [0, 1, 1]
             for (block,) in headers[1:]:
-                etree.XMLSchema(etree.fromstring(schema())).assertValid(block)
+                etree.XMLSchema(etree.fromstring(soap_schema())).assertValid(block)
             named = [dict(gap.attrib) for blocks in headers for block in blocks for gap in block]
             assert named == [
                 {**gap, "first": str(gap["first"]), "last": str(gap["last"])}

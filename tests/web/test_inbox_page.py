@@ -17,9 +17,8 @@ from rapport.communication.links import (
     is_inbox_token,
     name_in_link,
 )
-from rapport.web.inbox.access import answer_text, session_cookie
-from rapport.web.inbox.page import inbox_page, inbox_path, login_page
-from rapport.web.inbox.view import Decided, InboxView
+from rapport.web.inbox import answer_text, session_cookie
+from rapport.web.inbox_page import DecidedMessage, InboxView, inbox_page, inbox_path, login_page
 
 NOON = 1_772_452_800_000
 SECRET = b"s" * 32
@@ -64,9 +63,9 @@ def view(peer: str, text: str, other: str) -> InboxView:
         answered_at=NOON + 120_000,
     )
     over = MessageRow(message="m2", text=text, time=NOON, answered_by=other, answered_at=NOON)
-    own = Decided(message=over, own_answer=text, own_time=NOON)
+    own = DecidedMessage(message=over, own_answer=text, own_time=NOON)
     return InboxView(
-        peer=peer, waiting=[waiting], notices=[over], decided=[Decided(message=over), own]
+        peer=peer, waiting=[waiting], notices=[over], decided=[DecidedMessage(message=over), own]
     )
 
 

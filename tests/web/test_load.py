@@ -10,7 +10,7 @@ from typing import Any
 
 from rapport.cli.main import run as run_command
 from rapport.cli.policies.load import steps_line
-from rapport.web.live.stream import RETRY_MS
+from rapport.web.event_stream import RETRY_MS
 
 
 def run(scenario: Callable[[], Any]) -> None:

@@ -13,8 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from rapport.kernel.clock import SystemClock
-from rapport.web.map.page import serving_map
-from rapport.web.map.picture import Ground, Happening, Picture, Thing, Tie
+from rapport.web.map_page import Ground, Happening, Picture, Thing, Tie, serving_map
 from support.browser import browser_program, browsing
 from support.servers.ports import free_port
 

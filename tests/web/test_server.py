@@ -19,7 +19,7 @@ from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
-from rapport.web.server import MOST_HEAD_BYTES, Patience
+from rapport.web.server import MOST_HEAD_BYTES, MinimumPace
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(EVENT) + EVENT
 
 
 def test_patience_grows_with_what_arrives() -> None:
-    patience = Patience(grace_seconds=10, bytes_per_second=1_000)
+    patience = MinimumPace(grace_seconds=10, bytes_per_second=1_000)
     assert not patience.is_over(9, 0)
     assert patience.is_over(11, 0)
     assert not patience.is_over(100, 100_000)
@@ -42,9 +42,9 @@ async def impatient(directory: Path) -> AsyncIterator[tuple[str, int]]:
         directory / "site", mail_port=9, phone_url="http://127.0.0.1:9/x", answer_within="60s"
     )
     node = make_node(load_site(site), NodeSettings(port=0), SystemClock())
-    patience = Patience(grace_seconds=0.3, bytes_per_second=10_000, sweep_ms=20)
+    patience = MinimumPace(grace_seconds=0.3, bytes_per_second=10_000, sweep_ms=20)
     try:
-        async with serving(node, patience=patience) as url:
+        async with serving(node, pace=patience) as url:
             await node.start()
             host, port = url.removeprefix("http://").split(":")
             yield host, int(port)

@@ -22,7 +22,7 @@ from rapport.communication.adapters.webhook import WebhookInput, WebhookInputSet
 from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.message import Identifier
-from rapport.web.api.webhooks import check_taken
+from rapport.web.api.messages import check_taken
 
 pytestmark = pytest.mark.slow
 

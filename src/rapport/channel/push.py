@@ -3,7 +3,7 @@ subscribers' WSDL. [CH-2, CH-12, CH-13, CH-15]
 
 A subscriber names an address that the node calls from inside the network; so addresses are checked
 against the site's list `[channels] push_to`, empty by default. Delivery is a pure state machine:
-time and chance are arguments, `node/pushing.py` carries out the steps. Order and "at least once"
+time and chance are arguments, `node/push.py` carries out the steps. Order and "at least once"
 follow from three rules: the set of a token is sent until the receiver has accepted it; only then
 the subscription moves on to the next token, durably; a batch is never stored, its token gives it
 again. Bodies are signed by an HMAC with a shared secret. Imports of a WSDL are not read.

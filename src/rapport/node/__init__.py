@@ -1,1 +1,1 @@
-"""One running process."""
+"""A running node: all packages wired together."""

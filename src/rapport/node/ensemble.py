@@ -1,5 +1,8 @@
-"""The ensemble node of a node: opened with the site's components, and tied to channels, context and
+"""The ensemble node of a node: runs the site's components and ties them to channels, context and
 interpretations. [EN-10, EN-14]
+
+Versions of components are reserved in the records ahead of their use, so that they continue above
+the last ones after a restart, whatever the clock says.
 """
 
 from __future__ import annotations
@@ -32,19 +35,95 @@ from rapport.kernel.clock import Clock, Now
 from rapport.kernel.tasks import ClosableComponent, close_all
 from rapport.kernel.telemetry import DegradedConditions, get_logger
 from rapport.mediation.declarations.files import fields_tables
-from rapport.node.context import NodeContext
-from rapport.node.ensemble_carried import CarriedCounts, CarriedReadings, collector_id
-from rapport.node.ensemble_context import ContextReading, ContextTelling
-from rapport.node.ensemble_feeds import Feed
-from rapport.node.ensemble_interpretations import SharedInterpretations, SharedMeaning, shelf_id
-from rapport.node.ensemble_late import LateLook
-from rapport.node.ensemble_record import KnowledgeRecord
-from rapport.node.ensemble_versions import GivenVersions
-from rapport.node.meanings import Meanings
-from rapport.node.summaries import Summaries
+from rapport.node.context_broker import NodeContext
+from rapport.node.ensemble_interpretations import (
+    SharedInterpretation,
+    SharedInterpretations,
+    shelf_id,
+)
+from rapport.node.ensemble_readings import (
+    CarriedCounts,
+    CarriedReadings,
+    LateReadingReplay,
+    collector_id,
+)
+from rapport.node.ensemble_ties import ContextPoller, ContextPublisher, Feed, KnowledgeRecord
+from rapport.node.interpretations import NodeInterpretations
+from rapport.node.traffic_summaries import Summaries
 from rapport.site.ensemble import EnsembleDeclared
 from rapport.site.site import Site
+from rapport.store.base import Put
 from rapport.transport.keys import KeyFileWatch
+
+AHEAD_MS = 60_000
+"""So far ahead versions are set aside while they follow the clock: one write in half of it."""
+COUNTED = 1_000
+"""So many while they count on above a clock that is behind. Fewer: a node that is restarted again
+and again, and leaves most of them unused each time, is not to run away from the clock.
+"""
+_TABLE = "ensemble.versions"
+
+
+class VersionReservation:
+    """The greatest version that may have been given, on disk before it is. Belongs to one loop.
+
+    A version is never held up: should the disk refuse for longer than what was set aside lasts, a
+    kill just then leaves it to the other nodes to tell this one how far it was.
+    """
+
+    def __init__(self, channels: LoggedChannels, clock: Clock, node: str) -> None:
+        self._channels, self._clock, self._node = channels, clock, node
+        self._reserved = self._given = 0
+        self._came = asyncio.Event()
+
+    async def begin(self) -> int:
+        """What versions have to begin above; more are set aside when this returns."""
+        kept = await self._channels.look(lambda records: records.get(_TABLE, self._node))
+        before: int = msgspec.msgpack.decode(kept, type=int) if kept is not None else 0
+        self._given = 0
+        await self._keep(reserved(before, self._clock.now_ms()))
+        return before
+
+    def gave(self, version: int) -> None:
+        """A version was given; costs a comparison unless it is time to set more aside."""
+        self._given = version
+        if is_short(self._reserved, version, self._clock.now_ms()):
+            self._came.set()
+
+    async def run(self) -> None:
+        """Works until cancelled; after a failed write the task is restarted."""
+        while True:
+            await self._came.wait()
+            self._came.clear()
+            await self._keep(reserved(self._given, self._clock.now_ms()))
+
+    async def finish(self) -> None:
+        """No more are given: what was set aside and not used is free again."""
+        if not self._given:
+            return
+        try:
+            await self._keep(self._given)
+        except RapportError as error:
+            _log.warning("last version not kept", code=error.code, reason=error.message)
+
+    async def _keep(self, version: int) -> None:
+        value = msgspec.msgpack.encode(version)
+        await self._channels.apply([Put(_TABLE, self._node, value)])
+        self._reserved = version
+
+
+def reserved(given: int, now_ms: int) -> int:
+    """Up to where versions are set aside when one was given; pure."""
+    return given + COUNTED if given > now_ms else now_ms + AHEAD_MS
+
+
+def is_short(reserved_up_to: int, given: int, now_ms: int) -> bool:
+    """Whether half of them are used up; or they are from a time when the clock was far ahead, which
+    versions have come back from. Pure.
+    """
+    left = reserved_up_to - given
+    return left < (reserved(given, now_ms) - given) / 2 or left > 2 * AHEAD_MS
+
 
 _LOOK_AT_KEYS_MS = 5_000
 
@@ -66,7 +145,7 @@ class EnsembleStatus(msgspec.Struct, frozen=True, kw_only=True):
     carried: CarriedCounts
     second_looks: int
     """How often policies looked again because of readings that came too late for them."""
-    interpretations: tuple[SharedMeaning, ...] = ()
+    interpretations: tuple[SharedInterpretation, ...] = ()
 
 
 class NodeEnsemble:
@@ -78,7 +157,7 @@ class NodeEnsemble:
         site: Site,
         channels: LoggedChannels,
         append: Append,
-        meanings: Meanings,
+        meanings: NodeInterpretations,
         context: NodeContext | None,
         clock: Clock,
         chance: Chance,
@@ -108,11 +187,11 @@ class NodeEnsemble:
             confirm=self._confirm,
             most_bytes=declared.settings.host.most_bytes,
         )
-        self._late = LateLook(channels, clock, self._carried.sources)
-        self._telling = ContextTelling(ties.told, self._broker, clock, self._note)
+        self._late = LateReadingReplay(channels, clock, self._carried.sources)
+        self._telling = ContextPublisher(ties.told, self._broker, clock, self._note)
         self._shared = self._sharing(meanings)
         self._summaries = Summaries(channels, clock, self._summary)
-        self._versions = GivenVersions(channels, clock, declared.node)
+        self._versions = VersionReservation(channels, clock, declared.node)
 
     @property
     def running(self) -> EnsembleNode:
@@ -153,7 +232,7 @@ class NodeEnsemble:
         return {"ensemble.keys": lambda: self._look_at_keys(watch), **self._work()}
 
     async def close(self) -> None:
-        """Says goodbye to the other nodes and lets the address go."""
+        """Leaves the other nodes and closes the address."""
         await close_all(self._endings())
 
     def _endings(self) -> Iterator[ClosableComponent]:
@@ -199,7 +278,7 @@ class NodeEnsemble:
             own.append(self._shelf)
         return own
 
-    def _sharing(self, meanings: Meanings) -> SharedInterpretations | None:
+    def _sharing(self, meanings: NodeInterpretations) -> SharedInterpretations | None:
         declared = self._declared
         if declared.meanings is None:
             return None
@@ -216,7 +295,7 @@ class NodeEnsemble:
         )
 
     def _take_over(self, site: Site) -> None:
-        """The site was read anew: what it says of interpretations counts from now on."""
+        """Uses the interpretations of the reloaded site from now on."""
         self._site = site
 
     def _tables(self) -> dict[str, dict[str, Any]]:
@@ -239,7 +318,7 @@ class NodeEnsemble:
         for number, feed in enumerate(self._feeds()):
             work[f"ensemble.feed {number}"] = feed.run
         for number, read in enumerate(ties.read):
-            reading = ContextReading(read, self._broker, self._clock, self.assign, self._note)
+            reading = ContextPoller(read, self._broker, self._clock, self.assign, self._note)
             work[f"ensemble.context {number}"] = reading.run
         return work
 

@@ -1,14 +1,15 @@
-"""Interpretations spread by gossip: a node offers those in force, and takes later ones from nodes
-that its site names, checked as any change is. [ME-12, EN-14]
+"""Interpretations spread by gossip: a node offers those in force and accepts later ones from nodes
+that its site names, checked like any change. [ME-12, EN-14]
 
-What the node's own files declare is never taken from others. Of a name that several nodes changed,
-the later change counts everywhere (`ensemble/sharing.py`). Removals are not spread.
+Interpretations of the node's own files are never replaced. If several nodes changed a name, the
+later change wins everywhere (`ensemble/sharing.py`). Removals are not spread. A text is a change in
+JSON, as the HTTP API accepts it; equal interpretations give equal texts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -31,26 +32,107 @@ from rapport.ensemble.sharing import (
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.interpretations.change_log import LoggedChange
+from rapport.mediation.interpretations.change_log import LoggedChange, change_target
+from rapport.mediation.interpretations.change_requests import (
+    ChangeRequest,
+    DeclareFields,
+    read_fields_declaration,
+    request_from_json,
+)
+from rapport.mediation.interpretations.change_state import ChangeOutcome, InterpretationState
+from rapport.mediation.interpretations.model import CANONICAL
+from rapport.mediation.interpretations.type_changes import Declare
 from rapport.mediation.interpretations.updater import InterpretationUpdater
-from rapport.node.ensemble_inbox import Inbox
-from rapport.node.ensemble_meanings import History, InTexts, in_texts, last_change, wanted_by
-from rapport.site.ensemble import SharedMeanings
+from rapport.node.ensemble_ties import KnowledgeQueue
+from rapport.site.ensemble import SharingSettings
 from rapport.store.base import Put, RecordStore
+
+History = Sequence[tuple[LoggedChange, ChangeOutcome]]
+
+
+class InterpretationTexts(msgspec.Struct, frozen=True):
+    """What a node has."""
+
+    texts: dict[str, tuple[str, str]]
+    """By name the stamp and the text."""
+    in_files: frozenset[str]
+    """Names that the site's files declare, sound or not."""
+
+
+def interpretation_texts(
+    standing: InterpretationState, history: History, tables: Mapping[str, dict[str, Any]]
+) -> InterpretationTexts:
+    """Everything in force but root. `tables`: what the site's file says of the fields form; such
+    an interpretation in another file has no text and is not shared.
+    """
+    in_force, files = standing.in_force, standing.files
+    found: dict[str, ChangeRequest] = {}
+    for name in in_force.typed.names:
+        if name != CANONICAL:
+            own = {name: in_force.formats[name]} if name in in_force.formats else {}
+            found[name] = ChangeRequest(changes=(Declare(in_force.typed.named(name)),), formats=own)
+    for name, form in in_force.fields.items():
+        for said in _said(name, history, tables):
+            read, _problems = read_fields_declaration(said)
+            if read is not None and read.meaning() == form.meaning():
+                found[name] = ChangeRequest(changes=(said,))
+                break
+    texts = {name: (in_force.stamps[name], text_of(wanted)) for name, wanted in found.items()}
+    return InterpretationTexts(texts, frozenset((*files.typed, *files.fields, *files.unread)))
+
+
+def text_of(wanted: ChangeRequest) -> str:
+    """The change as it reads after it was read: a number that was written as 5 may then be 5.0."""
+    written = msgspec.json.encode(wanted, order="deterministic")
+    again = msgspec.json.decode(written, type=ChangeRequest)
+    return msgspec.json.encode(again, order="deterministic").decode()
+
+
+def change_request(name: str, text: str) -> ChangeRequest:
+    """The change that a text asks for; raises InvalidInput unless it is about that name alone."""
+    wanted = request_from_json(text.encode())
+    if [change_target(change) for change in wanted.changes] != [name]:
+        raise InvalidInput(
+            f"what is offered as {name[:60]!r} is about something else",
+            code="interpretation.not_as_offered",
+        )
+    return wanted
+
+
+def last_change(name: str, history: History) -> LoggedChange | None:
+    """The last change of a name; None when a file declares it, or nothing does."""
+    for kept, outcome in reversed(history):
+        about = [change_target(change) for change in kept.changed.changes]
+        if outcome.state == "in force" and name in about:
+            return kept
+    return None
+
+
+def _said(
+    name: str, history: History, tables: Mapping[str, dict[str, Any]]
+) -> Iterable[DeclareFields]:
+    """Declarations of the fields form that may be the one in force, the last first."""
+    for kept, outcome in reversed(history):
+        for change in reversed(kept.changed.changes if outcome.state == "in force" else ()):
+            if isinstance(change, DeclareFields) and change.name == name:
+                yield change
+    if name in tables:
+        yield DeclareFields(name, tables[name])
+
 
 _TABLE = "ensemble.interpretations"
 _BY = "gossip of "
-"""And the node where it arose: who made a change that was taken over."""
+"""Prefix of the author of an accepted change, followed by its origin node."""
 _MOST_KNOWN = 10_000
 _AHEAD_MS = 60_000
 """So far a clock elsewhere may be ahead."""
 _LOOK_MS = 5_000
-"""Also when nothing was heard: an offer from the future counts some time."""
+"""Also without new offers: an offer from the future becomes valid some time."""
 
 _log = get_logger(__name__)
 
 
-class SharedMeaning(msgspec.Struct, frozen=True, kw_only=True):
+class SharedInterpretation(msgspec.Struct, frozen=True, kw_only=True):
     """An interpretation that is shared, or was refused, for people."""
 
     name: str
@@ -75,7 +157,7 @@ class SharedInterpretations:
 
     def __init__(
         self,
-        declared: SharedMeanings,
+        declared: SharingSettings,
         node: str,
         updating: InterpretationUpdater,
         channels: LoggedChannels,
@@ -90,10 +172,10 @@ class SharedInterpretations:
         self._declared, self._node, self._updating = declared, node, updating
         self._channels, self._clock, self._assign = channels, clock, assign
         self._tables, self._rooms = tables, rooms
-        self.inbox = Inbox(1_000)
+        self.inbox = KnowledgeQueue(1_000)
         self._changed = asyncio.Event()
         self._shelves: dict[str, Shared] = {}
-        """Of each node that is accepted what it said last."""
+        """The last offers of each accepted node."""
         self._known: dict[str, Offer] = {}
         """On record: also what was removed here, which is not taken again unless it is later."""
         self._own: dict[str, Offer] = {}
@@ -124,7 +206,7 @@ class SharedInterpretations:
             await first_of(self.inbox.wait(), self._changed.wait(), self._clock.sleep(_LOOK_MS))
             await self._look_at_own()
 
-    def listed(self) -> list[SharedMeaning]:
+    def listed(self) -> list[SharedInterpretation]:
         """All that is shared here, wanted or refused."""
         found = [_shown(one, "in force") for one in self._own.values()]
         found += [_shown(one, "wanted") for one in self._wanted.values()]
@@ -160,9 +242,9 @@ class SharedInterpretations:
     def _turn(self) -> int:
         return self._clock.now_ms() // PAGE_MS
 
-    async def _in_texts(self) -> InTexts:
+    async def _in_texts(self) -> InterpretationTexts:
         history, tables = self._updating.history(), self._tables()
-        return await self._updating.inspect(lambda now: in_texts(now, history, tables))
+        return await self._updating.inspect(lambda now: interpretation_texts(now, history, tables))
 
     def _offer(self, name: str, digest: str, version: str, history: History) -> Offer:
         """Known since before, or changed: when, the log says, as it may have been long before this
@@ -199,7 +281,7 @@ class SharedInterpretations:
                 _log.warning("shelf cannot be read", node=knowledge.node, reason=error.message)
 
     async def _take_over(self) -> None:
-        """Puts in force what is later and was told; asks for the rest."""
+        """Applies later offers whose texts arrived; requests the texts of the others."""
         offers = [offer for shelf in self._shelves.values() for offer in shelf.offers]
         before_ms = self._clock.now_ms() + _AHEAD_MS
         newer = newer_of(offers, self._known, before_ms=before_ms)
@@ -226,7 +308,7 @@ class SharedInterpretations:
     async def _change(self, offer: Offer, text: str) -> None:
         """Makes the change, or notes why it is refused."""
         try:
-            wanted = wanted_by(offer.name, text)
+            wanted = change_request(offer.name, text)
             await self._updating.change(lambda _: wanted, by=_BY + offer.origin)
         except RapportError as error:
             if offer.name not in self._refused:
@@ -252,7 +334,7 @@ class SharedInterpretations:
 
 
 def _origin(change: LoggedChange | None, node: str) -> str:
-    """Where it arose; who was killed while it took one over still knows."""
+    """The origin node of a change, also after a crash while accepting it."""
     by = change.changed.by if change is not None else ""
     return by.removeprefix(_BY) if by.startswith(_BY) else node
 
@@ -263,8 +345,8 @@ def _as_here(offer: Offer, version: str, text: str) -> Offer:
 
 def _shown(
     offer: Offer, state: Literal["in force", "wanted", "refused"], why: tuple[Problem, ...] = ()
-) -> SharedMeaning:
-    return SharedMeaning(
+) -> SharedInterpretation:
+    return SharedInterpretation(
         name=offer.name,
         state=state,
         origin=offer.origin,

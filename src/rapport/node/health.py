@@ -80,7 +80,7 @@ def watch_node(node: Node, directory: Path) -> HealthWatch:
 
 
 def probe_stores(channels: LoggedChannels, directory: Path) -> dict[str, str]:
-    """What is wrong with the stores, asked now. A fault of writing that is over without anybody
+    """Faults of the stores, probed now. A fault of writing that is over without anybody
     writing is ended by a small write of our own.
     """
     try:
@@ -125,5 +125,5 @@ def _faults_of(node: Node) -> Iterator[tuple[str, str]]:
     for table in node.fresh_tables.status():
         if table.failures and table.error is not None:
             yield f"table.{table.table}", f"{table.table} is not refreshed: {table.error.message}"
-    for channel, code in node.care.export_faults().items():
+    for channel, code in node.maintenance.export_faults().items():
         yield f"export.{channel}", f"{channel} is not exported to the lake: {code}"

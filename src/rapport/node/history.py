@@ -1,9 +1,9 @@
-"""What a running node's doors ask about the past: first the log, then the lake for what the log has
-let go of. [PO-11, CH-16]
+"""Queries about the past of a running node: first the log, then the lake for events that the log no
+longer holds. [PO-11, CH-16]
 
-The lake is not opened while the log has everything. Its files are read in threads of their own,
-never in the loop and never in the threads that the log needs; a question has a time, and what is
-not finished by then is said to be so.
+The lake is opened only when the log lacks something. Its files are read in threads of their own,
+never in the event loop or in the threads that the log needs. A query has a deadline; unfinished
+parts are reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _AT_ONCE = 2
 _NS_PER_MS = 1_000_000
 
 
-class Looked(msgspec.Struct, frozen=True):
+class HistoryNotes(msgspec.Struct, frozen=True):
     """Where an answer comes from."""
 
     found: list[LakeRange]
@@ -55,7 +55,7 @@ class History:
 
     async def ask(
         self, work: Callable[[Channels], Awaitable[T]], *, within_ms: int = USUAL_MS
-    ) -> tuple[T, Looked]:
+    ) -> tuple[T, HistoryNotes]:
         """What `work` finds in the log with its lake behind it; raises Unavailable
         (`explain.not_finished`) when that takes longer.
         """
@@ -63,11 +63,11 @@ class History:
         both, notes = await self._open(limit)
         async with limit.kept():
             found = await work(self._channels if both is None else both)
-        return found, Looked([], notes) if both is None else _looked(both, notes)
+        return found, HistoryNotes([], notes) if both is None else _looked(both, notes)
 
     async def causes(
         self, event_id: str, identity: str, *, within_ms: int = USUAL_MS
-    ) -> tuple[CauseNode, Looked]:
+    ) -> tuple[CauseNode, HistoryNotes]:
         """The chain of causes as an identity sees it, each event with where it was found. What
         there was no time for is among `missing`, and told.
 
@@ -82,7 +82,7 @@ class History:
             if partly.unfinished is not None:
                 raise partly.unfinished from None
             raise
-        looked = Looked([], notes) if both is None else _looked(both, notes)
+        looked = HistoryNotes([], notes) if both is None else _looked(both, notes)
         if partly.unfinished is not None:
             looked.notes.append(
                 f"{partly.unfinished.message}: what is missing may be there, ask again"
@@ -153,7 +153,7 @@ class _Limit:
             raise self.over()
 
     def over(self) -> Unavailable:
-        """What is told when it is not finished in time."""
+        """The note for a query that did not finish in time."""
         return Unavailable(
             f"the past was not read to its end within {format_duration(self._within_ms)}",
             code=NOT_FINISHED,
@@ -199,11 +199,11 @@ def _say_where(tree: CauseNode, in_lake: set[tuple[str, int]]) -> None:
         _say_where(cause, in_lake)
 
 
-def _looked(both: LogAndLake, notes: list[str]) -> Looked:
+def _looked(both: LogAndLake, notes: list[str]) -> HistoryNotes:
     found = both.found()
     if from_lake := lake_ranges_text(found):
         notes = [*notes, f"no longer in the log and read from the lake: {from_lake}"]
-    return Looked(found, [*notes, *map(_told, both.lake.damaged())])
+    return HistoryNotes(found, [*notes, *map(_told, both.lake.damaged())])
 
 
 def _told(fault: Corrupt) -> str:

@@ -1,5 +1,5 @@
-"""The load of a running node: measured every second, reported when asked, and followed by who
-tolerates some imprecision. [PO-14]
+"""The load of a running node: measured every second, reported on request, and followed with a
+tolerated imprecision. [PO-14]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Measured = Literal["busy", "events", "behind"]
 Values = dict[Measured, float]
 
 
-class Followed(msgspec.Struct, frozen=True):
+class LoadUpdate(msgspec.Struct, frozen=True):
     """A report to a follower, with the name by which it can change its imprecision."""
 
     follower: str
@@ -45,8 +45,8 @@ class Followed(msgspec.Struct, frozen=True):
     reported: int
 
 
-class Follower:
-    """One who follows one value."""
+class LoadFollower:
+    """Follows one value."""
 
     def __init__(self, name: str, of: Measured, how: Aggregate, imprecision: float) -> None:
         self.name, self._of, self._how = name, of, how
@@ -78,7 +78,7 @@ class Follower:
             self._waiting = report  # an older one that was not taken yet says nothing any more
             self._is_there.set()
 
-    async def next(self, wait_ms: float, clock: Clock, closing: asyncio.Event) -> Followed | None:
+    async def next(self, wait_ms: float, clock: Clock, closing: asyncio.Event) -> LoadUpdate | None:
         """The next report; None when there is none within the time, or `closing` is set."""
         await first_of(self._is_there.wait(), clock.sleep(wait_ms), closing.wait())
         self._is_there.clear()
@@ -86,7 +86,7 @@ class Follower:
         if report is None:
             return None
         known = self._approximate
-        return Followed(
+        return LoadUpdate(
             follower=self.name,
             of=self._of,
             how=self._how,
@@ -104,7 +104,7 @@ class LoadWatch:
         self._engine, self._clock, self._ids = engine, clock, ids
         self._meter = LoadMeter()
         self._minute: deque[tuple[int, Values]] = deque()
-        self._followers: dict[str, Follower] = {}
+        self._followers: dict[str, LoadFollower] = {}
 
     async def run(self) -> None:
         """Measures until cancelled."""
@@ -113,7 +113,7 @@ class LoadWatch:
             await self._clock.sleep(EVERY_MS)
 
     def measure(self) -> None:
-        """One sample of now, told to who follows."""
+        """Takes one sample and reports it to the followers."""
         at_ms, engine = self._clock.steady_ns() / 1e6, self._engine
         sample = LoadSample(at_ms, engine.busy_ns / 1e6, engine.counts.read, engine.behind())
         self._meter.take(sample, engine.counts_by_policy())
@@ -132,13 +132,13 @@ class LoadWatch:
         """The load of the last minute."""
         return self._meter.report(self._engine.counts_by_policy())
 
-    def follower(self, imprecision: float, of: str, how: str) -> Follower:
+    def follower(self, imprecision: float, of: str, how: str) -> LoadFollower:
         """One that can follow; raises InvalidInput or UnknownName."""
-        return Follower(self._ids.new(), _check_measured(of), check_aggregate(how), imprecision)
+        return LoadFollower(self._ids.new(), _check_measured(of), check_aggregate(how), imprecision)
 
     @contextmanager
-    def following(self, follower: Follower) -> Iterator[None]:
-        """Tells the follower what is measured while the block runs."""
+    def following(self, follower: LoadFollower) -> Iterator[None]:
+        """Reports samples to the follower while the block runs."""
         self._followers[follower.name] = follower
         follower.begin(list(self._minute))
         try:
@@ -147,7 +147,7 @@ class LoadWatch:
             del self._followers[follower.name]
 
     def change(self, follower: str, imprecision: float) -> None:
-        """Another imprecision for who follows; raises UnknownName."""
+        """Changes the imprecision of a follower; raises UnknownName."""
         if follower not in self._followers:
             raise UnknownName("follower of the load", follower, code="load.unknown_follower")
         self._followers[follower].change(imprecision)

@@ -1,22 +1,218 @@
-"""What a node tells Prometheus: counts read off its rooms when asked, nothing kept twice. [CH-14,
-UX-5]
+"""Prometheus metrics of a node: counts read off its parts at each scrape, nothing stored twice.
+[CO-4, CO-5, UX-5, CX-3, CX-12, EN-10, EN-14, PI-12, CH-14]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rapport.node.adapter_metrics import adapter_metrics, lookup_metrics
-from rapport.node.context_metrics import context_metrics
-from rapport.node.ensemble_metrics import ensemble_metrics
+from rapport.communication.adapters.inputs import InputStatus
+from rapport.communication.adapters.outputs import OutputStatus
+from rapport.communication.schedule import LookupCounts
+from rapport.core.errors import Unavailable
+from rapport.node.context_broker import NodeContext
 from rapport.node.node import Node
-from rapport.node.pipeline_metrics import pipeline_metrics
-from rapport.site.pipeline import RunPlaces, is_held, read_status
+from rapport.site.pipeline import JobStatus, RunPlaces, RunStatus, is_held, read_status
+
+if TYPE_CHECKING:
+    from rapport.node.ensemble import NodeEnsemble
+
+
+def adapter_metrics(
+    outputs: Sequence[OutputStatus], inputs: Sequence[InputStatus]
+) -> Iterator[Metric]:
+    """Of every adapter that there is now."""
+    yield from _outputs(outputs)
+    yield from _inputs(inputs)
+    blocked = CounterMetricFamily(
+        "rapport_adapter_blocked",
+        "Steps of an adapter that kept the event loop from turning.",
+        labels=["direction", "adapter"],
+    )
+    for out in outputs:
+        blocked.add_metric(["output", out.name], out.blocked)
+    for one in inputs:
+        blocked.add_metric(["input", one.name], one.blocked)
+    yield blocked
+
+
+def _outputs(outputs: Sequence[OutputStatus]) -> Iterator[Metric]:
+    waiting = GaugeMetricFamily(
+        "rapport_output_waiting", "Deliveries without an outcome yet.", labels=["adapter"]
+    )
+    workers = GaugeMetricFamily(
+        "rapport_output_workers", "Calls of an adapter under way.", labels=["adapter"]
+    )
+    circuits = GaugeMetricFamily(
+        "rapport_output_circuits",
+        "Peers' addresses that are left alone since calls to them failed.",
+        labels=["adapter", "state"],
+    )
+    for one in outputs:
+        waiting.add_metric([one.name], one.waiting)
+        workers.add_metric([one.name], one.workers)
+        for state in ("open", "half-open"):
+            count = sum(circuit.state == state for circuit in one.circuits)
+            circuits.add_metric([one.name, state], count)
+    yield from (waiting, workers, circuits)
+
+
+def _inputs(inputs: Sequence[InputStatus]) -> Iterator[Metric]:
+    did = CounterMetricFamily(
+        "rapport_input_messages", "What came in since the start.", labels=["input", "what"]
+    )
+    trouble = GaugeMetricFamily(
+        "rapport_input_trouble", "1 while the last attempt failed.", labels=["input"]
+    )
+    for one in inputs:
+        for what in ("received", "refused", "errors"):
+            did.add_metric([one.name, what], getattr(one, what))
+        trouble.add_metric([one.name], bool(one.trouble))
+    yield from (did, trouble)
+
+
+def lookup_metrics(lookups: LookupCounts) -> Iterator[Metric]:
+    """Messages deferred because the directory failed."""
+    counted = CounterMetricFamily(
+        "rapport_receiver_lookups_failed",
+        "Messages put off because the directory failed, and tries of them that failed again.",
+        labels=["what"],
+    )
+    for what in ("put_off", "tried_again"):
+        counted.add_metric([what], getattr(lookups, what))
+    yield counted
+
+
+def context_metrics(context: NodeContext | None) -> Iterator[Metric]:
+    """Nothing for a node without a broker, or before it is open."""
+    if context is None:
+        return
+    try:
+        status = context.status()
+    except Unavailable:
+        return
+    broker = status.broker
+    records = GaugeMetricFamily(
+        "rapport_context_records", "Records the broker holds.", labels=["kind"]
+    )
+    records.add_metric(["own"], broker.records)
+    records.add_metric(["replica"], broker.replicas)
+    yield records
+    gauges = {
+        "neighbours": (len(broker.neighbours), "Brokers next to this one."),
+        "joined": (status.joined, "0 while the network that the site names is not joined."),
+        "searches": (broker.searches, "Searches under way."),
+        "watches": (broker.watches, "Subscriptions."),
+        "load": (broker.load, "How loaded the broker is: 0 idle, 1 full."),
+        "known": (status.known, "Entities of which tables know something."),
+    }
+    for name, (value, said) in gauges.items():
+        gauge = GaugeMetricFamily(f"rapport_context_{name}", said)
+        gauge.add_metric([], value)
+        yield gauge
+    counts = CounterMetricFamily(
+        "rapport_context", "What the broker did since the start.", labels=["what"]
+    )
+    for name, count in sorted(broker.counters.items()):
+        counts.add_metric([name], count)
+    yield counts
+
+
+def ensemble_metrics(ensemble: NodeEnsemble | None) -> Iterator[Metric]:
+    """Nothing for a node without one, or before it is open."""
+    if ensemble is None:
+        return
+    try:
+        status = ensemble.status()
+    except Unavailable:
+        return
+    gauges = {
+        "components": (len(status.node.components), "Components that live on this node."),
+        "replicas": (status.node.replica_count, "Components of other nodes that are known."),
+        "members": (
+            sum(one.state == "alive" for one in status.node.members),
+            "Other nodes that are there.",
+        ),
+        "withheld": (
+            len(status.node.withheld),
+            "Components of this node whose knowledge cannot be published now.",
+        ),
+        "waiting": (status.waiting, "Versions of knowledge that wait to be written down."),
+    }
+    for name, (value, said) in gauges.items():
+        gauge = GaugeMetricFamily(f"rapport_ensemble_{name}", said)
+        gauge.add_metric([], value)
+        yield gauge
+    counts = CounterMetricFamily(
+        "rapport_ensemble", "What the ensemble node did since the start.", labels=["what"]
+    )
+    carried = {
+        f"carried_{name}": count for name, count in msgspec.structs.asdict(status.carried).items()
+    }
+    told = {
+        **status.node.counters,
+        **carried,
+        "recorded": status.recorded,
+        "refused": status.refused,
+        "skipped": status.skipped,
+        "second_looks": status.second_looks,
+    }
+    for name, count in sorted(told.items()):
+        counts.add_metric([name], count)
+    yield counts
+    faults = CounterMetricFamily(
+        "rapport_ensemble_faults",
+        "Faults of components, processes, ensembles and names since the start.",
+        labels=["code"],
+    )
+    for code, count in sorted(status.node.fault_counts.items()):
+        faults.add_metric([code], count)
+    yield faults
+
+
+_JOBS = (
+    ("rapport_pipeline_behind_events", "Events that wait for a job.", "behind_events", 1),
+    ("rapport_pipeline_behind_seconds", "Age of the oldest that waits.", "behind_ms", 1_000),
+    ("rapport_pipeline_rows", "Rows of a job's last batch.", "rows", 1),
+    ("rapport_pipeline_rows_per_second", "Rows per second of a job.", "rows_per_s", 1),
+    ("rapport_pipeline_failures", "How often in a row a job failed.", "failures", 1),
+)
+
+
+def pipeline_metrics(
+    told: RunStatus, *, runs: bool, starts: int | None, now_ms: int
+) -> Iterator[Metric]:
+    """`starts`: how often the node has started the process; None when it does not."""
+    up = GaugeMetricFamily("rapport_pipeline_up", "1 while the pipeline's process runs.")
+    up.add_metric([], runs)
+    age = GaugeMetricFamily("rapport_pipeline_status_age_seconds", "Since it last said something.")
+    age.add_metric([], max(now_ms - told.updated, 0) / 1_000)
+    yield from (up, age)
+    if starts is not None:
+        started = CounterMetricFamily("rapport_pipeline_starts", "Starts by this node.")
+        started.add_metric([], starts)
+        yield started
+    yield from _jobs(told.jobs)
+
+
+def _jobs(jobs: list[JobStatus]) -> Iterator[Metric]:
+    for name, help, field, divisor in _JOBS:
+        gauge = GaugeMetricFamily(name, help, labels=["job"])
+        for job in jobs:
+            gauge.add_metric([job.job], getattr(job, field) / divisor)
+        yield gauge
+    batches = CounterMetricFamily(
+        "rapport_pipeline_batches", "Batches of a job since its process started.", labels=["job"]
+    )
+    for job in jobs:
+        batches.add_metric([job.job], job.batches)
+    yield batches
 
 
 def metrics_text(node: Node) -> bytes:
@@ -198,7 +394,7 @@ class _NodeCollector(Collector):
         yield from (did, cost)
 
     def _pipeline(self) -> Iterator[Metric]:
-        """What the pipeline's process says of itself; nothing where none has ever run."""
+        """Metrics of the pipeline's process; none where it has never run."""
         places = RunPlaces.of(self._node.site.directory / self._node.settings.data)
         told = read_status(places)
         if told is not None:

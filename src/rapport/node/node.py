@@ -1,8 +1,8 @@
-"""One running process: started and stopped in order, and the few calls that doors make. [UX-5]
+"""A running node: starts and stops its parts in order and serves the calls of endpoints. [UX-5]
 
-Order of starting: channels, doors (by the caller), then readers from the last stage to the first,
-so that nobody appends for a stage that is not there. Stopping is the reverse: first nothing new
-comes in, then readers finish.
+Start order: channels, endpoints (by the caller), then readers from the last stage to the first, so
+that no stage appends for a stage that does not run yet. Stopping is the reverse: first the inputs,
+then the readers finish.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rapport.channel.access.admission import OPEN_TO_ALL, Admission
-from rapport.channel.access.rights import CHANNELS_PER_IDENTITY, ChannelQuota, Rights
-from rapport.channel.access.signatures import SignatureCheck
-from rapport.channel.channel import AppendResult
+from rapport.channel.access.admission import Admission
 from rapport.channel.federation import IntakeResult
 from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.webhook import WebhookInput
@@ -35,75 +32,89 @@ from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
 from rapport.kernel.telemetry import DegradedConditions, get_logger
-from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.source_bindings import (
-    RAW_PREFIX,
-    SourceBinding,
-    SourcePayload,
-    source_payload,
-)
-from rapport.node.care import ChannelCare
-from rapport.node.context import NodeContext
-from rapport.node.fresh_tables import FreshTables
+from rapport.node.context_broker import NodeContext
 from rapport.node.health import watch_node
 from rapport.node.history import History
-from rapport.node.links.links import Links
+from rapport.node.intake import EventIntake
+from rapport.node.interpretations import NodeInterpretations
+from rapport.node.links import Links
 from rapport.node.load import LoadWatch
-from rapport.node.meanings import Meanings
-from rapport.node.mqtt.bridges import Bridges
+from rapport.node.maintenance import ChannelMaintenance
+from rapport.node.mqtt import Bridges
 from rapport.node.pipeline_process import PipelineProcess
-from rapport.node.policies import Policies
-from rapport.node.pushing import Pushing
+from rapport.node.policies import Policies, SparkWatch
+from rapport.node.push import PushSubscriptions
 from rapport.node.reload import SiteReload, SiteReloaded
-from rapport.node.spark_watch import SparkWatch
+from rapport.node.table_updates import TableUpdates
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.site import Site
 
 if TYPE_CHECKING:
-    # A node without [ensemble] starts without that room.
+    # A node without [ensemble] starts without that package.
     from rapport.node.ensemble import NodeEnsemble
 
 _log = get_logger(__name__)
-_NO_SOURCES = "declare it in site.toml: [sources.NAME], or allow any: [site] open_sources = true"
+
+
+class NodeAddress(msgspec.Struct):
+    """The base URL for links in messages; empty until the node's endpoints are open."""
+
+    url: str = ""
+
+
+class MediationParts(msgspec.Struct, frozen=True, kw_only=True):
+    """Readings in, events out in the interpretations of consumers."""
+
+    reader: MediationReader
+    interpretations: NodeInterpretations
+    outgoing: OutgoingMediation
+    releasing: ReleaseService
+
+
+class PolicyParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy engine and what it depends on."""
+
+    engine: PolicyEngine
+    policies: Policies
+    tables: TableUpdates
+    second_looker: ReevaluationService
+    load: LoadWatch
+
+
+class ConnectionParts(msgspec.Struct, frozen=True, kw_only=True):
+    """Connections to other nodes, brokers, subscribers and processes."""
+
+    push: PushSubscriptions
+    links: Links
+    bridges: Bridges
+    pipeline: PipelineProcess | None
+    context: NodeContext | None
+    ensemble: NodeEnsemble | None
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the wiring puts together."""
+    """Everything that the wiring builds."""
 
     site: Site
     settings: NodeSettings
     clock: Clock
     conditions: DegradedConditions
     channels: LoggedChannels
-    rights: Rights
-    bindings: dict[str, SourceBinding]
-    mediation: MediationReader
-    meanings: Meanings
-    fresh_tables: FreshTables
-    outgoing: OutgoingMediation
-    releasing: ReleaseService
-    policy: PolicyEngine
-    policies: Policies
-    second_looker: ReevaluationService
-    load: LoadWatch
+    admission: Admission
+    intake: EventIntake
+    address: NodeAddress
+    mediation: MediationParts
+    policy: PolicyParts
     communication: Assembly
     reloading: SiteReload
-    care: ChannelCare
+    maintenance: ChannelMaintenance
     history: History
-    pushing: Pushing
-    links: Links
-    bridges: Bridges
-    admission: Admission = OPEN_TO_ALL
-    channels_per_identity: int = CHANNELS_PER_IDENTITY
-    signatures: SignatureCheck | None = None
-    pipeline: PipelineProcess | None = None
-    context: NodeContext | None = None
-    ensemble: NodeEnsemble | None = None
-    ledger_index: LedgerIndex | None = None
+    connections: ConnectionParts
+    ledger_index: LedgerIndex | None
     """None = the ledger is folded anew at each start."""
 
 
@@ -116,22 +127,22 @@ class Node:
         self.conditions = parts.conditions
         """Faults with which the node still works."""
         self.channels = parts.channels
-        self.rights = parts.rights
+        self.admission, self.rights = parts.admission, parts.admission.rights
         self.ids = Ids(parts.clock, Chance.from_machine())
-        """Names what comes in without a name of its own."""
-        self.links, self.bridges = parts.links, parts.bridges
-        self.pushing = parts.pushing
-        self.admission = parts.admission
-        self._quota = ChannelQuota(parts.channels, parts.channels_per_identity)
-        self.care = parts.care
-        self.history = parts.history
-        self.meanings, self.releasing = parts.meanings, parts.releasing
-        self.fresh_tables = parts.fresh_tables
-        self.outgoing, self.policies = parts.outgoing, parts.policies
-        self.load = parts.load
-        self.context = parts.context
+        """Ids for events that arrive without one."""
+        self._intake = parts.intake
+        self.append = parts.intake.append
+        self.reading_of, self.declared_id = parts.intake.reading_of, parts.intake.declared_id
+        self.maintenance, self.history = parts.maintenance, parts.history
+        self.meanings, self.releasing = parts.mediation.interpretations, parts.mediation.releasing
+        self.mediation, self.outgoing = parts.mediation.reader, parts.mediation.outgoing
+        self.policy, self.policies = parts.policy.engine, parts.policy.policies
+        self.fresh_tables, self.load = parts.policy.tables, parts.policy.load
+        self.links, self.bridges = parts.connections.links, parts.connections.bridges
+        self.pushing, self.pipeline = parts.connections.push, parts.connections.pipeline
+        self.context = parts.connections.context
         """The node's context broker; None where the site has none."""
-        self.ensemble = parts.ensemble
+        self.ensemble = parts.connections.ensemble
         """The node's part in ensembles; None where the site has none."""
         self.ledger = Ledger(parts.channels, parts.ledger_index)
         parts.communication.follow_reloads(partial(self.reload, by="another engine"))
@@ -146,11 +157,12 @@ class Node:
         self.services = parts.communication.services
         self.authenticating = parts.communication.authenticating
         self.logins = parts.communication.logins
-        self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)
         self._begun = self._started = False
-        self.doors_close = asyncio.Event()
-        """Set when the doors begin to close: who waits at one is answered with what there is."""
+        self.closing = asyncio.Event()
+        """Set when the endpoints begin to close: waiting requests are answered with what there
+        is.
+        """
 
     async def start(self) -> None:
         """Starts the readers; events that wait from before are taken up at once."""
@@ -159,7 +171,7 @@ class Node:
         await self.policies.begin()
         await self.fresh_tables.settle()
         self._begun = True
-        await self.care.start()
+        await self.maintenance.start()
         # Opened first, as it may be refused; what it hears waits until all others work.
         ensemble = await self.ensemble.open() if self.ensemble is not None else {}
         if self.context is not None:
@@ -169,7 +181,7 @@ class Node:
         await self.services.open()
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
-        self._tasks.start("policy", self._parts.policy.run)
+        self._tasks.start("policy", self.policy.run)
         self._tasks.start("policy.words", self.policies.run)
         if self.policy.on_spark:
             watch = SparkWatch(
@@ -177,17 +189,17 @@ class Node:
             )
             self._tasks.start("policy.on_spark", watch.run)
         self._tasks.start("policy.load", self.load.run)
-        self._tasks.start("policy.second_look", self._parts.second_looker.run)
+        self._tasks.start("policy.second_look", self._parts.policy.second_looker.run)
         self._tasks.start("mediation.release", self.releasing.run)
         self._tasks.start("mediation.interpretations", self.meanings.run)
         self._tasks.start("mediation.tables", self.fresh_tables.run)
-        self._started = True
-        await self._parts.mediation.start()
+        self._started = self._intake.is_mediating = True
+        await self.mediation.start()
         self.links.start()
         self.bridges.start()
         await self.pushing.start()
-        if self._parts.pipeline is not None:
-            self._tasks.start("pipeline", self._parts.pipeline.run)
+        if self.pipeline is not None:
+            self._tasks.start("pipeline", self.pipeline.run)
         for name, run in ensemble.items():
             self._tasks.start(name, run)
         self._tasks.start("health", watch_node(self, self.site.data_directory).run)
@@ -203,15 +215,15 @@ class Node:
     def _endings(self) -> Iterator[ClosableComponent]:
         """What is to be stopped, in order."""
         if self._started:
-            self._started = False
+            self._started = self._intake.is_mediating = False
             yield "bridges", self.bridges.stop
             yield "links", self.links.stop
             yield "pushing", self.pushing.stop
-            yield "mediation", self._parts.mediation.stop
+            yield "mediation", self.mediation.stop
         if self._begun:  # also when starting failed half-way
             self._begun = False
             yield "tasks", self._tasks.stop
-            yield "care", self.care.stop
+            yield "maintenance", self.maintenance.stop
         if self.ensemble is not None:
             yield "ensemble", self.ensemble.close
         if self.context is not None:
@@ -220,6 +232,15 @@ class Node:
         yield "ledger", self.ledger.close
         yield "outgoing", self.outgoing.close
         yield "channels", self.channels.close
+
+    @property
+    def public_url(self) -> str:
+        """The base URL for links in messages."""
+        return self._parts.address.url
+
+    @public_url.setter
+    def public_url(self, url: str) -> None:
+        self._parts.address.url = url
 
     @property
     def site(self) -> Site:
@@ -235,30 +256,10 @@ class Node:
         )
 
     async def reload(self, *, by: str = "") -> SiteReloaded:
-        """Takes over what the site's files say now, or nothing of it; see SiteReload."""
+        """Reloads the site's files, all or nothing; see SiteReload."""
         return await self._parts.reloading.reload(self.ledger, by=by)
 
-    # --- what doors ask for ---
-
-    async def append(
-        self, channel: str, events: Sequence[Event], *, identity: str = ""
-    ) -> AppendResult:
-        """Appends for a door; durable when it returns. A raw channel is mediated from then on.
-
-        Raises TooFast when `identity` sends more than it may, NotAllowed when it begins too many
-        channels, and InvalidInput for a signature that the channel does not accept.
-        """
-        self.admission.rates.charge(identity, len(events), self.clock.now_ms())
-        if self._parts.signatures is not None:
-            await self._parts.signatures.check(channel, events)
-        if identity and not self.channels.holds(channel):
-            async with self._quota.begin(identity, channel):
-                appended = await self.channels.channel(channel).append(events)
-        else:
-            appended = await self.channels.channel(channel).append(events)
-        if self._started and channel.startswith(RAW_PREFIX):
-            await self._parts.mediation.watch_new(channel.removeprefix(RAW_PREFIX))
-        return appended
+    # --- calls of endpoints ---
 
     async def take_in(
         self, channel: str, sender: str, events: Sequence[Event], *, identity: str
@@ -269,27 +270,8 @@ class Node:
         self.admission.rates.charge(identity, len(events), self.clock.now_ms())
         if self.channels.holds(channel):
             return await self.links.receiver.take_in(channel, sender, events)
-        async with self._quota.begin(identity, channel):
+        async with self._intake.quota.begin(identity, channel):
             return await self.links.receiver.take_in(channel, sender, events)
-
-    def reading_of(self, source: str) -> SourcePayload:
-        """How what a source sends is read at the edge; raises UnknownName for a source that the
-        site does not declare, unless it allows open sources.
-        """
-        bindings = self.meanings.bindings
-        binding = bindings.get(source)
-        if binding is not None:
-            return source_payload(binding, self._parts.mediation.in_force)
-        if self.site.open_sources:
-            return SourcePayload(FormatChoice())
-        raise UnknownName("source", source, list(bindings), code="source.unknown", hint=_NO_SOURCES)
-
-    def declared_id(self, raw: Event) -> str:
-        """The id that the payload of a source's raw event says; empty where none is declared."""
-        binding = self.meanings.bindings.get(raw.source)
-        if binding is None or not binding.own_id:
-            return ""
-        return source_payload(binding, self._parts.mediation.in_force).declared_id(raw)
 
     def web_input(self, name: str) -> WebhookInput:
         """The input by HTTP of that name; raises UnknownName."""
@@ -302,7 +284,7 @@ class Node:
         """Why the node should get no work now; empty when it should."""
         if not self._started:
             return ["the readers have not been started"]
-        unwell = [*self._tasks.unwell(), *self._parts.mediation.unwell(), *self.care.unwell()]
+        unwell = [*self._tasks.unwell(), *self.mediation.unwell(), *self.maintenance.unwell()]
         return [f"{name} keeps failing; the log says why" for name in unwell]
 
     def check_answer_token(self, message: str, peer: str, token: str) -> None:
@@ -354,26 +336,11 @@ class Node:
         await record_answer(self.channels, secret, data, now_ms=now_ms, after_ms=after_ms)
         return True
 
-    @property
-    def mediation(self) -> MediationReader:
-        """For its counts."""
-        return self._parts.mediation
-
-    @property
-    def pipeline(self) -> PipelineProcess | None:
-        """The pipeline's process, where the node watches over it."""
-        return self._parts.pipeline
-
-    @property
-    def policy(self) -> PolicyEngine:
-        """For its counts."""
-        return self._parts.policy
-
     async def finish_releases(self) -> None:
-        """Carries out what was asked for, with the second look; for a node that is not started."""
+        """Carries out pending releases and re-evaluations; for a node that is not started."""
         while await self.releasing.step(timeout_ms=0):
             pass
         while await self.policy.step(timeout_ms=0):
             pass
-        while await self._parts.second_looker.step(timeout_ms=0):
+        while await self._parts.policy.second_looker.step(timeout_ms=0):
             pass

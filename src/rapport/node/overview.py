@@ -1,6 +1,4 @@
-"""What the page of a node shows: counts, newest detections, deliveries and readings held back.
-[UX-6]
-"""
+"""Contents of a node's page: counts, newest detections, deliveries, quarantined readings. [UX-6]"""
 
 from __future__ import annotations
 

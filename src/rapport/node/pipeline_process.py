@@ -1,5 +1,5 @@
-"""The pipeline's process, started and watched by its node: one that ends is started again, later
-each time. Spark itself is never loaded here. [PI-12, design 17]
+"""The pipeline's process, started and supervised by its node: restarted with growing pauses when it
+ends. Spark itself is never loaded here. [PI-12, design 17]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = get_logger(__name__)
 
 
 class PipelineProcess:
-    """Keeps one process running until it is told to stop; belongs to one event loop.
+    """Keeps one process running until it is stopped; belongs to one event loop.
 
     Somebody else's (started by hand, or left by a node that was killed) is let be. As long as
     `rapport pipeline stop` holds, none is started.
@@ -69,7 +69,7 @@ class PipelineProcess:
             os.close(held)
 
     def _watch(self) -> int:
-        """Says to others that a node starts the process; raises Conflict when another one does."""
+        """Takes the lock of the supervising node; raises Conflict when another one holds it."""
         make_private_directory(self._places.directory)
         held = os.open(self._places.watched, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:

@@ -1,42 +1,56 @@
-"""The policies of a running node: taken from its files when it starts and when it is told to, and
-changed in between. [PO-9, UX-2]
+"""The policies of a running node: loaded from its files at start and reload, changed in between;
+and a watch on policies that run on Spark. [PO-9, UX-2, PO-8, PI-5]
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.config import CommunicationConfig
 from rapport.communication.config import check_actions as check_action_texts
-from rapport.core.errors import PolicyError, Problem, SiteError
+from rapport.core.errors import InvalidInput, PolicyError, Problem, SiteError
+from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.interpretations.change_state import InterpretationState
-from rapport.node.fresh_tables import FreshTables
-from rapport.node.meanings import Meanings, in_site, other_streams
+from rapport.node.interpretations import (
+    NodeInterpretations,
+    declared_interpretations,
+    other_streams,
+)
+from rapport.node.table_updates import TableUpdates
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.engine.engine import PolicyEngine
+from rapport.policy.engine.spark_policies import CHANNEL, REPORT_TYPE, LiveReport, SparkPolicies
 from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
-from rapport.site.checkers import check_actions, check_data
-from rapport.site.facts import SiteFacts
-from rapport.site.linting import check_instances
-from rapport.site.on_spark import check_on_spark
+from rapport.site.actions import TemplateFacts
+from rapport.site.check import (
+    check_actions,
+    check_data,
+    check_instances,
+    check_own_actions,
+    check_runnable,
+)
+from rapport.site.interpretations import (
+    InterpretationTerms,
+    names_interpretations,
+    terms_among,
+    terms_spoken,
+)
 from rapport.site.parts import SiteParts, has_errors
-from rapport.site.policies import policy_files, read_policy
-from rapport.site.rooms import check_own_actions, check_runnable
+from rapport.site.policies import check_on_spark, policy_files, read_policy
 from rapport.site.site import Site, load_site
-from rapport.site.terms import Spoken, names_interpretations, spoken_at, terms_among
 
 _log = get_logger(__name__)
 
 
 class PolicyTexts(msgspec.Struct, frozen=True):
-    """What the files of a site say; `unread` are policies whose file cannot be read."""
+    """The policy texts of a site; `unread` are policies whose file cannot be read."""
 
     texts: dict[str, str]
     unread: frozenset[str]
@@ -59,8 +73,10 @@ def texts_in_site(site: Site) -> PolicyTexts:
 class SiteCompiler:
     """What a text means at a site, with the checks that a whole site makes of its policies."""
 
-    def __init__(self, site: Site, people: CommunicationConfig, spoken: Spoken) -> None:
-        """`spoken`: what the interpretations in force say."""
+    def __init__(
+        self, site: Site, people: CommunicationConfig, spoken: InterpretationTerms
+    ) -> None:
+        """`spoken`: the terms of the interpretations in force."""
         self._site, self._people = site, people
         self.spoken = spoken
 
@@ -95,7 +111,7 @@ class SiteCompiler:
             policies={name: compiled},
             texts={name: text},
         )
-        fields = SiteFacts(site.tables, parts.policies).fields(name)
+        fields = TemplateFacts(site.tables, parts.policies).fields(name)
         return [
             *check_actions(parts),
             *check_data(parts),
@@ -110,7 +126,7 @@ class SiteCompiler:
 
 
 class Policies:
-    """What a node's doors ask: changes go to `life`, once `begin` was called.
+    """The policies of a node; changes go to `life`, once `begin` was called.
 
     Holds the site as its policies know it: that of the start, or of the last `reload`.
     """
@@ -121,13 +137,13 @@ class Policies:
         people: CommunicationConfig,
         channels: Channels,
         engine: PolicyEngine,
-        meanings: Meanings,
-        tables: FreshTables,
+        meanings: NodeInterpretations,
+        tables: TableUpdates,
         clock: Clock,
     ) -> None:
         self._site, self._people, self._engine = site, people, engine
         self._meanings, self._tables = meanings, tables
-        self._compiler = SiteCompiler(site, people, Spoken())
+        self._compiler = SiteCompiler(site, people, InterpretationTerms())
         self.life = PolicyLifecycle(
             channels,
             engine,
@@ -194,20 +210,20 @@ class Policies:
             _log.info("interpretation changed", policies=[f"{one.name} {one.what}" for one in done])
         self._tell_broken(one.name for one in done)
 
-    async def _spoken(self, site: Site, *, ahead: bool = False) -> Spoken:
+    async def _spoken(self, site: Site, *, ahead: bool = False) -> InterpretationTerms:
         """What the interpretations in force say, changes on record among them; `ahead`: those that
         would be, were the site's files taken over now.
         """
         if not names_interpretations(site.file):
-            return Spoken()
+            return InterpretationTerms()
 
-        def find(standing: InterpretationState) -> Spoken:
-            return spoken_at(site.file, site.ontology, standing.in_force.typed)
+        def find(standing: InterpretationState) -> InterpretationTerms:
+            return terms_spoken(site.file, site.ontology, standing.in_force.typed)
 
         updating = self._meanings.updating
         if not ahead:
             return await updating.inspect(find)
-        files = (await asyncio.to_thread(in_site, site)).files
+        files = (await asyncio.to_thread(declared_interpretations, site)).files
         return await updating.inspect_with(files, find)
 
     def _tell_broken(self, names: Iterable[str]) -> None:
@@ -295,3 +311,60 @@ def _other_on_spark(before: Site, after: Site) -> list[Problem]:
     message = "which policies run on Spark has changed"
     hint = "start the node anew"
     return [Problem(file="site.toml", code="site.other_on_spark", message=message, hint=hint)]
+
+
+_LOOK_BACK = 100
+_LOOK_EVERY_MS = 5_000
+
+
+class SparkWatch:
+    """Follows the reports in the channel `pipeline`."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        on_spark: SparkPolicies,
+        clock: Clock,
+        running: Callable[[], Mapping[str, str]],
+    ) -> None:
+        """`running`: names and versions of all policies that should run."""
+        self._channels, self._on_spark, self._clock = channels, on_spark, clock
+        self._running = running
+        self._told: set[str] = set()
+        self._position = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._on_spark.begin(self._clock.now_ms())
+        channel = self._channels.channel(CHANNEL)
+        self._position = max(channel.last_position() - _LOOK_BACK, 0)
+        while True:
+            await self.look()
+            await channel.wait_after(self._position, timeout_ms=_LOOK_EVERY_MS)
+
+    async def look(self) -> None:
+        """Takes in what was reported since the last time; warns once of each policy that nobody
+        watches.
+        """
+        channel = self._channels.channel(CHANNEL)
+        while batch := await channel.read_after(self._position):
+            self._position = batch[-1].position
+            for stored in batch:
+                self._hear(stored)
+        unwatched = self._on_spark.problems(self._running(), self._clock.now_ms())
+        for name in sorted(unwatched.keys() - self._told):
+            _log.warning("policy on Spark", policy=name, reason=unwatched[name].message)
+        back = sorted(self._told - unwatched.keys())
+        if back:
+            _log.info("watched again on Spark", policies=back)
+        self._told = set(unwatched)
+
+    def _hear(self, stored: StoredEvent) -> None:
+        if stored.event.type != REPORT_TYPE:
+            return
+        try:
+            report: LiveReport = stored.event.payload_as(LiveReport)
+        except InvalidInput as error:
+            _log.warning("report not understood", id=stored.event.id, reason=error.message)
+            return
+        self._on_spark.note_report(report, stored.received)

@@ -1,15 +1,16 @@
-"""A running node takes its site's files over: people, what is done about detections, sources,
-interpretations, tables, ontology and policies, or nothing of it. [UX-2, PO-9, CO-3]
+"""Reload of a site's files by a running node: people, actions, sources, interpretations, tables,
+ontology and policies, all or nothing. [UX-2, PO-9, CO-3]
 
-Everything is read and checked before anything changes. Then people come first and phrases that went
-go last: a detection of the old policies is acted on as they meant it, one of the new ones as the
-files say now. Messages under way stay as they are; who was asked stays asked.
+Everything is read and checked before anything changes. Then people come first and removed phrases
+go last: a detection of the old policies is handled by their actions, one of the new policies by the
+new files. Pending messages stay as they are.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,15 +21,91 @@ from rapport.communication.config import CommunicationConfig, communication_from
 from rapport.communication.directory import PeopleChange
 from rapport.communication.ledger import Ledger, Question
 from rapport.communication.ledger_rows import CLOSED, MessageRow
-from rapport.core.errors import SiteError
+from rapport.core.errors import Problem, SiteError
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.telemetry import get_logger
-from rapport.node.meanings import FormerMeanings, Meanings
+from rapport.kernel.toml import TomlFile
+from rapport.node.interpretations import FormerInterpretations, NodeInterpretations
 from rapport.node.policies import Policies
-from rapport.node.reload_checks import actions_changed, needs_restart
 from rapport.policy.lifecycle.lifecycle import ChangeResult
-from rapport.site.delivering import OwnActions
+from rapport.site.actions import OwnActions
 from rapport.site.site import Site, load_site
+
+TAKEN_OVER = frozenset(
+    {
+        "concepts",
+        "relationships",
+        "groups",
+        "containers",
+        "functions",
+        "tables",
+        "sources",
+        "interpretations",
+        "policies",
+        "actions",
+        "contrary",
+        "peers",
+        "collectives",
+        "adapters",
+    }
+)
+"""Tables of a site file that a reload takes over; of `adapters` only new ones. A change anywhere
+else needs a restart: the node opened endpoints, files and connections by it.
+"""
+PEOPLE = ("peers", "collectives", "actions", "adapters")
+
+
+def needs_restart(
+    before: TomlFile,
+    after: TomlFile,
+    *,
+    people: bool,
+    adapters: Collection[str],
+    begun: Mapping[str, Any] = MappingProxyType({}),
+) -> list[Problem]:
+    """Every table that differs and cannot be taken over, at its place. `people`: whether they can
+    be; `adapters` run already, and go on with the settings that they began with. `begun`: those
+    settings of adapters that came by a reload, also by one that failed.
+    """
+    old, new = before.values, after.values
+    names = [name for name in (*new, *old) if name not in TAKEN_OVER]
+    if not people:
+        names += PEOPLE
+    problems = [
+        _restart(after, (name,), f"[{name}]")
+        for name in dict.fromkeys(names)
+        if old.get(name) != new.get(name)
+    ]
+    told, tells = _table(old, "adapters"), _table(new, "adapters")
+    problems += [
+        _restart(after, ("adapters", name), f"[adapters.{name}]")
+        for name in dict.fromkeys((*told, *tells))
+        if people and told.get(name) != tells.get(name) and (name in told or name in adapters)
+        # What a reload brought that then failed is no change when it is tried again.
+        if name in told or name not in begun or begun[name] != tells[name]
+    ]
+    return problems
+
+
+def actions_changed(before: CommunicationConfig, after: CommunicationConfig) -> list[str]:
+    """The phrases about which something else is done."""
+    phrases = {*before.actions, *after.actions}
+    return sorted(one for one in phrases if before.actions.get(one) != after.actions.get(one))
+
+
+def _restart(file: TomlFile, path: tuple[str, ...], what: str) -> Problem:
+    return file.problem(
+        path,
+        "reload.needs_restart",
+        f"needs a restart: {what} has changed",
+        hint="start the node again, or take this change back; what is received meanwhile is kept",
+    )
+
+
+def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = values.get(name, {})
+    return found if isinstance(found, dict) else {}
+
 
 _MOST_LOOKED_AT = 10_000
 _log = get_logger(__name__)
@@ -55,7 +132,7 @@ class SiteReload:
         site: Site,
         people: CommunicationConfig,
         *,
-        meanings: Meanings,
+        meanings: NodeInterpretations,
         policies: Policies,
         communication: Assembly,
         own_actions: OwnActions,
@@ -67,7 +144,7 @@ class SiteReload:
         self._meanings, self._policies = meanings, policies
         self._communication = communication
         self._begun: dict[str, Any] = {}
-        """What the site said of adapters that came by a reload, when they began."""
+        """Settings of adapters that a reload started, as of their start."""
         self._turn = asyncio.Lock()
 
     async def reload(self, ledger: Ledger, *, by: str = "") -> SiteReloaded:
@@ -148,7 +225,9 @@ class SiteReload:
 
         return await self._communication.take_over(people, actions, by=by, then=follow)
 
-    async def _go_back(self, before: CommunicationConfig, former: FormerMeanings, by: str) -> None:
+    async def _go_back(
+        self, before: CommunicationConfig, former: FormerInterpretations, by: str
+    ) -> None:
         try:
             await self._use(before, before, by)
         finally:

@@ -1,12 +1,14 @@
-"""The only file that knows all subsystems: from a site to a node that is ready to start."""
+"""Builds a node from a site: the only module that knows all packages.
+
+Each builder takes the parts that exist already and returns the next ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,16 +18,13 @@ from rapport.channel.backends.stores import open_channels
 from rapport.channel.channel import AppendResult
 from rapport.channel.config import ChannelsConfig, channels_from_site
 from rapport.channel.dead_letters import append_dead_letter
-from rapport.channel.federation import Append, Link, LinkReceiver, links_from_site, node_identity
+from rapport.channel.federation import LinkReceiver, links_from_site, node_identity
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.assembly import Assembly, AssemblyOptions
-from rapport.communication.cluster_leases import ShareSettings
 from rapport.communication.config import (
-    ArrivalConfig,
     CommunicationConfig,
-    ServicesConfig,
     arrivals_from_site,
     communication_from_site,
     engines_from_site,
@@ -33,7 +32,7 @@ from rapport.communication.config import (
 )
 from rapport.communication.ledger import LEDGER_FILE, LedgerIndex
 from rapport.communication.message_query import with_log_index
-from rapport.core.errors import InvalidInput, SiteError
+from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
@@ -41,43 +40,55 @@ from rapport.kernel.files import make_private_directory
 from rapport.kernel.node_identity import write_node_id
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
+from rapport.kernel.signing import SigningKey
 from rapport.kernel.telemetry import DegradedConditions
 from rapport.mediation.interpretations.repository import Repository
 from rapport.mediation.interpretations.updater import InterpretationUpdater
-from rapport.mediation.lane import SignReading
-from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.source_bindings import SourceBinding
-from rapport.node.care import ChannelCare
-from rapport.node.context import NodeContext
-from rapport.node.exporting import Exporting
-from rapport.node.fresh_tables import FreshTables
+from rapport.node.context_broker import NodeContext
 from rapport.node.history import History
-from rapport.node.links.link import LinkParts
-from rapport.node.links.links import Links
+from rapport.node.intake import EventIntake
+from rapport.node.interpretations import (
+    NodeInterpretations,
+    interpretations_of,
+    make_outgoing,
+    prepare_outgoing,
+    serve_interpretations,
+)
+from rapport.node.links import LinkParts, Links
 from rapport.node.load import LoadWatch
-from rapport.node.meanings import Meanings, meanings_of
-from rapport.node.mqtt.bridge import RunningBridge
-from rapport.node.mqtt.bridges import Bridges
-from rapport.node.node import Node, NodeParts
+from rapport.node.maintenance import ChannelMaintenance, LakeExporter
+from rapport.node.mqtt import Bridges, RunningBridge
+from rapport.node.node import (
+    ConnectionParts,
+    MediationParts,
+    Node,
+    NodeAddress,
+    NodeParts,
+    PolicyParts,
+)
 from rapport.node.pipeline_process import PipelineProcess, pipeline_command
 from rapport.node.policies import Policies
-from rapport.node.pushing import Pushing
+from rapport.node.push import PushSubscriptions
 from rapport.node.reload import SiteReload
-from rapport.node.speaking import make_outgoing, prepare_words, serve_own_terms
+from rapport.node.table_updates import TableUpdates
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.replay.reevaluation import ReevaluationService
+from rapport.site.actions import OwnActions, TemplateFacts
 from rapport.site.context import context_from_site
-from rapport.site.delivering import OwnActions
 from rapport.site.ensemble import ensemble_from_site
-from rapport.site.facts import SiteFacts
+from rapport.site.parts import has_errors
 from rapport.site.pipeline import BY_NODE, RunPlaces, pipeline_settings
 from rapport.site.site import Site
 
 if TYPE_CHECKING:
     from rapport.node.ensemble import NodeEnsemble
+
+
+T = TypeVar("T")
 
 
 def data_directory(site: Site, settings: NodeSettings) -> Path:
@@ -88,320 +99,142 @@ def data_directory(site: Site, settings: NodeSettings) -> Path:
 def make_node(
     site: Site, settings: NodeSettings, clock: Clock, *, channels: LoggedChannels | None = None
 ) -> Node:
-    """Opens the channels (blocking, seconds after a crash at most) and puts the rooms together.
+    """Opens the channels (blocking, seconds after a crash at most) and builds the node.
 
     Raises SiteError, StoreUnavailable when another process writes the data directory, or
     Unsupported when an adapter's driver is not installed.
     """
-    # What a flag said counts for all that the node keeps, also when it reads its site again.
+    # A data directory given by a flag stays in force when the node reads its site again.
     site = msgspec.structs.replace(site, data_directory=data_directory(site, settings))
+    base = _make_base(site, settings, clock, channels)
+    bindings, in_force = interpretations_of(site)
+    mediation = _make_mediation(base, bindings, Repository(in_force))
+    policy = _make_policy(base, mediation)
+    intake = EventIntake(
+        base.channels,
+        clock,
+        base.admission,
+        mediation.reader,
+        mediation.interpretations,
+        signatures=_signature_check(base),
+        channels_per_identity=base.declared.channels_per_identity,
+        open_sources=site.open_sources,
+    )
+    address = NodeAddress(settings.public_url)
+    own_actions = OwnActions(base.people, policy.policies.life.text_of)
+    communication = _make_communication(base, policy.policies, intake, address, own_actions)
+    lake = site.data_directory / "lake"
+    return Node(
+        NodeParts(
+            site=site,
+            settings=settings,
+            clock=clock,
+            conditions=base.conditions,
+            channels=base.channels,
+            admission=base.admission,
+            intake=intake,
+            address=address,
+            mediation=mediation,
+            policy=policy,
+            communication=communication,
+            reloading=SiteReload(
+                site,
+                base.people,
+                meanings=mediation.interpretations,
+                policies=policy.policies,
+                communication=communication,
+                own_actions=own_actions,
+                plugins=base.plugins,
+            ),
+            maintenance=ChannelMaintenance(
+                base.channels,
+                base.declared,
+                mediation.reader,
+                clock,
+                exporting=LakeExporter(base.channels, base.declared, lake, clock),
+            ),
+            history=History(base.channels, lake, clock),
+            connections=_make_connections(base, bindings, mediation, policy, intake),
+            ledger_index=(
+                LedgerIndex(site.data_directory / "log" / LEDGER_FILE) if channels is None else None
+            ),
+        )
+    )
+
+
+class _Base(msgspec.Struct, frozen=True, kw_only=True):
+    """What every builder needs."""
+
+    site: Site
+    settings: NodeSettings
+    clock: Clock
+    plugins: Plugins
+    conditions: DegradedConditions
+    people: CommunicationConfig
+    admission: Admission
+    declared: ChannelsConfig
+    channels: LoggedChannels
+    node_key: SigningKey | None
+    signer: OwnSigner | None
+
+    def node_id(self) -> str:
+        return node_identity(self.channels.records, Chance.from_machine().randbytes(8).hex())
+
+
+def _make_base(
+    site: Site, settings: NodeSettings, clock: Clock, channels: LoggedChannels | None
+) -> _Base:
     plugins = Plugins()
-    conditions = DegradedConditions(clock)
-    people = _people(site, plugins)
+    people = _checked(
+        communication_from_site(site.file, site.directory, adapters=adapter_names(plugins))
+    )
     admission = open_admission(load_access(site.file), site.directory)
-    signatures, signer = _signatures(site, settings, admission)
-    sign = signer.changed if signer is not None else None
-    with suppress(OSError):  # what is wrong with the directory, opening the channels reports
+    declared = with_log_index(_checked(channels_from_site(site.file)))
+    node_key = open_node_key(site.data_directory) if admission.access.sign else None
+    signer = None
+    if node_key is not None:
+        signer = OwnSigner(node_key, open_keys(admission.access, site.directory, node_key))
+    with suppress(OSError):  # opening the channels reports what is wrong with the directory
         make_private_directory(site.data_directory)
-    opened = channels or open_channels(
-        data_directory(site, settings) / "log",
-        clock,
-        _channels(site),
-        site=site.directory,
-        segment_bytes=settings.segment_bytes,
-    )
-    if channels is None:
-        own = node_identity(opened.records, Chance.from_machine().randbytes(8).hex())
-        write_node_id(data_directory(site, settings), own)
-    if signer is not None:
-        opened.sign_with(signer)
-    # Links in messages need the node's address, which is known only once its doors are open.
-    node: list[Node] = []
-    bindings, in_force = meanings_of(site)
-    repository = Repository(in_force)
-    mediation = _mediation(site, bindings, repository, opened, clock, sign)
-    outgoing = make_outgoing(site, repository, opened, clock, mediation, admission.rights)
-    serve_own_terms(opened, outgoing)
-    policy = _policy(site, people, opened, clock, mediation, conditions)
-    meanings = Meanings(site, _updating(opened, repository, mediation, outgoing, clock))
-    fresh_tables = FreshTables(site, policy, clock, Chance.from_machine(), opened)
-    meanings.reload_checks.append(fresh_tables.losses)
-    meanings.reloaded.append(fresh_tables.take_over)
-    policies = Policies(site, people, opened, policy, meanings, fresh_tables, clock)
-    meanings.streams_read, meanings.told = policies.streams_read, outgoing.statistics.events
-    life = policies.life
-    own_actions = OwnActions(people, life.text_of)
-    lake = data_directory(site, settings) / "lake"
-    exporting = Exporting(opened, _channels(site), lake, clock)
-    context = _context(site, opened, fresh_tables, clock)
-    communication = Assembly(
-        opened,
-        opened.records,
-        clock,
-        people,
-        AssemblyOptions(
-            phrases=life.phrases,
-            public_url=lambda: node[0].public_url if node else "",
-            plugins=plugins,
-            facts=SiteFacts(site.tables, life.compiled).find,
-            own_action=own_actions.find,
-            site=site.directory,
-            arrivals=_entrance(site),
-            engines=_engines(site),
-            append=lambda name, events: _append_action(node[0], signer, name, events),
-            services=_services(site, people),
-        ),
-    )
-    parts = NodeParts(
+    base = _Base(
         site=site,
         settings=settings,
         clock=clock,
-        conditions=conditions,
-        channels=opened,
-        rights=admission.rights,
+        plugins=plugins,
+        conditions=DegradedConditions(clock),
+        people=people,
         admission=admission,
-        channels_per_identity=_channels(site).channels_per_identity,
-        signatures=signatures,
-        bindings=bindings,
-        mediation=mediation,
-        meanings=meanings,
-        fresh_tables=fresh_tables,
-        outgoing=outgoing,
-        releasing=ReleaseService(
-            opened,
-            mediation.isolated_transformer,
+        declared=declared,
+        channels=channels
+        or open_channels(
+            site.data_directory / "log",
             clock,
-            new_id=Ids(clock, Chance.from_machine()).new,
-            sign=sign,
+            declared,
+            site=site.directory,
+            segment_bytes=settings.segment_bytes,
         ),
-        policy=policy,
-        policies=policies,
-        second_looker=ReevaluationService(opened, policy, clock),
-        load=LoadWatch(policy, clock, Ids(clock, Chance.from_machine())),
-        communication=communication,
-        reloading=SiteReload(
-            site,
-            people,
-            meanings=meanings,
-            policies=policies,
-            communication=communication,
-            own_actions=own_actions,
-            plugins=plugins,
-        ),
-        care=ChannelCare(opened, _channels(site), mediation, clock, exporting=exporting),
-        history=History(opened, lake, clock),
-        pushing=Pushing(
-            opened,
-            clock,
-            admission.rights,
-            allowed=_channels(site).push_to,
-            chance=Chance.from_machine(),
-            secret=_push_secret(site),
-        ),
-        links=_links(site, opened, clock, lambda name, events: node[0].append(name, events)),
-        bridges=_bridges(
-            site,
-            opened,
-            clock,
-            lambda name, events: node[0].append(name, events),
-            lambda event: node[0].declared_id(event),
-        ),
-        pipeline=_pipeline(site, settings, clock),
-        context=context,
-        ensemble=_ensemble(
-            site,
-            opened,
-            bindings,
-            meanings,
-            context,
-            clock,
-            lambda name, events: node[0].append(name, events),
-            conditions,
-        ),
-        ledger_index=(
-            LedgerIndex(data_directory(site, settings) / "log" / LEDGER_FILE)
-            if channels is None
-            else None
-        ),
+        node_key=node_key,
+        signer=signer,
     )
-    node.append(Node(parts))
-    return node[0]
+    if channels is None:
+        write_node_id(site.data_directory, base.node_id())
+    if signer is not None:
+        base.channels.sign_with(signer)
+    return base
 
 
-def _pipeline(site: Site, settings: NodeSettings, clock: Clock) -> PipelineProcess | None:
-    """What watches over the pipeline's process, where the site wants that."""
-    declared, problems = pipeline_settings(site.file)
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    if not declared.on:
-        return None
-    return PipelineProcess(
-        RunPlaces.of(data_directory(site, settings)),
-        clock,
-        pipeline_command(str(site.directory)),
-        # What flags said counts for the process, too.
-        {"RAPPORT_DATA": settings.data, BY_NODE: "1"},
-    )
+def _signature_check(base: _Base) -> SignatureCheck:
+    keys = open_keys(base.admission.access, base.site.directory, base.node_key)
+    return SignatureCheck(keys, lambda channel: base.declared.rules_for(channel).signed)
 
 
-def _context(
-    site: Site, channels: LoggedChannels, fresh_tables: FreshTables, clock: Clock
-) -> NodeContext | None:
-    """The node's context broker, where the site has one."""
-    declared, problems = context_from_site(site.file, site.directory)
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    if declared is None:
-        return None
-    chance = Chance.from_machine()
-    return NodeContext(declared, site, channels, fresh_tables.refreshing, clock, chance)
-
-
-def _ensemble(
-    site: Site,
-    channels: LoggedChannels,
-    bindings: dict[str, SourceBinding],
-    meanings: Meanings,
-    context: NodeContext | None,
-    clock: Clock,
-    append: Append,
-    conditions: DegradedConditions,
-) -> NodeEnsemble | None:
-    """The node's part in ensembles, where the site has one."""
-    declared, problems = ensemble_from_site(site.file, site.directory, bindings, site.name)
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    if declared is None:
-        return None
-    # Most sites have none, and start without that room.
-    from rapport.node.ensemble import NodeEnsemble
-
-    chance = Chance.from_machine()
-    return NodeEnsemble(
-        declared, site, channels, append, meanings, context, clock, chance, conditions
-    )
-
-
-def _channels(site: Site) -> ChannelsConfig:
-    declared, problems = channels_from_site(site.file)
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    return with_log_index(declared)
-
-
-def _entrance(site: Site) -> ArrivalConfig:
-    entrance, problems = arrivals_from_site(site.file)
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    return entrance
-
-
-def _engines(site: Site) -> ShareSettings | None:
-    engines, problems = engines_from_site(site.file)
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    return engines
-
-
-def _push_secret(site: Site) -> str:
-    named = _channels(site).push_secret
-    return read_secret(named, site.directory) if named else ""
-
-
-def _links(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -> Links:
-    declared, problems = links_from_site(site.file)
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    chance = Chance.from_machine()
-    own = node_identity(channels.records, chance.randbytes(8).hex())
-    parts = LinkParts(
-        node=own,
-        clock=clock,
-        chance=chance,
-        channels=channels,
-        receiver=LinkReceiver(own, channels, append, partial(_bury_refused, channels)),
-    )
-
-    def shown(link: Link) -> str:
-        return read_secret(link.token, site.directory) if link.token else ""
-
-    return Links([(link, shown(link)) for link in declared], parts)
-
-
-async def _bury_refused(
-    channels: LoggedChannels, channel: str, sender: str, event: Event, error: InvalidInput
-) -> None:
-    await append_dead_letter(
-        channels, channel, f"link:{sender}", StoredEvent(0, 0, event), error, attempts=1
-    )
-
-
-def _bridges(
-    site: Site,
-    channels: LoggedChannels,
-    clock: Clock,
-    append: Append,
-    declared_id: Callable[[Event], str],
-) -> Bridges:
-    declared, problems = bridges_from_site(site.file)
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    running = []
-    for bridge in declared:
-        password = read_secret(bridge.password, site.directory) if bridge.password else ""
-        running.append(
-            RunningBridge(bridge, password, site.name, channels, append, clock, declared_id)
-        )
-    return Bridges(running)
-
-
-def _people(site: Site, plugins: Plugins) -> CommunicationConfig:
-    people, problems = communication_from_site(
-        site.file, site.directory, adapters=adapter_names(plugins)
-    )
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    return people
-
-
-def _services(site: Site, people: CommunicationConfig) -> ServicesConfig:
-    declared, problems = services_from_site(
-        site.file, site.directory, peers=people.peers, collectives=people.collectives
-    )
-    if any(problem.severity == "error" for problem in problems):
-        raise SiteError(problems)
-    return declared
-
-
-def _signatures(
-    site: Site, settings: NodeSettings, admission: Admission
-) -> tuple[SignatureCheck, OwnSigner | None]:
-    """What checks signatures at the doors, and what signs where the site wants that."""
-    access = admission.access
-    own = open_node_key(data_directory(site, settings)) if access.sign else None
-    keys = open_keys(access, site.directory, own)
-    declared = _channels(site)
-    check = SignatureCheck(keys, lambda channel: declared.rules_for(channel).signed)
-    return check, OwnSigner(own, keys) if own is not None else None
-
-
-async def _append_action(
-    node: Node, signer: OwnSigner | None, name: str, events: Sequence[Event]
-) -> AppendResult:
-    """What an action appends: made by the node, whatever channel it goes to."""
-    return await node.append(name, events if signer is None else await signer.sign_all(events))
-
-
-def _mediation(
-    site: Site,
-    bindings: dict[str, SourceBinding],
-    repository: Repository,
-    channels: LoggedChannels,
-    clock: Clock,
-    sign: SignReading | None,
-) -> MediationReader:
-    """A faulty interpretation refuses only itself: its source is held back with the reason."""
-    return MediationReader(
+def _make_mediation(
+    base: _Base, bindings: dict[str, SourceBinding], repository: Repository
+) -> MediationParts:
+    """A faulty interpretation refuses only itself: its source is quarantined with the reason."""
+    site, channels, clock = base.site, base.channels, base.clock
+    sign = base.signer.changed if base.signer is not None else None
+    reader = MediationReader(
         channels,
         bindings.values(),
         repository,
@@ -411,41 +244,215 @@ def _mediation(
         sign=sign,
         records=channels.records,
     )
-
-
-def _updating(
-    channels: LoggedChannels,
-    repository: Repository,
-    mediation: MediationReader,
-    outgoing: OutgoingMediation,
-    clock: Clock,
-) -> InterpretationUpdater:
-    own = node_identity(channels.records, Chance.from_machine().randbytes(8).hex())
-    records = channels.records
+    outgoing = make_outgoing(site, repository, channels, clock, reader, base.admission.rights)
+    serve_interpretations(channels, outgoing)
     updating = InterpretationUpdater(
-        channels, repository, mediation, clock, node=own, records=records
+        channels, repository, reader, clock, node=base.node_id(), records=channels.records
     )
-    prepare_words(updating, outgoing)
-    return updating
+    prepare_outgoing(updating, outgoing)
+    return MediationParts(
+        reader=reader,
+        interpretations=NodeInterpretations(site, updating),
+        outgoing=outgoing,
+        releasing=ReleaseService(
+            channels,
+            reader.isolated_transformer,
+            clock,
+            new_id=Ids(clock, Chance.from_machine()).new,
+            sign=sign,
+        ),
+    )
 
 
-def _policy(
-    site: Site,
-    people: CommunicationConfig,
-    channels: LoggedChannels,
-    clock: Clock,
-    mediation: MediationReader,
-    conditions: DegradedConditions,
-) -> PolicyEngine:
-    return PolicyEngine(
+def _make_policy(base: _Base, mediation: MediationParts) -> PolicyParts:
+    site, channels, clock = base.site, base.channels, base.clock
+    engine = PolicyEngine(
         channels,
         clock,
         name=site.name,
         ontology=site.ontology,
         pull=site.tables,
         lateness_ms=site.lateness_ms,
-        upstream_is_idle=mediation.is_idle,
+        upstream_is_idle=mediation.reader.is_idle,
         on_spark=SparkPolicies(site.on_spark),
-        act_within_ms=people.act_within_ms,
-        conditions=conditions,
+        act_within_ms=base.people.act_within_ms,
+        conditions=base.conditions,
     )
+    interpretations = mediation.interpretations
+    tables = TableUpdates(site, engine, clock, Chance.from_machine(), channels)
+    interpretations.reload_checks.append(tables.losses)
+    interpretations.reloaded.append(tables.take_over)
+    policies = Policies(site, base.people, channels, engine, interpretations, tables, clock)
+    interpretations.streams_read = policies.streams_read
+    interpretations.told = mediation.outgoing.statistics.events
+    return PolicyParts(
+        engine=engine,
+        policies=policies,
+        tables=tables,
+        second_looker=ReevaluationService(channels, engine, clock),
+        load=LoadWatch(engine, clock, Ids(clock, Chance.from_machine())),
+    )
+
+
+def _make_communication(
+    base: _Base,
+    policies: Policies,
+    intake: EventIntake,
+    address: NodeAddress,
+    own_actions: OwnActions,
+) -> Assembly:
+    site, life = base.site, policies.life
+
+    async def append(name: str, events: Sequence[Event]) -> AppendResult:
+        """The node signs what actions append, whatever the channel."""
+        signed = events if base.signer is None else await base.signer.sign_all(events)
+        return await intake.append(name, signed)
+
+    return Assembly(
+        base.channels,
+        base.channels.records,
+        base.clock,
+        base.people,
+        AssemblyOptions(
+            phrases=life.phrases,
+            public_url=lambda: address.url,
+            plugins=base.plugins,
+            facts=TemplateFacts(site.tables, life.compiled).find,
+            own_action=own_actions.find,
+            site=site.directory,
+            arrivals=_checked(arrivals_from_site(site.file)),
+            engines=_checked(engines_from_site(site.file)),
+            append=append,
+            services=_checked(
+                services_from_site(
+                    site.file,
+                    site.directory,
+                    peers=base.people.peers,
+                    collectives=base.people.collectives,
+                )
+            ),
+        ),
+    )
+
+
+def _make_connections(
+    base: _Base,
+    bindings: dict[str, SourceBinding],
+    mediation: MediationParts,
+    policy: PolicyParts,
+    intake: EventIntake,
+) -> ConnectionParts:
+    site, secret = base.site, base.declared.push_secret
+    context = _make_context(base, policy.tables)
+    return ConnectionParts(
+        push=PushSubscriptions(
+            base.channels,
+            base.clock,
+            base.admission.rights,
+            allowed=base.declared.push_to,
+            chance=Chance.from_machine(),
+            secret=read_secret(secret, site.directory) if secret else "",
+        ),
+        links=_make_links(base, intake),
+        bridges=_make_bridges(base, intake),
+        pipeline=_make_pipeline(base),
+        context=context,
+        ensemble=_make_ensemble(base, bindings, mediation.interpretations, context, intake),
+    )
+
+
+def _make_links(base: _Base, intake: EventIntake) -> Links:
+    own, channels = base.node_id(), base.channels
+
+    async def bury_refused(channel: str, sender: str, event: Event, error: InvalidInput) -> None:
+        stored = StoredEvent(0, 0, event)
+        await append_dead_letter(channels, channel, f"link:{sender}", stored, error, attempts=1)
+
+    parts = LinkParts(
+        node=own,
+        clock=base.clock,
+        chance=Chance.from_machine(),
+        channels=channels,
+        receiver=LinkReceiver(own, channels, intake.append, bury_refused),
+    )
+    declared = _checked(links_from_site(base.site.file))
+    return Links([(link, _secret(base.site, link.token)) for link in declared], parts)
+
+
+def _make_bridges(base: _Base, intake: EventIntake) -> Bridges:
+    site = base.site
+    return Bridges(
+        [
+            RunningBridge(
+                bridge,
+                _secret(site, bridge.password),
+                site.name,
+                base.channels,
+                intake.append,
+                base.clock,
+                intake.declared_id,
+            )
+            for bridge in _checked(bridges_from_site(site.file))
+        ]
+    )
+
+
+def _make_pipeline(base: _Base) -> PipelineProcess | None:
+    """Runs the pipeline's process, where the site turns that on."""
+    if not _checked(pipeline_settings(base.site.file)).on:
+        return None
+    return PipelineProcess(
+        RunPlaces.of(base.site.data_directory),
+        base.clock,
+        pipeline_command(str(base.site.directory)),
+        # Flags of the node apply to the process, too.
+        {"RAPPORT_DATA": base.settings.data, BY_NODE: "1"},
+    )
+
+
+def _make_context(base: _Base, tables: TableUpdates) -> NodeContext | None:
+    site = base.site
+    declared = _checked(context_from_site(site.file, site.directory))
+    if declared is None:
+        return None
+    chance = Chance.from_machine()
+    return NodeContext(declared, site, base.channels, tables.refreshing, base.clock, chance)
+
+
+def _make_ensemble(
+    base: _Base,
+    bindings: dict[str, SourceBinding],
+    interpretations: NodeInterpretations,
+    context: NodeContext | None,
+    intake: EventIntake,
+) -> NodeEnsemble | None:
+    site = base.site
+    declared = _checked(ensemble_from_site(site.file, site.directory, bindings, site.name))
+    if declared is None:
+        return None
+    # Most sites have no ensemble, and start without that package.
+    from rapport.node.ensemble import NodeEnsemble
+
+    return NodeEnsemble(
+        declared,
+        site,
+        base.channels,
+        intake.append,
+        interpretations,
+        context,
+        base.clock,
+        Chance.from_machine(),
+        base.conditions,
+    )
+
+
+def _checked(declared: tuple[T, list[Problem]]) -> T:
+    """The settings of a section; raises SiteError when one of its problems is an error."""
+    settings, problems = declared
+    if has_errors(problems):
+        raise SiteError(problems)
+    return settings
+
+
+def _secret(site: Site, name: str) -> str:
+    return read_secret(name, site.directory) if name else ""

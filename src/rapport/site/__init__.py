@@ -1,1 +1,1 @@
-"""One directory describes a deployment: loaded and checked here."""
+"""A site: its directory, its `site.toml`, and the checks over it."""

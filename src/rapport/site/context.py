@@ -1,5 +1,5 @@
-"""What a site says of its context broker: `[context]`, where it listens, whom it joins, its keys
-and rights. [CX-4, CX-9, UX-2]
+"""The `[context]` section of a site: the broker's addresses, keys and rights; and addresses and
+keys as other datagram sections read them. [CX-9, EN-10, UX-2, CX-4]
 """
 
 from __future__ import annotations
@@ -25,17 +25,55 @@ from rapport.context.v0.settings import LOOPBACK, V0Settings
 from rapport.core.context_record import CONTEXT_UPDATES
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import is_file, is_inside
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.plan import Plan
 from rapport.policy.table_history import check_context_on_record, read_from_tables
-from rapport.site.datagram_fields import read_address, read_addresses, read_keys
-from rapport.site.on_spark import on_spark_of
 from rapport.site.parts import SiteParts
+from rapport.site.policies import on_spark_of
 from rapport.tables.tables import Tables
+from rapport.transport.addresses import parse_address
 from rapport.transport.base import Address
+
+
+def read_address(fields: Fields, key: str, text: str) -> Address | None:
+    """The address; none for an empty text and, with a problem, for one that is no address."""
+    if not text:
+        return None
+    try:
+        return parse_address(text)
+    except InvalidInput as error:
+        fields.report(key, error)
+        return None
+
+
+def read_addresses(fields: Fields, key: str) -> tuple[Address, ...]:
+    """The addresses of a list; those that are none are problems."""
+    found = [read_address(fields, key, text) for text in fields.texts(key, ())]
+    return tuple(one for one in found if one is not None)
+
+
+def read_keys(fields: Fields, directory: Path, section: str) -> Path | None:
+    """The file of datagram keys; one that is not there yet is a warning only. `section` is the
+    name of the section and of its commands.
+    """
+    text = fields.text("keys", "", example=f'"{section}-keys.toml"')
+    if not text:
+        return None
+    path = directory / text
+    if not is_inside(path, directory) and not Path(text).is_absolute():
+        message = f"{text!r} leads out of the site directory"
+        fields.fault("keys", "site.outside", message, hint="write an absolute path if it is meant")
+    elif not is_file(path):
+        # Secrets are often put in place later.
+        hint = f"make it with `rapport {section} keys make`"
+        message = f"there is no file {text!r}"
+        fields.fault("keys", "site.no_file", message, hint=hint, severity="warning")
+    return path
+
 
 _SETTINGS: dict[str, type[msgspec.Struct]] = {
     "search": SearchSettings,
@@ -55,14 +93,14 @@ class ContextDeclared(msgspec.Struct, frozen=True, kw_only=True):
     join: tuple[Address, ...] = ()
     keys: Path | None = None
     v0: Address | None = None
-    """Where strangers are answered who speak the protocol of the source; none: nowhere."""
+    """Address of the v0 endpoint; None: there is none."""
     v0_settings: V0Settings = msgspec.field(default_factory=V0Settings)
     rights: dict[str, ContextGrant] | None = None
     """By the owner of a key; None: every key reads and writes."""
     broker: BrokerSettings = msgspec.field(default_factory=BrokerSettings)
 
     def own_rights(self) -> ContextRights | None:
-        """What the broker is asked before it tells or takes something; None: as is usual."""
+        """The rights that the broker checks; None: the default."""
         return None if self.rights is None else ContextRights(self.rights)
 
 
@@ -113,7 +151,7 @@ def check_without_context(tables: Tables, plans: Iterable[Plan], what: str) -> N
 
 
 def _v0_settings(fields: Fields) -> V0Settings:
-    """Who is answered by v0: this machine, and those the site trusts besides."""
+    """Clients of v0: this machine, and those that the site trusts."""
     named = fields.texts("v0_clients", (), example='["10.1.0.0/16"]')
     for text in named:
         try:
@@ -148,7 +186,7 @@ def _rights(fields: Fields) -> dict[str, ContextGrant] | None:
 
 
 def _settings(fields: Fields) -> BrokerSettings:
-    """How the broker searches, replicates and keeps neighbours; what is not said is as decided."""
+    """Settings for search, replication and membership, with their defaults."""
     given: dict[str, Any] = {}
     for name, kind in _SETTINGS.items():
         known = [one.name for one in msgspec.structs.fields(kind)]

@@ -1,5 +1,5 @@
-"""The pipeline's process of a site: `[pipeline]` in site.toml, where it keeps what it knows of
-itself, and what it says about itself. Shared by the process, its node and the command line. [PI-12]
+"""The pipeline's process of a site: `[pipeline]` in site.toml, its files, and its status. Shared by
+the process, its node and the command line. [PI-12]
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pipeline_settings(file: TomlFile) -> tuple[PipelineSettings, list[Problem]]:
-    """What the site says, with stand-ins for what is wrong."""
+    """The site's settings, with defaults for wrong ones."""
     problems: list[Problem] = []
     fields = Fields(file.section("pipeline"), problems, known=_KEYS)
     default = PipelineSettings()
@@ -115,7 +115,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
 
 
 class RunStatus(msgspec.Struct, kw_only=True):
-    """What the process says about itself."""
+    """The status of the process."""
 
     pid: int
     site: str
@@ -143,7 +143,7 @@ class RunPlaces(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> Path:
-        """What it says about itself."""
+        """The status file."""
         return self.directory / "status.json"
 
     @property
@@ -168,7 +168,7 @@ class RunPlaces(msgspec.Struct, frozen=True):
 
 
 def read_status(places: RunPlaces) -> RunStatus | None:
-    """What the process last said; None when there is nothing that can be understood."""
+    """The last status of the process; None when there is no readable one."""
     try:
         found = msgspec.json.decode(places.status.read_bytes(), type=RunStatus)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The policies of a site: which files they are, and what they compile to. [UX-2, PO-3]"""
+"""The policies of a site: their files, how they compile, which run on Spark. [UX-2, PO-3, PO-8]"""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.core.errors import PolicyError, Problem, UnknownName
+from rapport.core.errors import PolicyError, Problem, UnknownName, nearest_names
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import files_matching, is_file
 from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.compiler.interpretation import PolicyTerms
+from rapport.policy.engine.spark_policies import ALL, SparkPolicies
 from rapport.policy.language.parser import parse_policy
+from rapport.policy.lifecycle.record import stop_of
 from rapport.policy.ontology import Ontology
+from rapport.site.parts import SiteParts
 
 DEFAULT_WINDOW_MS = 5_000
 _LONGEST_WINDOW_MS = 366 * 86_400_000
@@ -144,3 +147,35 @@ def _keep(policy: PolicyFile, found: dict[str, PolicyFile], fields: Fields) -> N
 
 def _shown(path: Path, directory: Path) -> str:
     return path.relative_to(directory).as_posix() if path.is_relative_to(directory) else str(path)
+
+
+KEY = "on_spark"
+
+
+def on_spark_of(file: TomlFile) -> tuple[str, ...]:
+    """The names of those policies, or `*` for all; `check_on_spark` reports faults."""
+    return Fields(file.section("policies"), []).texts(KEY, (), example='["*"]')
+
+
+def check_on_spark(parts: SiteParts) -> list[Problem]:
+    """Names nobody has are warnings, since policies can be registered later. A policy that stops
+    others does that at a place of the stream, which only the node knows.
+    """
+    problems: list[Problem] = []
+    fields = Fields(parts.file.section("policies"), problems)
+    names = fields.texts(KEY, (), example='["*"]')
+    files, _window, _problems = policy_files(parts.file, parts.directory)
+    for name in names:
+        if name not in files and name not in parts.policies and name != ALL:
+            near = nearest_names(name, list(files), limit=1)
+            hint = f"did you mean {near[0]!r}?" if near else "it may be registered later"
+            message = f"there is no policy named {name!r} to run on Spark"
+            fields.fault(KEY, "site.unknown_policy", message, hint=hint, severity="warning")
+    chosen = SparkPolicies(names)
+    for name, compiled in parts.policies.items():
+        stops = [phrase for phrase in compiled.plan.actions if stop_of(phrase) is not None]
+        if stops and name in chosen:
+            message = f"policy {name!r} says {stops[0]!r}: that is done in the node only"
+            hint = f"name the policies that run on Spark one by one, without {name!r}"
+            fields.fault(KEY, "policy.not_on_spark", message, hint=hint)
+    return problems

@@ -1,17 +1,19 @@
-"""Recorded files of raw events, row by row: each row as the event a door would have received.
-[ME-13, UX-3]
+"""Recorded files of raw events, row by row: each row as the event that an endpoint would have
+received. [ME-13, UX-3]
 
-Rows are read by the format of the source's interpretation. One that is no row at all is reported
+The format of the source's interpretation parses the rows. A row that cannot be parsed is reported
 with its line, and the next one counts again.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -24,14 +26,104 @@ from rapport.core.release import HISTORY
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.fields_transformer import canonical_time
 from rapport.mediation.formats.catalogue import read_values
-from rapport.mediation.formats.csv_format import SNIFFED, split_row
+from rapport.mediation.formats.csv_format import (
+    SNIFFED,
+    CsvFormat,
+    CsvOptions,
+    sniff_delimiter,
+    split_row,
+)
 from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.rejections import Rejected
 from rapport.policy.recordings.formats import Report, nothing_in, unreadable
-from rapport.site.raw_csv import CsvLayout, Lines, encoding_of, opened_csv
+
+_SNIFFED_LINES = 100
+
+
+class CsvLayout(NamedTuple):
+    """How a CSV file is laid out: its options with the delimiter found, the names of its columns,
+    and how many lines stand before the first row.
+    """
+
+    options: CsvOptions
+    heading: tuple[str, ...]
+    before: int
+    delimiter: str
+
+
+class Lines:
+    """Lines of a text with their ends, and the number of the one read last."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._encoding = encoding
+        self._lines: Iterator[str] = self._decoded(file)
+        self.number = 0
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number += 1
+        return line
+
+    def give_back(self, lines: list[str]) -> None:
+        """To be read again."""
+        self._lines = chain(lines, self._lines)
+        self.number -= len(lines)
+
+    def _decoded(self, file: BinaryIO) -> Iterator[str]:
+        try:
+            with io.TextIOWrapper(file, encoding=self._encoding, newline="") as text:
+                first = next(text, "")
+                yield from chain([first.removeprefix("\ufeff")] if first else [], text)
+        except UnicodeError as error:
+            raise Rejected(
+                "format.not_text",
+                f"the file is no text in {self._encoding}: {error}",
+                'declare it: format = { name = "csv", encoding = "latin-1" }',
+            ) from None
+
+
+def encoding_of(options: Mapping[str, Any]) -> str:
+    """The declared encoding; raises InvalidInput for options that cannot be."""
+    return CsvFormat(options).options.encoding
+
+
+def opened_csv(lines: Lines, choice: FormatChoice) -> tuple[CsvFormat, list[str]]:
+    """The format, its delimiter found where it was to be, and the lines before the first row."""
+    options = dict(choice.options)
+    if options.get("delimiter") == SNIFFED:
+        ahead = list(islice(lines, options.get("skip", 0) + _SNIFFED_LINES))
+        lines.give_back(ahead)
+        delimiter = sniff_delimiter(ahead[options.get("skip", 0) :])
+        options["delimiter"] = "tab" if delimiter == "\t" else delimiter
+    form = CsvFormat(options)
+    return form, _before_rows(form, lines)
+
+
+def _before_rows(form: CsvFormat, lines: Lines) -> list[str]:
+    """The lines before the first row: what is left out, metadata, heading."""
+    options = form.options
+    before = list(islice(lines, options.skip + options.metadata))
+    if options.columns:
+        return before
+    heading: list[str] = []
+    delimiter = "\t" if options.delimiter == "tab" else options.delimiter
+    for cells in csv.reader(_kept(lines, heading), delimiter=delimiter):
+        if any(cell.strip() for cell in cells):
+            break
+    return [*before, *heading]
+
+
+def _kept(lines: Iterable[str], seen: list[str]) -> Iterator[str]:
+    for line in lines:
+        seen.append(line)
+        yield line
+
 
 NO_TIME = -(2**61)
-"""The time of a row that says none: so far away that no reading can have it."""
+"""The time of a row without one: so far away that no reading can have it."""
 
 _ENCODE = msgspec.json.Encoder().encode
 _READ = msgspec.json.Decoder(dict[str, Any])
@@ -42,7 +134,7 @@ _RECORDED = {HISTORY: "true"}
 
 
 class Naming(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row says that a door would know from the envelope; empty: no field says it.
+    """Fields of a row that replace the envelope of an event; empty: there is none.
 
     A row without an id is called after its place: `weather.csv:17`. Without a time, its
     interpretation has to know it.
@@ -52,11 +144,11 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     time: str = ""
     zone: str = ""
-    """Of local times that say none."""
+    """Of local times without a zone."""
 
 
 def naming_of(file: TomlFile, source: str) -> Naming:
-    """What the site file says about a source's fields."""
+    """The fields of a source in the site file."""
     said = file.section("sources").section(source).values
     zone = said.get("zone") or file.section("site").values.get("zone", "")
     return Naming(
@@ -88,7 +180,7 @@ class RawFile:
             raise SiteError([self._whole_problem(error)]) from None
 
     def stored(self, number: int, data: bytes) -> StoredEvent:
-        """A row as the event a door would have received."""
+        """A row as the event that an endpoint would have received."""
         return StoredEvent(number, NO_TIME, self._event(number, data))
 
     def csv_layout(self) -> CsvLayout | None:

@@ -1,7 +1,7 @@
-"""A site: one directory that describes a deployment, read and checked as a whole. [UX-2]
+"""A site loaded from its directory. [UX-2]
 
-Every room reads its own tables of `site.toml`; here they are put together, and all faults of all
-files are found before anything runs.
+Every package reads its own tables of `site.toml`; this module combines them and collects the faults
+of all packages.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.derived_columns import DerivedColumns
 from rapport.policy.ontology import Ontology
-from rapport.site.checkers import CHECKERS
-from rapport.site.on_spark import on_spark_of
-from rapport.site.parts import SiteParts, has_errors
-from rapport.site.policies import choose, compile_text, policy_files, read_policy
-from rapport.site.pulling import (
+from rapport.site.check import CHECKERS, REFUSING_THEMSELVES, ROOM_CHECKERS
+from rapport.site.interpretations import TermsOfPolicies, terms_of_policies
+from rapport.site.parts import (
+    SiteParts,
     data_directory_of,
+    has_errors,
     kept_rows_directory,
     looked_up,
     needed_of_tables,
     stale_tables,
 )
-from rapport.site.rooms import REFUSING_THEMSELVES, ROOM_CHECKERS
-from rapport.site.terms import TermsOfPolicies, terms_of_policies
+from rapport.site.policies import choose, compile_text, on_spark_of, policy_files, read_policy
 from rapport.tables.config import tables_from_site
 from rapport.tables.row_cache import RowCache
 from rapport.tables.tables import Tables
@@ -55,7 +54,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     policies: dict[str, CompiledPolicy]
     file: TomlFile
     actions: dict[str, dict[str, Any]]
-    """Of each phrase what the site says is done about it."""
+    """The site's action by phrase."""
     data_directory: Path
     """Where log, records and replay state lie."""
     on_spark: tuple[str, ...] = ()

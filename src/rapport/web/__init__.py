@@ -1,1 +1,1 @@
-"""Doors over HTTP."""
+"""HTTP API and pages of a node."""

@@ -1,4 +1,4 @@
-"""The application: all doors, one guard, one mapping of errors; and its server. [UX-5]"""
+"""The web application: all routes, one guard, one mapping of errors; and its server. [UX-5]"""
 
 from __future__ import annotations
 
@@ -17,55 +17,38 @@ from rapport.channel.access.admission import FailedAttempts
 from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
+from rapport.web import event_stream, inbox, soap
 from rapport.web.api import (
+    answers,
     channels,
     context,
     directory,
-    ensemble,
     events,
     explain,
     federation,
-    inbox,
-    info,
     interpretations,
     ledger,
-    live,
-    load,
+    message_services,
     messages,
-    peer_messages,
-    people,
-    pipeline,
     policies,
-    pushes,
-    quarantine,
-    reload,
-    requests,
-    routing,
-    sending,
     service,
-    sessions,
-    stream,
-    tables,
-    webhooks,
 )
-from rapport.web.bodies import check_value_count
-from rapport.web.front import Front
-from rapport.web.guard import Doorkeeper, check_exposure
-from rapport.web.headers import SAFE_HEADERS
-from rapport.web.inbox.access import Inboxes
-from rapport.web.live.socket import Live
-from rapport.web.openapi.document import AsyncApiDocument, OpenApiDocument
+from rapport.web.channel_socket import PushConnections
+from rapport.web.fast_path import FastPathApp
+from rapport.web.inbox import InboxAccess
+from rapport.web.openapi import AsyncApiDocument, OpenApiDocument
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
-from rapport.web.server import Patience, listening
-from rapport.web.soap import door
+from rapport.web.request_limits import QueryParameters, check_value_count
+from rapport.web.security import SAFE_HEADERS, RequestGuard, check_exposure
+from rapport.web.server import MinimumPace, serve_app
 
-DOORS = (
+ROUTES = (
     events.publish,
     events.take_readings,
     events.read,
-    stream.stream,
-    requests.request_messages,
-    requests.settle_deliveries,
+    event_stream.stream,
+    events.request_messages,
+    events.settle_deliveries,
     channels.list_interceptors,
     channels.add_interceptor,
     channels.remove_interceptor,
@@ -77,13 +60,13 @@ DOORS = (
     channels.show_dead_letter,
     channels.replay_dead_letters,
     channels.forget_dead_letters,
-    quarantine.list_held,
-    quarantine.show_held,
-    quarantine.release,
-    quarantine.show_release,
-    quarantine.again,
-    quarantine.reload,
-    reload.reload_site,
+    interpretations.list_held,
+    interpretations.show_held,
+    interpretations.release,
+    interpretations.show_release,
+    interpretations.again,
+    interpretations.reload,
+    service.reload_site,
     interpretations.list_interpretations,
     interpretations.list_changes,
     interpretations.spoken,
@@ -98,33 +81,33 @@ DOORS = (
     policies.change_policy,
     policies.delete_policy,
     policies.reload_policies,
-    tables.list_tables,
-    tables.refresh_table,
+    policies.list_tables,
+    policies.refresh_table,
     context.context_status,
     context.read_context,
     context.tell_context,
-    ensemble.ensemble_status,
-    load.show_load,
-    load.follow_load,
-    load.change_imprecision,
-    pushes.list_pushes,
-    pushes.cancel_push,
-    door.call,
-    door.describe,
+    context.ensemble_status,
+    policies.show_load,
+    policies.follow_load,
+    policies.change_imprecision,
+    channels.list_pushes,
+    channels.cancel_push,
+    soap.call,
+    soap.describe,
     federation.hello,
     federation.take_over,
     federation.links,
-    pipeline.take_results,
+    events.take_results,
     service.healthz,
     service.identity,
     service.readyz,
     service.metrics,
-    people.show_answer_page,
-    people.take_answer,
+    answers.show_answer_page,
+    answers.take_answer,
     ledger.ledger,
     ledger.ledger_messages,
     ledger.ledger_message,
-    sending.send_messages,
+    messages.send_messages,
     directory.list_peers,
     directory.show_peer,
     directory.put_peer,
@@ -136,11 +119,11 @@ DOORS = (
     directory.put_collective,
     directory.remove_collective,
     directory.move_members,
-    peer_messages.take_peer_messages,
-    sessions.open_session,
-    sessions.close_session,
-    sessions.set_password,
-    sessions.remove_password,
+    messages.take_peer_messages,
+    directory.open_session,
+    directory.close_session,
+    directory.set_password,
+    directory.remove_password,
     inbox.show_login,
     inbox.log_in,
     inbox.show_inbox,
@@ -150,37 +133,37 @@ DOORS = (
     inbox.make_inbox_link,
     inbox.inbox_socket,
     inbox.linked_inbox_socket,
-    webhooks.take_messages,
+    messages.take_messages,
     explain.explain,
     messages.list_messages,
-    info.list_info,
-    info.show_type_info,
-    info.show_info,
-    info.put_type_info,
-    info.put_info,
-    info.remove_type_info,
-    info.remove_info,
-    routing.list_rules,
-    routing.add_rule,
-    routing.remove_rule,
+    message_services.list_info,
+    message_services.show_type_info,
+    message_services.show_info,
+    message_services.put_type_info,
+    message_services.put_info,
+    message_services.remove_type_info,
+    message_services.remove_info,
+    message_services.list_rules,
+    message_services.add_rule,
+    message_services.remove_rule,
     explain.why,
     explain.why_not,
-    live.home,
-    live.static,
-    live.overview,
+    service.home,
+    service.static,
+    service.overview,
 )
 
 
 def make_app(node: Node, *, token: str = "") -> Litestar:
-    """All doors of a node; doors that are not marked open ask who is there: whoever shows `token`
-    is the node itself, the others are in the site's `[access]`.
+    """All routes of a node. Routes that are not marked open authenticate the caller: `token` is the
+    node itself, other tokens are in the site's `[access]`.
     """
     check_exposure(node.settings, token, node.admission)
-    doorkeeper = Doorkeeper(node.settings, node.admission.with_node_token(token), node.clock)
+    guard = RequestGuard(node.settings, node.admission.with_node_token(token), node.clock)
     bridges, _problems = bridges_from_site(node.site.file)
-    return Litestar(
-        route_handlers=list(DOORS),
-        guards=[doorkeeper],
+    app = Litestar(
+        route_handlers=list(ROUTES),
+        guards=[guard],
         dependencies={"node": Provide(lambda: node, sync_to_thread=False)},
         exception_handlers={
             RapportError: problem_response,
@@ -188,7 +171,7 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
             Exception: unexpected_response,
         },
         response_headers=SAFE_HEADERS,
-        before_request=_check_body,
+        before_request=_check_request,
         request_max_body_size=node.settings.max_body_bytes,
         openapi_config=OpenAPIConfig(
             title="Rapport",
@@ -198,32 +181,36 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
         ),
         state=State(
             {
-                "live": Live(node),
-                "inboxes": Inboxes(node),
+                "live": PushConnections(node),
+                "inboxes": InboxAccess(node),
                 "failed_signatures": FailedAttempts(),
-                "link_guard": people.LinkGuard(),
+                "link_guard": answers.LinkGuard(),
             }
         ),
         logging_config=None,
         debug=False,
     )
+    app.state.query_parameters = QueryParameters(app)
+    return app
 
 
-async def _check_body(request: Request[Any, Any, Any]) -> None:
-    """Limits come before the work of a handler; after the guard, so strangers send no bodies."""
+async def _check_request(request: Request[Any, Any, Any]) -> None:
+    """Checks that precede the work of a handler; after the guard, so strangers send no bodies."""
+    parameters: QueryParameters = request.app.state.query_parameters
+    parameters.check(request.route_handler, request.url.query)
     if request.method not in ("GET", "HEAD"):
         check_value_count(await request.body())
 
 
 @asynccontextmanager
 async def serving(
-    node: Node, *, token: str = "", patience: Patience | None = None
+    node: Node, *, token: str = "", pace: MinimumPace | None = None
 ) -> AsyncIterator[str]:
-    """Serves the node's doors while the block runs; gives the base URL.
+    """Serves the node's endpoints while the block runs; yields the base URL.
 
     Start the node inside the block: links in messages need the address. Drains requests at the end.
     """
-    app = Front(make_app(node, token=token), node)
-    async with listening(app, node, patience) as url:
+    app = FastPathApp(make_app(node, token=token), node)
+    async with serve_app(app, node, pace) as url:
         node.public_url = node.settings.public_url or url
         yield node.public_url

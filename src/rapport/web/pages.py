@@ -1,14 +1,20 @@
-"""Pages as plain files: a tiny template step, and a fixed list of static files that may be served.
-[UX-6]
+"""Pages for people: HTML templates, and the static files that may be served. [UX-6]
+
+Templates escape every value (autoescape).
 """
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from string import Template
+from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rapport.communication.ledger_rows import MessageRow
+from rapport.communication.presentation import shown_kind, shown_sender, shown_text, shown_time
 from rapport.core.errors import UnknownName
+from rapport.core.times import format_time
 
 _STATIC = Path(__file__).parent / "static"
 _SERVED = {
@@ -20,10 +26,9 @@ _SERVED = {
 }
 
 
-def render(name: str, **values: str) -> str:
-    """The page with its `$names` filled in; values must be escaped by the caller."""
-    body = _template(name).substitute(values)
-    return _template("frame.html").substitute(title=values.get("title", "Rapport"), body=body)
+def render(name: str, **values: Any) -> str:
+    """The page of a template; values are escaped."""
+    return _environment().get_template(name).render(values)
 
 
 def static_file(name: str) -> tuple[bytes, str]:
@@ -34,5 +39,32 @@ def static_file(name: str) -> tuple[bytes, str]:
 
 
 @cache
-def _template(name: str) -> Template:
-    return Template((_STATIC / name).read_text(encoding="utf-8"))
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_STATIC),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    functions = (about_message, format_time, shown_sender, shown_text, shown_time)
+    environment.globals.update({one.__name__: one for one in functions})
+    return environment
+
+
+def message_facts(row: MessageRow, zone: str) -> dict[str, str]:
+    """Sender, kind, conversation and date of a message by label; empty ones are left out."""
+    facts = {
+        "From": shown_sender(row.sender, row.policy),
+        "Kind": shown_kind(row.type, row.subtype),
+        "Conversation": row.conversation,
+        "Date": shown_time(row.time, zone) if row.time else "",
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def about_message(row: MessageRow) -> list[str]:
+    """Sender, kind and conversation, for one line."""
+    conversation = f"conversation {row.conversation}" if row.conversation else ""
+    kind = shown_kind(row.type, row.subtype)
+    return [part for part in (shown_sender(row.sender, row.policy), kind, conversation) if part]

@@ -1,4 +1,4 @@
-"""Errors at the HTTP doors: one mapping from RapportError to status and problem details. [UX-5]"""
+"""HTTP error responses: one mapping from RapportError to status and problem details. [UX-5]"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from litestar.exceptions import HTTPException
 
 from rapport.core.errors import NotAuthenticated, RapportError, Unavailable
 from rapport.kernel.telemetry import get_logger
-from rapport.web.headers import SAFE_HEADERS
 from rapport.web.pages import render
+from rapport.web.security import SAFE_HEADERS
 
 _log = get_logger(__name__)
 PROBLEM_JSON = "application/problem+json"
@@ -31,7 +31,7 @@ def problem_response(
 
 
 def error_headers(error: RapportError) -> dict[str, str]:
-    """What HTTP wants said beside an error: when to come again, how to say who one is."""
+    """HTTP headers of an error: Retry-After, WWW-Authenticate."""
     if isinstance(error, Unavailable):
         return {"Retry-After": str(math.ceil(error.retry_after_seconds))}
     if isinstance(error, NotAuthenticated):
@@ -64,7 +64,7 @@ def http_error_response(request: Request[Any, Any, Any], error: HTTPException) -
         "title": code,
         "status": error.status_code,
         "detail": "; ".join([str(error.detail), *wrong]),
-        "hint": "GET /schema lists every door" if error.status_code == 404 else "",
+        "hint": "GET /schema/openapi.json lists every endpoint" if error.status_code == 404 else "",
         "problems": [],
     }
     return _respond(request, body, error.status_code, error.headers or {})
@@ -148,7 +148,7 @@ def _wrong_values(extra: Any) -> list[str]:
 
 
 def unexpected_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """A fault of ours: logged with its trace, told without inner details."""
+    """An internal error: logged with its trace, reported without inner details."""
     _log.exception("request failed", path=shown_path(request.url.path), exc_info=error)
     return _respond(request, unexpected_members(), 500, {})
 

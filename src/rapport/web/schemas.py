@@ -1,11 +1,12 @@
-"""The structures that the doors' documents tell of: one place for OpenAPI and AsyncAPI. [CH-12]
+"""Structures of the OpenAPI and AsyncAPI documents. [CH-12]
 
-Those that rooms have themselves (requests, frames) are taken from there; the rest, which doors
-write member by member, are here.
+Structures of other packages (requests, frames) are taken from there; those that handlers write
+member by member are declared here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -21,7 +22,7 @@ from rapport.mediation.interpretations.views import (
     InterpretationOverview,
     InterpretationView,
 )
-from rapport.web.live.frames import ClientFrame, Subscribe
+from rapport.web.channel_socket import ClientFrame, Subscribe
 
 CHANNEL_PATTERN = "^[a-z0-9][a-z0-9._-]{0,127}$"
 REFERENCE = "#/components/schemas/{name}"
@@ -154,11 +155,11 @@ STRUCTS = (
 )
 
 
-def schema_components() -> dict[str, Any]:
-    """JSON Schemas of all structures by name."""
-    _roots, components = msgspec.json.schema_components(
-        [_documented(kind) for kind in STRUCTS], ref_template=REFERENCE
-    )
+def schema_components(more: Iterable[type[msgspec.Struct]] = ()) -> dict[str, Any]:
+    """JSON Schemas of all structures by name, and of further ones."""
+    every: list[type[msgspec.Struct]] = [*STRUCTS, *more]
+    kinds = dict.fromkeys(_documented(kind) for kind in every)
+    _roots, components = msgspec.json.schema_components(list(kinds), ref_template=REFERENCE)
     return components
 
 
@@ -168,7 +169,7 @@ def reference(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 class SaidByClient(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a client says over a socket: exactly one of the first five members."""
+    """A frame of a client: exactly one of the first five members."""
 
     subscribe: Subscribe | None = None
     credit: int | None = None
@@ -180,5 +181,5 @@ class SaidByClient(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def _documented(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """Raw members have no schema: for the document the frame is told with what stands in them."""
+    """Raw members have no schema: the document shows the frame with their contents."""
     return SaidByClient if kind is ClientFrame else kind

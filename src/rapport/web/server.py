@@ -1,9 +1,10 @@
-"""The server behind the doors: uvicorn, with limits on who dawdles and who shouts. [UX-5, CH-12]
+"""The HTTP server: uvicorn with limits on slow requests, large heads and idle connections. [UX-5,
+CH-12]
 
-A request must arrive whole at a sensible pace, its head must be small, and a peer that is gone is
-noticed; so no number of half-open connections holds the node's memory for long. Who is answered
-before all of a request was read may finish sending it, within limits: most clients look for an
-answer only then, and would see a broken connection instead.
+A request must arrive whole at a minimum pace, its head must be small, and a dead client is noticed;
+so no number of half-open connections holds the node's memory for long. A client that is answered
+before its request was read may finish sending it, within limits: most clients look for a response
+only then, and would see a broken connection instead.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _DEAD_PEER_MS = 120_000
 """Unacknowledged data for longer than this: the peer is gone, or has stopped reading."""
 
 
-class Patience(msgspec.Struct, frozen=True):
+class MinimumPace(msgspec.Struct, frozen=True):
     """How long a request may take to arrive: `grace_seconds`, and one more for every
     `bytes_per_second` that came. Smaller frees connections sooner, larger serves worse networks.
     """
@@ -53,8 +54,8 @@ class Patience(msgspec.Struct, frozen=True):
         return waited_seconds > self.grace_seconds + received / self.bytes_per_second
 
 
-class Served(Protocol):
-    """Whose doors they are: a node, or a page of its own."""
+class ServerOwner(Protocol):
+    """The owner of the served application: a node, or a page of its own."""
 
     @property
     def settings(self) -> NodeSettings:
@@ -65,11 +66,11 @@ class Served(Protocol):
         """By which the pace is measured."""
 
     @property
-    def doors_close(self) -> asyncio.Event:
-        """Is set when the doors close, so that streams end."""
+    def closing(self) -> asyncio.Event:
+        """Set at shutdown, so that streams end."""
 
 
-class DoorProtocol(HttpToolsProtocol):
+class PacedProtocol(HttpToolsProtocol):
     """One connection, which remembers since when a request is arriving and how much of it came."""
 
     _began: float | None = None
@@ -96,7 +97,7 @@ class DoorProtocol(HttpToolsProtocol):
         self._is_head, before = False, self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
-            self.cycle.transport = _Unhurried(self, self.cycle)  # type: ignore[assignment]
+            self.cycle.transport = _DeferredClose(self, self.cycle)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """The request is here: what lasts now is our own work."""
@@ -135,7 +136,7 @@ class DoorProtocol(HttpToolsProtocol):
         if self._is_head and self._received > MOST_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(b"431 Request Header Fields Too Large")
 
-    def check_pace(self, patience: Patience) -> None:
+    def check_pace(self, pace: MinimumPace) -> None:
         """Closes the connection when its request comes too slowly."""
         if self._began is None or self.flow.read_paused or self.transport.is_closing():
             return
@@ -143,7 +144,7 @@ class DoorProtocol(HttpToolsProtocol):
             if self.loop.time() - self._answered > LEFT_SECONDS:
                 self.transport.close()
             return
-        if patience.is_over(self.loop.time() - self._began, self._received):
+        if pace.is_over(self.loop.time() - self._began, self._received):
             self._refuse(b"408 Request Timeout")
 
     def _begin(self) -> None:
@@ -158,12 +159,12 @@ class DoorProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class _Unhurried:
+class _DeferredClose:
     """The transport as the server sees it for one request: closed when it can be."""
 
     __slots__ = ("_cycle", "_protocol", "is_closing", "write")
 
-    def __init__(self, protocol: DoorProtocol, cycle: RequestResponseCycle) -> None:
+    def __init__(self, protocol: PacedProtocol, cycle: RequestResponseCycle) -> None:
         self._protocol, self._cycle = protocol, cycle
         self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
 
@@ -173,7 +174,7 @@ class _Unhurried:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the command that runs it, so that readers stop before doors close."""
+    """Leaves signals to the command that runs it, so that readers stop before the server closes."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -181,8 +182,8 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(
-    app: Callable[..., Any], node: Served, patience: Patience | None = None
+async def serve_app(
+    app: Callable[..., Any], node: ServerOwner, pace: MinimumPace | None = None
 ) -> AsyncIterator[str]:
     """Serves an ASGI application at the node's address while the block runs; gives the base URL.
 
@@ -196,22 +197,22 @@ async def listening(
             await node.clock.sleep(5)
         if serving.done():
             await serving
-        sweeping = asyncio.create_task(_sweep(server, node, patience or Patience()), name="pace")
+        sweeping = asyncio.create_task(_sweep(server, node, pace or MinimumPace()), name="pace")
         try:
             yield _base_url(node.settings.host, listener.getsockname()[1])
         finally:
             await cancel_until_done(sweeping)
     finally:
-        node.doors_close.set()
+        node.closing.set()
         server.should_exit = True
         await serving
         listener.close()
 
 
-def _configuration(app: Callable[..., Any], node: Served) -> uvicorn.Config:
+def _configuration(app: Callable[..., Any], node: ServerOwner) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=DoorProtocol,
+        http=PacedProtocol,
         ws="websockets-sansio",
         # Compressing for every subscriber anew would cost more than all the rest of a fan-out.
         ws_per_message_deflate=False,
@@ -235,20 +236,20 @@ def max_connections() -> int:
     return MOST_CONNECTIONS if soft < 0 else max(16, min(MOST_CONNECTIONS, soft // 2))
 
 
-async def _sweep(server: uvicorn.Server, node: Served, patience: Patience) -> None:
+async def _sweep(server: uvicorn.Server, node: ServerOwner, pace: MinimumPace) -> None:
     """Looks at all connections now and then: cheaper than a timer for each request."""
     is_full = False
     limit = server.config.limit_concurrency or MOST_CONNECTIONS
     while True:
-        await node.clock.sleep(patience.sweep_ms)
+        await node.clock.sleep(pace.sweep_ms)
         was_full, is_full = is_full, len(server.server_state.connections) >= limit
         if is_full and not was_full:
             _log.warning("connections are refused: as many are open as may be", limit=limit)
         elif was_full and not is_full:
             _log.info("connections are accepted again", limit=limit)
         for connection in list(server.server_state.connections):
-            if isinstance(connection, DoorProtocol):
-                connection.check_pace(patience)
+            if isinstance(connection, PacedProtocol):
+                connection.check_pace(pace)
 
 
 def _base_url(host: str, port: int) -> str:

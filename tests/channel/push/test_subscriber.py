@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rapport.channel.push import SubscriberSink, find_sink, is_document
 from rapport.core.errors import InvalidInput
-from rapport.web.soap.documents import wsdl
+from rapport.web.soap import wsdl
 
 HEAD = (
     '<w:definitions xmlns:w="http://schemas.xmlsoap.org/wsdl/" '

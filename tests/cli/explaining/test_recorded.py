@@ -15,8 +15,8 @@ import pytest
 from rapport.cli.main import run
 from rapport.policy.explain.evidence import NeededRange
 from rapport.policy.replay.replay import RowFaults
-from rapport.site.explaining_files import FilesAround, Found
-from rapport.site.replaying import recordings_in_site
+from rapport.site.explain import FileReadings, FilesAround
+from rapport.site.recordings import recordings_in_site
 from rapport.site.site import load_site
 
 Read = pytest.CaptureFixture[str]
@@ -62,7 +62,9 @@ def test_a_file_of_many_row_groups_gives_the_same_text(
     assert shown(capsys, explain(checks, file, *FOUND)) == by_csv
 
 
-def around(checks: Path, file: Path, *, with_last: bool = False, lateness_ms: int = 2_000) -> Found:
+def around(
+    checks: Path, file: Path, *, with_last: bool = False, lateness_ms: int = 2_000
+) -> FileReadings:
     site = load_site(checks / "secure-building", refusing_policies=False)
     faults = RowFaults()
     files = FilesAround(

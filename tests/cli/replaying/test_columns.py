@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import Problem
-from rapport.site import raw_columns, replaying
-from rapport.site.replaying import recordings_in_site
+from rapport.site import recordings
+from rapport.site.recordings import recordings_in_site
 from rapport.site.site import load_site
 
 SITE = """
@@ -62,7 +62,7 @@ def found(site: Path) -> tuple[list[dict[str, object]], list[tuple[int, str, str
 
 def by_rows(site: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     with monkeypatch.context() as patch:
-        patch.setattr(replaying, "is_plain", lambda _path: False)
+        patch.setattr(recordings, "is_plain", lambda _path: False)
         return found(site)
 
 
@@ -82,14 +82,14 @@ def usual(place: int) -> list[str]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows of each block were looked at one by one."""
     seen: list[int] = []
-    convert = raw_columns.Columns.convert
+    convert = recordings.Columns.convert
 
     def watched(*given: object, **named: object) -> object:
         made = convert(*given, **named)  # type: ignore[arg-type]
         seen.append(0 if made is not None else 1)
         return made
 
-    monkeypatch.setattr(raw_columns.Columns, "convert", watched)
+    monkeypatch.setattr(recordings.Columns, "convert", watched)
     return seen
 
 
@@ -112,7 +112,7 @@ def test_odd_cells_come_out_as_they_do_row_by_row(
     site: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(raw_columns, "_BLOCK_BYTES", 4_000)
+    monkeypatch.setattr(recordings, "_BLOCK_BYTES", 4_000)
     lines = [usual(place) for place in range(1_500)]
     for _ in range(chance.choice((1, 30))):
         line = chance.choice(lines)

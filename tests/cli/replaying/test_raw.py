@@ -23,8 +23,8 @@ from rapport.kernel.clock import ManualClock
 from rapport.mediation.interpretations.repository import Repository
 from rapport.mediation.reader import MediationReader
 from rapport.policy.readings import split_events
-from rapport.site.bindings import source_bindings
-from rapport.site.replaying import meanings_in_files, recordings_in_site
+from rapport.site.interpretations import source_bindings
+from rapport.site.recordings import meanings_in_files, recordings_in_site
 from rapport.site.site import load_site
 
 Read = pytest.CaptureFixture[str]

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.cli.main import run
 from rapport.node.node import Node
-from rapport.site import checkers
+from rapport.site import check
 from support.running import play
 
 FOUND = {
@@ -77,7 +77,7 @@ def test_check_names_a_missing_driver_and_the_command_that_brings_it(
         file.write('[adapters.mqtt]\nbroker = "mqtt://127.0.0.1:1883"\n')
         file.write('[adapters.apprise.targets]\ncara = "env:CARA"\n')
         file.write('[channels.archive]\nlog = "nats"\n[channels.old]\nlog = "postgres"\n')
-    monkeypatch.setattr(checkers, "find_spec", lambda _module: None)
+    monkeypatch.setattr(check, "find_spec", lambda _module: None)
     capsys.readouterr()
     assert run(["check", "--site", str(site)]) == 1
     shown = capsys.readouterr().err

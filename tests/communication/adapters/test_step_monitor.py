@@ -24,7 +24,7 @@ from rapport.communication.adapters.isolation import (
 )
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock
-from rapport.node.adapter_metrics import adapter_metrics
+from rapport.node.metrics import adapter_metrics
 
 MINUTE = 60_000
 

@@ -23,7 +23,7 @@ from rapport.mediation.interpretations.repository import activate
 from rapport.mediation.reader import build_transformer
 from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.language.lexer import is_name
-from rapport.site.bindings import concepts_of, source_bindings
+from rapport.site.interpretations import concepts_of, source_bindings
 
 _INMET_HEAD = """REGIAO:;S
 UF:;RS

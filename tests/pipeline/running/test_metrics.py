@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from rapport.node.pipeline_metrics import pipeline_metrics
+from rapport.node.metrics import pipeline_metrics
 from rapport.site.pipeline import JobStatus, RunStatus
 
 TOLD = RunStatus(

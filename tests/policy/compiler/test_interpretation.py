@@ -28,9 +28,8 @@ from rapport.policy.ontology import PairTable, PushSource, SiteFunction
 from rapport.policy.operators.identities import satisfies
 from rapport.policy.plan import Absent, Clause, Constraint, Plan
 from rapport.policy.runner.local import LocalRunner
-from rapport.site.bindings import concepts_of
+from rapport.site.interpretations import concepts_of, interpretations_of_site
 from rapport.site.site import check_site, load_site
-from rapport.site.terms import interpretations_of_site
 from rapport.tables.instances import Instances
 from support.judge.evaluator import evaluate
 from support.judge.occurrences import Reading

@@ -15,9 +15,9 @@ from lxml import etree
 from zeep.plugins import HistoryPlugin
 
 from rapport.channel.xmessages.envelope import SOAP_11, SOAP_12
-from rapport.web.soap.documents import schema
+from rapport.web.soap import soap_schema
 
-SCHEMA = etree.XMLSchema(etree.fromstring(schema()))
+SCHEMA = etree.XMLSchema(etree.fromstring(soap_schema()))
 
 
 class Stock:

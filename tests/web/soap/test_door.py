@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rapport.channel.xmessages.envelope import SOAP_11, SOAP_12, write_envelope
 from rapport.core.xml import parse_xml
-from rapport.web.headers import SAFE_HEADERS
+from rapport.web.security import SAFE_HEADERS
 
 pytestmark = pytest.mark.slow
 

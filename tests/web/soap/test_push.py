@@ -24,7 +24,7 @@ from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site
 from rapport.web.app import serving
-from rapport.web.soap.documents import wsdl
+from rapport.web.soap import wsdl
 from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow

@@ -143,12 +143,12 @@ async def _in_words(
     """Events as a consumer gets them; what cannot be said is told on stderr."""
     from rapport.cli.meaning.in_force import in_force_of
     from rapport.kernel.clock import SystemClock
-    from rapport.node.speaking import reading_in_words
+    from rapport.node.interpretations import outgoing_of_site
     from rapport.site.site import load_site
 
     site = await asyncio.to_thread(load_site, directory, policies=[])
     _, in_force = await in_force_of(directory, site, channels)
-    outgoing = reading_in_words(site, channels, SystemClock(), in_force)
+    outgoing = outgoing_of_site(site, channels, SystemClock(), in_force)
     try:
         said = await outgoing.view(channel, stored, interpretation)
     finally:

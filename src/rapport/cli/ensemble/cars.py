@@ -13,7 +13,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport.scenarios.car_sharing.cast import CastSettings
 from rapport.scenarios.car_sharing.playing import PlayOptions, play
-from rapport.web.map.picture import Happening
+from rapport.web.map_page import Happening
 
 _PORT = 8490
 

@@ -171,7 +171,7 @@ async def _why(directory: Path, channels: Channels, node: CauseNode) -> Explanat
     import asyncio
 
     from rapport.core.detection import Detection
-    from rapport.site.explaining import asking_of
+    from rapport.site.explain import asking_of
 
     detection = msgspec.json.decode(node.data, type=Detection)
     site = await asyncio.to_thread(_site, directory)

@@ -86,7 +86,7 @@ def answer_here(
     """
     from rapport.cli.explaining.reading import read_history
     from rapport.policy.explain.answer import AnswerNote
-    from rapport.site.explaining import asking_of, recorded_answer
+    from rapport.site.explain import asking_of, recorded_answer
     from rapport.site.site import load_site
 
     loaded = load_site(site, refusing_policies=False)

@@ -46,7 +46,7 @@ def propose_file(
 def _concepts(site: Path | None) -> Concepts:
     """Those of the site that is named, or that stands here; none without a site."""
     from rapport.policy.config.loader import ontology_from_site
-    from rapport.site.bindings import concepts_of
+    from rapport.site.interpretations import concepts_of
 
     path = site_directory(site) / "site.toml"
     if site is None and not path.exists():

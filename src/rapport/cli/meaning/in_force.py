@@ -26,10 +26,10 @@ async def in_force_of(
     """How sources are bound, and what is in force. Files that the node has not taken in as they are
     now are told on stderr: what they say is shown.
     """
-    from rapport.node.meanings import meanings_on_record
+    from rapport.node.interpretations import interpretations_on_record
 
     node = await asyncio.to_thread(_identity, directory)
-    bindings, found = await meanings_on_record(site, channels, node)
+    bindings, found = await interpretations_on_record(site, channels, node)
     if found.not_taken:
         names = ", ".join(found.not_taken)
         told = f"changed in files since the node took them in, shown as in the files: {names}"
@@ -50,9 +50,9 @@ def in_force_at(
     except InvalidInput as error:
         if error.code != "channel.no_log":
             raise
-    from rapport.node.meanings import meanings_of
+    from rapport.node.interpretations import interpretations_of
 
-    return meanings_of(site)
+    return interpretations_of(site)
 
 
 def _identity(directory: Path) -> str:

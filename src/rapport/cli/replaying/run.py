@@ -31,10 +31,10 @@ from rapport.policy.replay.replay import (
     renamed_plan,
 )
 from rapport.policy.replay.replay import replay as replay_here
+from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text, read_policy
-from rapport.site.replaying import recordings_in_site, version_of_meanings
+from rapport.site.recordings import recordings_in_site, version_of_meanings
 from rapport.site.site import Site
-from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
@@ -285,7 +285,7 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
     from rapport.cli.local import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
     from rapport.policy.replay.log_replay import LiveReplay
-    from rapport.site.explaining import compiled_of_text
+    from rapport.site.explain import compiled_of_text
 
     site = chosen.site
 

@@ -16,7 +16,7 @@ from rapport.pipeline.lake.places import SILVER
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.replay.replay import Recording
-from rapport.site.replaying import recordings_in_site
+from rapport.site.recordings import recordings_in_site
 
 if TYPE_CHECKING:
     from rapport.mediation.interpretations.repository import ActiveInterpretations

@@ -14,8 +14,8 @@ from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.policy.lifecycle.registry import WITH_TEXT, RecordedChange, text_of_version
 from rapport.policy.plan import Plan
 from rapport.policy.replay.replay import renamed_plan
+from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text, policy_files, read_policy
-from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.site.site import Site

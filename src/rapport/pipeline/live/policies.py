@@ -13,9 +13,9 @@ from rapport.pipeline.sources.planning import Piece
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.lifecycle.registry import CHANNEL, PolicyEntry, PolicyRegistry, recorded_change
 from rapport.policy.plan import Plan
+from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site
-from rapport.site.terms import terms_of_policies
 
 
 def plans_on_spark(site: Site, place: Place) -> list[Plan]:

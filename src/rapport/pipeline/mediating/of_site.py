@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rapport.mediation.interpretations.repository import ActiveInterpretations
 from rapport.pipeline.mediating.meanings import Meanings, SentTables
-from rapport.site.bindings import source_bindings
-from rapport.site.replaying import meanings_in_files
+from rapport.site.interpretations import source_bindings
+from rapport.site.recordings import meanings_in_files
 from rapport.site.site import Site
 
 

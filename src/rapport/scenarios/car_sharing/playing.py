@@ -22,8 +22,7 @@ from rapport.scenarios.car_sharing.on_sockets import Meeting, free_group, observ
 from rapport.scenarios.car_sharing.simulated import StreetWorld, StreetWorldSettings
 from rapport.scenarios.car_sharing.watching import Watcher
 from rapport.transport.udp import MulticastGroup
-from rapport.web.map.page import PICTURE_MS, serving_map
-from rapport.web.map.picture import Happening
+from rapport.web.map_page import PICTURE_MS, Happening, serving_map
 
 _LOOK_MS: Final = 250
 _MOST_PROCESSES: Final = 16

@@ -15,7 +15,7 @@ import msgspec
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.simulation.streets import StreetMap
 from rapport.scenarios.car_sharing.seats import Booking, Claim
-from rapport.web.map.picture import Ground, Happening, Picture, Thing, Tie
+from rapport.web.map_page import Ground, Happening, Picture, Thing, Tie
 
 _KEPT: Final = 60
 _MAIN_SPEED: Final = 40 / 3.6

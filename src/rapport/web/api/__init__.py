@@ -1,1 +1,1 @@
-"""One file per door."""
+"""HTTP endpoints, one module per resource."""

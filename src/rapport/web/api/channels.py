@@ -1,6 +1,9 @@
-"""The doors for looking after channels: interceptors, dead letters, readers. [CH-10, CH-14]
+"""Administration of channels: interceptors, dead letters, readers, push subscriptions. [CH-10,
+CH-14, CH-2]
 
-Changing anything needs the right to change the node; looking at a channel the right to read it.
+Changes need the right to change the node; reading the state of a channel needs the right to
+subscribe to it. A push subscription is visible to its subscriber and to administrators; it is
+created and renewed by requests with `push_address`.
 """
 
 from __future__ import annotations
@@ -13,13 +16,20 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.dead_letters import DeadLetter, LetterFilter
 from rapport.channel.interceptors.chain import At
+from rapport.channel.push import PushDelivery
 from rapport.channel.query.query_kinds import make_query
 from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder
-from rapport.core.times import parse_time
+from rapport.core.times import format_time, parse_time
 from rapport.node.node import Node
-from rapport.web.callers import allow, allow_admin
-from rapport.web.dependencies import NodeDependency
+from rapport.web.endpoint import (
+    NodeDependency,
+    identity_of,
+    json_response,
+    require_admin,
+    require_right,
+)
+from rapport.web.endpoint_docs import DOC, JSON, JSON_OBJECT, EndpointDoc
 
 _MOST_LETTERS = 1_000
 
@@ -34,7 +44,7 @@ class NewInterceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     before: str = ""
 
 
-class SendBack(LetterFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplayRequest(LetterFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead letters go back, and how."""
 
     republish: bool = False
@@ -43,7 +53,7 @@ class SendBack(LetterFilter, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 _FAULT, _CODE = "this cannot be understood", "request.not_a_request"
 _READ_INTERCEPTOR = ObjectDecoder(NewInterceptor, fault=_FAULT, code=_CODE)
-_READ_SEND_BACK = ObjectDecoder(SendBack, fault=_FAULT, code=_CODE)
+_READ_SEND_BACK = ObjectDecoder(ReplayRequest, fault=_FAULT, code=_CODE)
 _READ_WANTED = ObjectDecoder(LetterFilter, fault=_FAULT, code=_CODE)
 
 
@@ -52,21 +62,30 @@ async def list_interceptors(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """The chain of a channel in its order; all interceptors for the name `*`."""
-    allow_admin(request, node)
-    return _json(node.channels.interceptors.listed("" if name == "*" else name))
+    require_admin(request, node)
+    return json_response(node.channels.interceptors.listed("" if name == "*" else name))
 
 
-@post("/channels/{name:str}/interceptors", status_code=201)
+@post(
+    "/channels/{name:str}/interceptors",
+    status_code=201,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: NewInterceptor},
+            example={"name": "no-tests", "kind": "drop", "settings": {"where": "type = 'test'"}},
+        )
+    },
+)
 async def add_interceptor(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Adds an interceptor for good; it works from the next event on."""
-    allow_admin(request, node)
+    """Adds an interceptor durably; it works from the next event on."""
+    require_admin(request, node)
     new = _READ_INTERCEPTOR.decode(await request.body())
     added = await node.channels.interceptors.declare(
         new.name, name, new.kind, new.settings, at=new.at, before=new.before
     )
-    return _json(added, status=201)
+    return json_response(added, status=201)
 
 
 @delete("/channels/{name:str}/interceptors/{interceptor:str}", status_code=200)
@@ -77,9 +96,9 @@ async def remove_interceptor(
     node: NodeDependency,
 ) -> Response[bytes]:
     """Takes an interceptor out once it has finished what was appended by now."""
-    allow_admin(request, node)
+    require_admin(request, node)
     _check_interceptor(node, name, interceptor)
-    return _json(await node.channels.interceptors.remove(interceptor))
+    return json_response(await node.channels.interceptors.remove(interceptor))
 
 
 @post("/channels/{name:str}/interceptors/{interceptor:str}/on", status_code=200)
@@ -89,19 +108,19 @@ async def switch_interceptor_on(
     interceptor: FromPath[str],
     node: NodeDependency,
 ) -> Response[bytes]:
-    """Lets an interceptor work again that was switched off after faults."""
-    allow_admin(request, node)
+    """Switches on an interceptor that was switched off after faults."""
+    require_admin(request, node)
     _check_interceptor(node, name, interceptor)
-    return _json(await node.channels.interceptors.switch_on(interceptor))
+    return json_response(await node.channels.interceptors.switch_on(interceptor))
 
 
 @get("/channels/{name:str}/state")
 async def channel_state(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """What a channel holds, what it keeps, and where its readers stand."""
-    allow(request, node, "subscribe", name)
-    return _json(await node.care.state(name))
+    """Positions, retention and readers of a channel."""
+    require_right(request, node, "subscribe", name)
+    return json_response(await node.maintenance.state(name))
 
 
 @get("/channels/{name:str}/plan")
@@ -112,12 +131,12 @@ async def explain_query(
     condition: Annotated[str, QueryParameter(name="query")] = "",
     kind: FromQuery[str] = "",
 ) -> Response[bytes]:
-    """How a query of a channel would be answered: what of it is looked up by an index."""
-    allow(request, node, "subscribe", name)
+    """The plan of a query on a channel: which parts use an index."""
+    require_right(request, node, "subscribe", name)
     source = node.channels.source
     query = make_query(kind, condition or {}, source.views, source.scripts)
     told = node.channels.explain_query(name, query)
-    return _json({"channel": name, "query": query.text, "kind": query.kind, "plan": told})
+    return json_response({"channel": name, "query": query.text, "kind": query.kind, "plan": told})
 
 
 @delete("/channels/{name:str}/readers/{reader:str}", status_code=200)
@@ -127,10 +146,10 @@ async def forget_reader(
     reader: FromPath[str],
     node: NodeDependency,
 ) -> Response[bytes]:
-    """Forgets the place of a reader that will not come back."""
-    allow_admin(request, node)
-    await node.care.forget_reader(name, reader)
-    return _json({"forgotten": reader})
+    """Deletes the position of a reader that will not return."""
+    require_admin(request, node)
+    await node.maintenance.forget_reader(name, reader)
+    return json_response({"forgotten": reader})
 
 
 @get("/dead-letters")
@@ -145,7 +164,7 @@ async def list_dead_letters(
     limit: Annotated[int, QueryParameter(ge=1, le=_MOST_LETTERS)] = 100,
 ) -> Response[bytes]:
     """Dead letters, oldest first: of a channel, a reader, a time; of any state for `all`."""
-    allow_admin(request, node)
+    require_admin(request, node)
     wanted = LetterFilter(
         channel=channel,
         reader=reader,
@@ -153,7 +172,7 @@ async def list_dead_letters(
         until_ms=parse_time(until) if until else 2**62,
         state="" if became == "all" else became,
     )
-    return _json(await node.care.dead_letters.letters(wanted, limit=limit))
+    return json_response(await node.maintenance.dead_letters.letters(wanted, limit=limit))
 
 
 @get("/dead-letters/{letter:str}")
@@ -161,27 +180,41 @@ async def show_dead_letter(
     request: Request[Any, Any, Any], letter: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """One dead letter with its event."""
-    allow_admin(request, node)
-    return _json(await node.care.dead_letters.show(letter))
+    require_admin(request, node)
+    return json_response(await node.maintenance.dead_letters.show(letter))
 
 
-@post("/dead-letters/replay", status_code=200)
+@post(
+    "/dead-letters/replay",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: ReplayRequest}, example={"channel": "events", "republish": False}
+        )
+    },
+)
 async def replay_dead_letters(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
     """Sends dead letters back to the readers that failed."""
-    allow_admin(request, node)
+    require_admin(request, node)
     asked = _READ_SEND_BACK.decode(await request.body())
-    return _done(await node.care.dead_letters.replay(asked, republish=asked.republish))
+    return _done(await node.maintenance.dead_letters.replay(asked, republish=asked.republish))
 
 
-@post("/dead-letters/forget", status_code=200)
+@post(
+    "/dead-letters/forget",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={JSON: JSON_OBJECT}, example={"channel": "events"})},
+)
 async def forget_dead_letters(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
-    """Strikes dead letters off the list."""
-    allow_admin(request, node)
-    return _done(await node.care.dead_letters.forget(_READ_WANTED.decode(await request.body())))
+    """Marks dead letters as discarded."""
+    require_admin(request, node)
+    return _done(
+        await node.maintenance.dead_letters.forget(_READ_WANTED.decode(await request.body()))
+    )
 
 
 def _check_interceptor(node: Node, channels: str, name: str) -> None:
@@ -191,8 +224,45 @@ def _check_interceptor(node: Node, channels: str, name: str) -> None:
 
 
 def _done(letters: list[DeadLetter]) -> Response[bytes]:
-    return _json({"letters": [letter.id for letter in letters]})
+    return json_response({"letters": [letter.id for letter in letters]})
 
 
-def _json(value: object, *, status: int = 200) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json", status_code=status)
+@get("/pushes")
+async def list_pushes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """The caller's push subscriptions; all of them for administrators."""
+    shown = [_shown(one) for one in _visible(request, node)]
+    return json_response(shown)
+
+
+@post("/pushes/{session:str}/cancel", status_code=200)
+async def cancel_push(
+    request: Request[Any, Any, Any], session: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Ends a push subscription; 404 when the caller has none of that name."""
+    sessions = [one.push.session for one in _visible(request, node)]
+    if session not in sessions:
+        raise UnknownName("push subscription", session, sessions)
+    await node.pushing.cancel(session)
+    return json_response({"cancelled": session})
+
+
+def _visible(request: Request[Any, Any, Any], node: Node) -> list[PushDelivery]:
+    identity = identity_of(request)
+    everything = node.rights.allows_admin(identity)
+    return [one for one in node.pushing.pushes() if everything or one.push.identity == identity]
+
+
+def _shown(delivery: PushDelivery) -> dict[str, object]:
+    push = delivery.push
+    return {
+        "session": push.session,
+        "channel": push.channel,
+        "identity": push.identity,
+        "address": push.address,
+        "form": push.form,
+        "until": format_time(push.until_ms),
+        "batches": push.batches,
+        "messages": push.messages,
+        "failures": delivery.failures,
+        "trouble": delivery.trouble,
+    }

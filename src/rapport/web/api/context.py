@@ -1,9 +1,9 @@
-"""The doors to context: what is true of an entity now, saying it, and how the broker is. [CX-3,
-CX-9]
+"""Context: the current values of an entity, setting them, and the state of broker and ensemble.
+[CX-3, CX-9, EN-10, EN-14]
 
-Reading needs the right to subscribe to the channel `context`, telling the right to publish to it;
+Reading needs the right to subscribe to the channel `context`, writing the right to publish to it;
 where the site grants `[context.rights]`, the identity needs those of the entity, too. An id with a
-slash stands in no path: ask a broker for it.
+slash fits into no path: ask a broker for it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from litestar.params import FromPath, FromQuery
 from rapport.context.faults import ContextNotFound
 from rapport.context.rights import LOCAL
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time, parse_duration, parse_time
-from rapport.node.context import NodeContext
+from rapport.node.context_broker import NodeContext
 from rapport.node.node import Node
 from rapport.transport.addresses import format_address
-from rapport.web.callers import allow, allow_admin
-from rapport.web.dependencies import NodeDependency
+from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_right
+from rapport.web.endpoint_docs import DOC, JSON, EndpointDoc
 
 _CHANNEL = "context"
 _WITHIN_MS, _LONGEST_MS = 2_000, 60_000
@@ -39,7 +39,7 @@ class NewValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     valid_from: str = ""
     """Default: now."""
     provider: str = ""
-    """For who may change the node; others are their own providers."""
+    """Only for administrators; other callers are their own providers."""
 
 
 _READ = ObjectDecoder(
@@ -53,8 +53,8 @@ _READ = ObjectDecoder(
 @get("/context")
 async def context_status(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """How the node's broker is: neighbours, records, replicas, counters."""
-    allow_admin(request, node)
-    return _json(_context(node).status())
+    require_admin(request, node)
+    return json_response(_context(node).status())
 
 
 @get("/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}")
@@ -69,7 +69,7 @@ async def read_context(
     """What is true of an entity, wherever in the network it is known; `within` (else 2 s) says how
     long to look.
     """
-    identity = _speaking(node, allow(request, node, "subscribe", _CHANNEL))
+    identity = _speaking(node, require_right(request, node, "subscribe", _CHANNEL))
     found = await _context(node).broker.ask(
         EntityRef(entity_type, entity_id),
         entity_scope,
@@ -78,10 +78,17 @@ async def read_context(
     )
     holder = format_address(found.holder) if found.holder is not None else ""
     where = {"hops": found.hops, "holder": holder}
-    return _json({**_shown(found.record), **where})
+    return json_response({**_shown(found.record), **where})
 
 
-@put("/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}")
+@put(
+    "/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}",
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: NewValues}, example={"values": {"open": True}, "valid": "30s"}
+        )
+    },
+)
 async def tell_context(
     request: Request[Any, Any, Any],
     entity_type: FromPath[str],
@@ -89,13 +96,13 @@ async def tell_context(
     entity_scope: FromPath[str],
     node: NodeDependency,
 ) -> Response[bytes]:
-    """Says what is true of an entity for a while; answered when it is on disk."""
-    identity = allow(request, node, "publish", _CHANNEL)
+    """Sets values of an entity for a time; answered when they are on disk."""
+    identity = require_right(request, node, "publish", _CHANNEL)
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
     told = _READ.decode(await request.body())
     record = _record(node, identity, EntityRef(entity_type, entity_id), entity_scope, told)
     await _context(node).broker.put(record, identity=_speaking(node, identity))
-    return _json(_shown(record))
+    return json_response(_shown(record))
 
 
 def _context(node: Node) -> NodeContext:
@@ -109,7 +116,7 @@ def _context(node: Node) -> NodeContext:
 
 
 def _speaking(node: Node, identity: str) -> str:
-    """As whom the broker sees the caller: who may change the node speaks as the node does."""
+    """The caller's identity at the broker: administrators act as the node itself."""
     return LOCAL if node.rights.allows_admin(identity) else identity
 
 
@@ -151,5 +158,22 @@ def _shown(record: ContextRecord) -> dict[str, Any]:
     }
 
 
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+class NoEnsembleHere(RapportError):
+    """The site has no `[ensemble]`."""
+
+    code = "ensemble.not_here"
+    status = 404
+
+
+@get("/ensemble")
+async def ensemble_status(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """How the ensemble node is: components, members, what came of the site's ties, interpretations
+    that are shared.
+    """
+    require_admin(request, node)
+    if node.ensemble is None:
+        raise NoEnsembleHere(
+            "the site takes part in no ensembles",
+            hint='add [ensemble] with listen = "127.0.0.1:7511"',
+        )
+    return json_response(node.ensemble.status())

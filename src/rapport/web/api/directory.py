@@ -1,12 +1,15 @@
-"""Doors to the directory: peers and collectives looked at, added, changed, removed. [CO-3]
+"""Peers, collectives, passwords and sessions. [CO-3, CO-11]
 
-Looking is for who may read `log`, which names the same people; changing needs the right to change
-the node. What the site file declares is changed there.
+Reading needs the right to read `log`, which names the same people; changes need the right to change
+the node. Entries of the site file are changed there.
+
+A wrong name, a wrong password and a peer without one get the same response in the same time.
+Logging in needs no other identity: the password is the proof.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request, Response, delete, get, patch, post, put
@@ -14,30 +17,33 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.blocking import run_blocking
 from rapport.communication.directory import DirectoryEntry
-from rapport.core.errors import InvalidInput, Problem
+from rapport.communication.sessions.sessions import OpenedSession
+from rapport.core.errors import InvalidInput, NotAuthenticated, Problem
 from rapport.core.json_objects import ObjectDecoder
-from rapport.web.callers import allow_admin, allow_whole
-from rapport.web.dependencies import NodeDependency
+from rapport.core.times import format_time
+from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_unfiltered
+from rapport.web.endpoint_docs import DOC, JSON, JSON_OBJECT, EndpointDoc
+from rapport.web.security import OPEN, RequestGuard
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
 
 
-class Changed(msgspec.Struct, frozen=True):
+class ChangedEntry(msgspec.Struct, frozen=True):
     """What a change gives back: the entry as it is now, and what the site file would warn of."""
 
     entry: DirectoryEntry
     warnings: list[Problem] = []
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MembershipChange(msgspec.Struct, frozen=True):
     """How many came and went."""
 
     joined: int = 0
     left: int = 0
 
 
-class WantedMembers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that changes who is in a collective."""
+class MembersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that changes the members of a collective."""
 
     join: list[str] = []
     leave: list[str] = []
@@ -51,7 +57,7 @@ _READ_SETTINGS = ObjectDecoder(
     hint='write JSON with the keys of the site file, such as {"addresses": ["inbox:"]}',
 )
 _READ_MEMBERS = ObjectDecoder(
-    WantedMembers, fault=_FAULT, code=_CODE, hint='such as {"join": ["ana"], "leave": ["ben"]}'
+    MembersRequest, fault=_FAULT, code=_CODE, hint='such as {"join": ["ana"], "leave": ["ben"]}'
 )
 
 
@@ -63,9 +69,9 @@ async def list_peers(
     limit: Limit = 1000,
 ) -> Response[bytes]:
     """Peers by name, of the site file and of the store; secrets of addresses are not shown."""
-    allow_whole(request, node, "log")
+    require_unfiltered(request, node, "log")
     entries = await run_blocking(lambda: node.directory.peers(after=after, limit=limit))
-    return _json(_with_circuits(node, entries))
+    return json_response(_with_circuits(node, entries))
 
 
 @get("/peers/{peer:str}")
@@ -73,31 +79,46 @@ async def show_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """One peer, the collectives it is in, and addresses where calls fail now."""
-    allow_whole(request, node, "log")
+    require_unfiltered(request, node, "log")
     entry = await run_blocking(lambda: node.directory.show_peer(peer))
-    return _json(_with_circuits(node, [entry])[0])
+    return json_response(_with_circuits(node, [entry])[0])
 
 
-@put("/peers/{peer:str}")
+@put(
+    "/peers/{peer:str}",
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: JSON_OBJECT},
+            example={"addresses": ["inbox:"], "quiet": "22:00-07:00", "zone": "Europe/Vienna"},
+        )
+    },
+)
 async def put_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Adds a peer or replaces its settings, which are those of the site file's [peers.NAME]."""
-    by = allow_admin(request, node)
+    by = require_admin(request, node)
     settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.put_peer(peer, settings, by=by)
-    return _json(Changed(await run_blocking(lambda: node.directory.show_peer(peer)), warnings))
+    return json_response(
+        ChangedEntry(await run_blocking(lambda: node.directory.show_peer(peer)), warnings)
+    )
 
 
-@patch("/peers/{peer:str}")
+@patch(
+    "/peers/{peer:str}",
+    opt={DOC: EndpointDoc(bodies={JSON: JSON_OBJECT}, example={"delivery": "preferred"})},
+)
 async def change_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Changes some settings of a peer; null takes one away."""
-    by = allow_admin(request, node)
+    by = require_admin(request, node)
     settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.change_peer(peer, settings, by=by)
-    return _json(Changed(await run_blocking(lambda: node.directory.show_peer(peer)), warnings))
+    return json_response(
+        ChangedEntry(await run_blocking(lambda: node.directory.show_peer(peer)), warnings)
+    )
 
 
 @delete("/peers/{peer:str}", status_code=200)
@@ -105,8 +126,8 @@ async def remove_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Removes a peer, also from every collective."""
-    await node.people.remove_peer(peer, by=allow_admin(request, node))
-    return _json({"removed": peer})
+    await node.people.remove_peer(peer, by=require_admin(request, node))
+    return json_response({"removed": peer})
 
 
 @get("/collectives")
@@ -116,9 +137,11 @@ async def list_collectives(
     after: FromQuery[str] = "",
     limit: Limit = 1000,
 ) -> Response[bytes]:
-    """Collectives by name; their members are asked for one by one."""
-    allow_whole(request, node, "log")
-    return _json(await run_blocking(lambda: node.directory.collectives(after=after, limit=limit)))
+    """Collectives by name, without their members."""
+    require_unfiltered(request, node, "log")
+    return json_response(
+        await run_blocking(lambda: node.directory.collectives(after=after, limit=limit))
+    )
 
 
 @get("/collectives/{collective:str}")
@@ -126,8 +149,8 @@ async def show_collective(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """One collective without its members."""
-    allow_whole(request, node, "log")
-    return _json(await run_blocking(lambda: node.directory.show_collective(collective)))
+    require_unfiltered(request, node, "log")
+    return json_response(await run_blocking(lambda: node.directory.show_collective(collective)))
 
 
 @get("/collectives/{collective:str}/members")
@@ -139,30 +162,38 @@ async def list_members(
     limit: Limit = 1000,
 ) -> Response[bytes]:
     """Names of members that come after a name, sorted."""
-    allow_whole(request, node, "log")
+    require_unfiltered(request, node, "log")
 
     def members() -> list[str]:
         node.directory.show_collective(collective)
         return node.directory.member_names(collective, after=after, limit=limit)
 
-    return _json(await run_blocking(members))
+    return json_response(await run_blocking(members))
 
 
-@put("/collectives/{collective:str}")
+@put(
+    "/collectives/{collective:str}",
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: JSON_OBJECT},
+            example={"delivery": "at-least 2", "members": ["ana", "ben"]},
+        )
+    },
+)
 async def put_collective(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Adds a collective or replaces its settings, and its members when they are given; the body is
     the site file's [collectives.NAME].
     """
-    by = allow_admin(request, node)
+    by = require_admin(request, node)
     settings = _READ_SETTINGS.decode(await request.body())
     members = settings.pop("members", None)
     if members is not None and not _are_names(members):
         raise InvalidInput("members are a list of names", code="people.bad_members")
     warnings = await node.people.put_collective(collective, settings, members, by=by)
     shown = await run_blocking(lambda: node.directory.show_collective(collective))
-    return _json(Changed(shown, warnings))
+    return json_response(ChangedEntry(shown, warnings))
 
 
 @delete("/collectives/{collective:str}", status_code=200)
@@ -170,19 +201,25 @@ async def remove_collective(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Removes a collective; its members stay peers."""
-    await node.people.remove_collective(collective, by=allow_admin(request, node))
-    return _json({"removed": collective})
+    await node.people.remove_collective(collective, by=require_admin(request, node))
+    return json_response({"removed": collective})
 
 
-@post("/collectives/{collective:str}/members", status_code=200)
+@post(
+    "/collectives/{collective:str}/members",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={JSON: MembersRequest}, example={"join": ["ana"], "leave": []})},
+)
 async def move_members(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Lets peers join and leave a collective; of the site file's only those leave that joined."""
-    by = allow_admin(request, node)
+    by = require_admin(request, node)
     wanted = _READ_MEMBERS.decode(await request.body())
     joined = await node.people.join(collective, wanted.join, by=by)
-    return _json(Moved(joined, await node.people.leave(collective, wanted.leave, by=by)))
+    return json_response(
+        MembershipChange(joined, await node.people.leave(collective, wanted.leave, by=by))
+    )
 
 
 def _are_names(value: Any) -> bool:
@@ -200,5 +237,160 @@ def _with_circuits(node: NodeDependency, entries: list[DirectoryEntry]) -> list[
     ]
 
 
-def _json(value: Any) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+SCHEME = "session"
+"""`Authorization: Session TOKEN` shows a peer's token."""
+_MOST_BYTES = 16_384
+
+T = TypeVar("T")
+
+
+class LoginRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a login: a password, or the token that is to be renewed."""
+
+    peer: str
+    password: str = ""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return "LoginWanted()"
+
+
+class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):
+    """What a peer gets: its token, until when it is good, and what it seals messages with."""
+
+    peer: str
+    token: str
+    expires: str
+    session: str
+    seal_key: str
+
+    def __repr__(self) -> str:
+        return f"SessionOpened(peer={self.peer!r})"
+
+
+class NewPassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that sets a password."""
+
+    password: str
+
+    def __repr__(self) -> str:
+        return "PasswordWanted()"
+
+
+_READ_LOGIN = ObjectDecoder(
+    LoginRequest,
+    fault="the body cannot be read",
+    code="auth.bad_request",
+    hint='send JSON with "peer", "password", "token"',
+    is_secret=True,
+)
+_READ_PASSWORD = ObjectDecoder(
+    NewPassword,
+    fault="the body cannot be read",
+    code="auth.bad_request",
+    hint='send JSON with "password"',
+    is_secret=True,
+)
+
+
+class SessionsEnded(msgspec.Struct, frozen=True):
+    """How many sessions are over."""
+
+    ended: int
+
+
+@post(
+    "/sessions",
+    opt={
+        OPEN: True,
+        DOC: EndpointDoc(
+            bodies={JSON: LoginRequest},
+            example={"peer": "ana", "password": "..."},
+            statuses=("201",),
+        ),
+    },
+    status_code=201,
+)
+async def open_session(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Opens a session for a peer that shows its password, or renews the one of a good token.
+
+    401 when the name or the password is wrong, 429 after too many attempts, 503 when it cannot be
+    found out.
+    """
+    wanted = await _read(request, _READ_LOGIN)
+    origin = origin_of(request)
+    logins = node.authenticating
+    if wanted.password:
+        opened = await logins.log_in(wanted.peer, wanted.password, origin=origin)
+    else:
+        opened = await logins.renew(wanted.token, peer=wanted.peer, origin=origin)
+    return json_response(_shown(opened), status=201)
+
+
+@delete("/sessions", opt={OPEN: True}, status_code=200)
+async def close_session(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Ends the session of the token in `Authorization: Session TOKEN`; in force at once."""
+    if not await node.authenticating.log_out(shown_token(request), origin=origin_of(request)):
+        raise NotAuthenticated(
+            "there is no such session",
+            code="session.invalid",
+            hint="send the header Authorization: Session TOKEN",
+        )
+    return json_response(SessionsEnded(1))
+
+
+@post(
+    "/peers/{peer:str}/password",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={JSON: NewPassword}, example={"password": "..."})},
+)
+async def set_password(
+    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Sets a peer's password and ends all its sessions; for administrators."""
+    by = require_admin(request, node)
+    wanted = await _read(request, _READ_PASSWORD)
+    return json_response(
+        SessionsEnded(await node.logins.set_password(peer, wanted.password, by=by))
+    )
+
+
+@delete("/peers/{peer:str}/password", status_code=200)
+async def remove_password(
+    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Takes a peer's password away and ends all its sessions; for administrators."""
+    by = require_admin(request, node)
+    return json_response(SessionsEnded(await node.logins.remove_password(peer, by=by)))
+
+
+def shown_token(request: Request[Any, Any, Any]) -> str:
+    """The session token in the header `Authorization: Session TOKEN`; empty when there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == SCHEME else ""
+
+
+def origin_of(request: Request[Any, Any, Any]) -> str:
+    """Where a login comes from, for the limit on attempts; through a proxy that the site trusts it
+    is the caller that the proxy names.
+    """
+    address = request.client.host if request.client else ""
+    guard: RequestGuard = request.app.guards[0]  # type: ignore[assignment]
+    return guard.proxies.caller(request.headers, address)
+
+
+async def _read(request: Request[Any, Any, Any], decoder: ObjectDecoder[T]) -> T:
+    body = await request.body()
+    if len(body) > _MOST_BYTES:
+        raise InvalidInput("the body is too long", code="auth.bad_request")
+    return decoder.decode(body)
+
+
+def _shown(opened: OpenedSession) -> SessionOpened:
+    return SessionOpened(
+        peer=opened.peer,
+        token=opened.token,
+        expires=format_time(opened.expires_ms),
+        session=opened.session,
+        seal_key=opened.seal_key,
+    )

@@ -1,9 +1,9 @@
-"""The doors for explaining: what an event follows from, why a policy fired, why it did not. [PO-11,
-CO-10]
+"""Explanations: the causes of an event, why a policy fired, why it did not. [PO-11, CO-10]
 
-All need the right to read what they show: of policies `events`, `detections`, `quarantine`; raw
-data are left out where the caller may not read the raw channel. What the log has let go of is read
-from the node's lake; `found` says what came from where, `within` how long that may take.
+All need the right to read the channels they show: of policies `events`, `detections`, `quarantine`;
+raw data are left out where the caller may not read the raw channel. Events that the log no longer
+holds are read from the node's lake; `found` names the place of each event, `within` limits the
+time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from rapport.channel.event_lookup import CauseNode, cause_tree, resolve_id_prefi
 from rapport.core.detection import DETECTED, UNDECIDED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration, parse_time
-from rapport.node.history import USUAL_MS, Looked
+from rapport.node.history import USUAL_MS, HistoryNotes
 from rapport.node.node import Node
 from rapport.policy.explain.answer import AnswerNote, Explanation, WhyNotAnswer
 from rapport.policy.explain.explainer import Explainer
 from rapport.policy.explain.why_not import WhyNotQuestion, given_in
-from rapport.site.explaining import asking_of
-from rapport.web.callers import allow, allow_whole, identity_of
-from rapport.web.dependencies import NodeDependency
+from rapport.site.explain import asking_of
+from rapport.web.endpoint import (
+    NodeDependency,
+    identity_of,
+    json_response,
+    require_right,
+    require_unfiltered,
+)
 
 _SHOWN = ("events", "detections", "quarantine")
 
@@ -47,8 +52,8 @@ async def explain(
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
     tree, looked = await node.history.causes(event_id, identity, within_ms=_within(within))
     for channel in sorted(channels_in(tree)):
-        allow(request, node, "subscribe", channel)
-    return _json({**_members(tree), "notes": looked.notes})
+        require_right(request, node, "subscribe", channel)
+    return json_response({**_members(tree), "notes": looked.notes})
 
 
 @get("/policies/{policy:str}/why-not")
@@ -77,7 +82,7 @@ async def why_not(
 
     answer, looked = await node.history.ask(work, within_ms=_within(within))
     notes = (*answer.notes, *(AnswerNote(kind="reach", text=text) for text in looked.notes))
-    return _json(_with_places(msgspec.structs.replace(answer, notes=notes), looked))
+    return json_response(_with_places(msgspec.structs.replace(answer, notes=notes), looked))
 
 
 @get("/explain/{event_id:str}/why")
@@ -102,7 +107,7 @@ async def why(
         return await asking.why(msgspec.json.decode(tree.data, type=Detection))
 
     explained, looked = await node.history.ask(work, within_ms=_within(within))
-    return _json({**_with_places(explained, looked), "notes": looked.notes})
+    return json_response({**_with_places(explained, looked), "notes": looked.notes})
 
 
 def channels_in(tree: CauseNode) -> set[str]:
@@ -112,7 +117,7 @@ def channels_in(tree: CauseNode) -> set[str]:
 
 def _allow_shown(request: Request[Any, Any, Any], node: Node) -> None:
     for channel in _SHOWN:
-        allow_whole(request, node, channel)
+        require_unfiltered(request, node, channel)
 
 
 async def _asking(request: Request[Any, Any, Any], node: Node, channels: Channels) -> Explainer:
@@ -131,7 +136,7 @@ def _within(text: str) -> int:
     return parse_duration(text) if text else USUAL_MS
 
 
-def _with_places(answer: WhyNotAnswer | Explanation, looked: Looked) -> dict[str, Any]:
+def _with_places(answer: WhyNotAnswer | Explanation, looked: HistoryNotes) -> dict[str, Any]:
     """The answer, and what of each channel was read from where; nothing of that while the log has
     everything.
     """
@@ -140,7 +145,3 @@ def _with_places(answer: WhyNotAnswer | Explanation, looked: Looked) -> dict[str
 
 def _members(value: msgspec.Struct) -> dict[str, Any]:
     return dict(msgspec.json.decode(msgspec.json.encode(value)))
-
-
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,4 +1,4 @@
-"""The doors for other nodes: who is here, and where they hand over events. [CH-11]"""
+"""Federation: the identity of a node, and events handed over by other nodes. [CH-11]"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rapport.channel.federation import check_node_id, is_shared
 from rapport.core.codec import decode_cloudevents
 from rapport.core.errors import NotAllowed, TooLarge
 from rapport.core.json_objects import ObjectDecoder
-from rapport.web.callers import allow, identity_of
-from rapport.web.dependencies import NodeDependency
+from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_right
+from rapport.web.endpoint_docs import DOC, EXAMPLE_EVENT, JSON, JSON_OBJECT, EndpointDoc
 
 
 class _HandedOver(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,17 +31,26 @@ async def hello(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     names = [
         name for name in node.channels.names() if node.rights.allows(identity, "subscribe", name)
     ]
-    return _json({"node": node.links.node, "site": node.site.name, "channels": names})
+    return json_response({"node": node.links.node, "site": node.site.name, "channels": names})
 
 
-@post("/federation/channels/{name:str}/events", status_code=200)
+@post(
+    "/federation/channels/{name:str}/events",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: JSON_OBJECT},
+            example={"node": "0123456789abcdef", "events": [EXAMPLE_EVENT]},
+        )
+    },
+)
 async def take_over(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Takes in another node's events, each once; answers when they are on disk. Those that change
     this node (`interpretations`) only from who may change it.
     """
-    identity = allow(request, node, "publish", name)
+    identity = require_right(request, node, "publish", name)
     if not is_shared(name):
         raise NotAllowed(
             f"channel {name!r} takes in no events of other nodes", code="link.not_shared"
@@ -54,16 +63,12 @@ async def take_over(
             code="event.batch_too_large",
         )
     came = await node.take_in(name, check_node_id(given.node), events, identity=identity)
-    return _json(msgspec.to_builtins(came))
+    return json_response(msgspec.to_builtins(came))
 
 
 @get("/federation/links")
 async def links(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """How every link and bridge of this node stands; for who may administer it."""
+    """State of every link and bridge of this node; for administrators."""
     node.rights.check_admin(identity_of(request))
     rows = [*node.links.status(), *node.bridges.status()]
-    return _json([msgspec.to_builtins(row) for row in rows])
-
-
-def _json(body: Any) -> Response[bytes]:
-    return Response(msgspec.json.encode(body), media_type="application/json")
+    return json_response([msgspec.to_builtins(row) for row in rows])

@@ -1,8 +1,10 @@
-"""The doors for interpretations: look at them, check a change, make it. [ME-6, ME-7, ME-8, ME-12]
+"""Interpretations and quarantine: list, check and change; inspect, release and mediate again.
+[ME-6, ME-7, ME-8, ME-12, ME-11, ME-16]
 
-Looking needs any right at this node; changing, and trying what a change would do, the right to
-change it. A change is JSON (see `mediation/interpretations/change_requests.py`) or a file of
-declarations in TOML, YAML or XML, told by its content type.
+Reading interpretations needs any right at this node, reading quarantined events the right to read
+`quarantine`; changes need the right to change the node. A change is JSON (see
+`mediation/interpretations/change_requests.py`) or a file of declarations in TOML, YAML or XML; the
+content type selects the form.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery
 
-from rapport.channel.access.rights import Grant
-from rapport.core.errors import InvalidInput, NotAllowed
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.json_objects import ObjectDecoder
+from rapport.core.release import ReleaseRequest
+from rapport.core.times import parse_time
 from rapport.mediation.declarations.placed_values import FileKind
 from rapport.mediation.interpretations.change_log import read_version
 from rapport.mediation.interpretations.change_requests import (
@@ -24,8 +28,11 @@ from rapport.mediation.interpretations.change_requests import (
     request_from_file,
     request_from_json,
 )
+from rapport.mediation.interpretations.change_state import ChangeResult
 from rapport.mediation.interpretations.repository import ActiveInterpretations
 from rapport.mediation.interpretations.views import (
+    ChangeView,
+    InterpretationOverview,
     change_view,
     interpretation_view,
     overview,
@@ -33,9 +40,18 @@ from rapport.mediation.interpretations.views import (
     transformer_text,
 )
 from rapport.mediation.outgoing.client_mediator import export_interpretations
+from rapport.mediation.quarantine.index import QuarantineFilter as HeldCriteria
+from rapport.mediation.quarantine.index import group_quarantined
 from rapport.node.node import Node
-from rapport.web.callers import allow_admin, identity_of
-from rapport.web.dependencies import NodeDependency
+from rapport.web.endpoint import (
+    NodeDependency,
+    json_response,
+    require_admin,
+    require_any_right,
+    require_unfiltered,
+)
+from rapport.web.endpoint_docs import CHANGE_BODIES, DOC, JSON, EndpointDoc
+from rapport.web.schemas import reference
 
 KINDS: dict[str, FileKind] = {
     "application/toml": "toml",
@@ -52,35 +68,41 @@ JSON_TYPES = ("", "application/json")
 HowGiven = FromQuery[Literal["declare", "augment", "replace"]]
 
 
-@get("/interpretations")
+@get("/interpretations", opt={DOC: EndpointDoc(answer=InterpretationOverview)})
 async def list_interpretations(
     request: Request[Any, Any, Any], node: NodeDependency
 ) -> Response[bytes]:
     """All interpretations in force with parents and versions, and those that are refused."""
-    _allow_looking(request, node)
+    require_any_right(request, node, "interpretations")
     updating = node.meanings.updating
     outcomes = [outcome for _, outcome in updating.history()]
-    return _json(await updating.inspect(lambda standing: overview(standing, outcomes)))
+    return json_response(await updating.inspect(lambda standing: overview(standing, outcomes)))
 
 
-@get("/interpretations/changes")
+@get(
+    "/interpretations/changes",
+    opt={DOC: EndpointDoc(answer={"type": "array", "items": reference(ChangeView)})},
+)
 async def list_changes(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """The history of changes, oldest first, with what became of each."""
-    _allow_looking(request, node)
-    return _json([change_view(*each) for each in node.meanings.updating.history()])
+    require_any_right(request, node, "interpretations")
+    return json_response([change_view(*each) for each in node.meanings.updating.history()])
 
 
 @get("/interpretations/spoken")
 async def spoken(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """Everything that a client needs to mediate at its own edge."""
-    _allow_looking(request, node)
+    """The interpretations in force, for clients that mediate themselves."""
+    require_any_right(request, node, "interpretations")
     body = await node.meanings.updating.inspect(
         lambda standing: export_interpretations(standing.in_force)
     )
     return Response(body, media_type="application/json")
 
 
-@get("/interpretations/{interpretation:path}")
+@get(
+    "/interpretations/{interpretation:path}",
+    opt={DOC: EndpointDoc(media=(JSON, "text/x-python; charset=utf-8"))},
+)
 async def show_interpretation(
     request: Request[Any, Any, Any],
     interpretation: FromPath[str],
@@ -90,10 +112,10 @@ async def show_interpretation(
     """One by its name, with what it inherits; by `NAME@VERSION` as it was; with
     `/transformers/TYPE` the generated Python.
     """
-    _allow_looking(request, node)
+    require_any_right(request, node, "interpretations")
     asked = interpretation.strip("/")
     if "@" in asked and "/transformers/" not in asked:
-        return _json(await read_version(node.channels, asked[:200]))
+        return json_response(await read_version(node.channels, asked[:200]))
 
     def find(in_force: ActiveInterpretations) -> Any:
         name, type_name = split_path(asked, [*in_force.stamps, *in_force.refused])
@@ -104,10 +126,20 @@ async def show_interpretation(
     found = await node.meanings.updating.inspect(lambda standing: find(standing.in_force))
     if isinstance(found, str):
         return Response(found, media_type="text/x-python")
-    return _json(found)
+    return json_response(found)
 
 
-@post("/interpretations/changes", status_code=200)
+@post(
+    "/interpretations/changes",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies=CHANGE_BODIES,
+            example={"changes": [{"type": "remove", "name": "us"}]},
+            answer=ChangeResult,
+        )
+    },
+)
 async def change(
     request: Request[Any, Any, Any],
     node: NodeDependency,
@@ -115,21 +147,31 @@ async def change(
     old: FromQuery[str] = "",
 ) -> Response[bytes]:
     """Changes interpretations, all or nothing; answers when it is on record and in force."""
-    identity = allow_admin(request, node)
+    identity = require_admin(request, node)
     want = await _wanted(request, how, old)
-    return _json(await node.meanings.updating.change(want, by=identity))
+    return json_response(await node.meanings.updating.change(want, by=identity))
 
 
-@post("/interpretations/check", status_code=200)
+@post(
+    "/interpretations/check",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies=CHANGE_BODIES,
+            example={"changes": [{"type": "remove", "name": "us"}]},
+            answer=ChangeResult,
+        )
+    },
+)
 async def check(
     request: Request[Any, Any, Any],
     node: NodeDependency,
     how: HowGiven = "declare",
     old: FromQuery[str] = "",
 ) -> Response[bytes]:
-    """What a change would do; nothing is changed. Costs as much as the change."""
-    allow_admin(request, node)
-    return _json(await node.meanings.updating.try_out(await _wanted(request, how, old)))
+    """Reports the effects of a change without making it. Costs as much as the change."""
+    require_admin(request, node)
+    return json_response(await node.meanings.updating.try_out(await _wanted(request, how, old)))
 
 
 async def _wanted(
@@ -151,17 +193,122 @@ async def _wanted(
     return lambda in_force: request_from_file("body", body, kind, in_force, how=how, old=old)
 
 
-def _allow_looking(request: Request[Any, Any, Any], node: Node) -> None:
-    """Raises NotAllowed for who has no right at all, TooFast for who looks too often."""
-    identity = identity_of(request)
-    if node.rights.grants().get(identity, Grant()) == Grant():
-        raise NotAllowed(
-            f"{identity!r} may not look at interpretations",
-            code="access.no_right",
-            hint="the site's [access] gives rights: any of them is enough",
+class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is posted to have something released; what is left out fits any."""
+
+    source: str = ""
+    reason: str = ""
+    ids: tuple[str, ...] = ()
+    since_ms: int = 0
+    dry_run: bool = False
+
+
+class RemediationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is posted to have raw events mediated again that were received in a time."""
+
+    source: str
+    since_ms: int = 0
+    until_ms: int = 2**62
+    dry_run: bool = False
+
+
+_FAULT, _CODE = "this cannot be understood", "request.not_a_request"
+_READ_RELEASE = ObjectDecoder(ReleaseBody, fault=_FAULT, code=_CODE)
+_READ_AGAIN = ObjectDecoder(RemediationBody, fault=_FAULT, code=_CODE)
+
+
+@get("/quarantine")
+async def list_held(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    source: FromQuery[str] = "",
+    reason: FromQuery[str] = "",
+    since: FromQuery[str] = "",
+) -> Response[bytes]:
+    """Quarantined events by source and reason, and the released ones by source."""
+    require_unfiltered(request, node, "quarantine")
+    held_back = node.releasing.index
+    await held_back.refresh()
+    since_ms = parse_time(since) if since else 0
+    wanted = HeldCriteria(source=source, reason=reason, since_ms=since_ms)
+    groups = await group_quarantined(node.channels, held_back, wanted)
+    return json_response({"held": groups, "released": held_back.released()})
+
+
+@get("/quarantine/{held:str}")
+async def show_held(
+    request: Request[Any, Any, Any], held: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """The state of one quarantined event."""
+    require_unfiltered(request, node, "quarantine")
+    await node.releasing.index.refresh()
+    found = node.releasing.index.one(held)
+    if found is None:
+        raise UnknownName("event that was held back", held)
+    return json_response(found)
+
+
+@post(
+    "/quarantine/release",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(bodies={JSON: ReleaseBody}, example={"source": "readers", "dry_run": True})
+    },
+)
+async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Releases quarantined events: mediates them by the interpretations in force now."""
+    identity = require_admin(request, node)
+    wanted = _READ_RELEASE.decode(await request.body())
+    asked = ReleaseRequest(
+        source=wanted.source,
+        reason=wanted.reason,
+        ids=wanted.ids,
+        since_ms=wanted.since_ms,
+        by=identity,
+    )
+    return await _ask(node, asked, wanted.dry_run)
+
+
+@get("/quarantine/releases/{id:str}")
+async def show_release(
+    request: Request[Any, Any, Any], id: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Progress of a release, and the results of the policies' re-evaluation."""
+    require_unfiltered(request, node, "quarantine")
+    return json_response(await node.releasing.state(id))
+
+
+@post(
+    "/interpretations/again",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: RemediationBody}, example={"source": "readers", "dry_run": True}
         )
-    node.admission.rates.charge(identity, 1, node.clock.now_ms())
+    },
+)
+async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Mediates raw events of a source again; differing readings are corrected."""
+    identity = require_admin(request, node)
+    wanted = _READ_AGAIN.decode(await request.body())
+    asked = ReleaseRequest(
+        what="again",
+        source=wanted.source,
+        since_ms=wanted.since_ms,
+        until_ms=wanted.until_ms,
+        by=identity,
+    )
+    return await _ask(node, asked, wanted.dry_run)
 
 
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+@post("/interpretations/reload", status_code=200)
+async def reload(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Takes the interpretations from the site's files; a fault leaves everything as it was."""
+    require_admin(request, node)
+    return json_response(await node.meanings.reload())
+
+
+async def _ask(node: Node, asked: ReleaseRequest, dry_run: bool) -> Response[bytes]:
+    if dry_run:
+        return json_response(await node.releasing.try_out(asked))
+    return json_response({"release": await node.releasing.request(asked)})

@@ -1,6 +1,6 @@
-"""Doors to the ledger: who was told what, how, when, and who answered. [CO-10, UX-6]
+"""The ledger: deliveries of messages to people, and their answers. [CO-10, UX-6]
 
-For who may read `log`. Pages go on by the `Link` header (rel="next").
+Needs the right to read `log`. The `Link` header (rel="next") leads to the next page.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.ledger import MESSAGE_STATES, Question, check_state, show_message
 from rapport.core.times import parse_time
-from rapport.web.callers import allow_whole
-from rapport.web.dependencies import NodeDependency
+from rapport.web.endpoint import NodeDependency, json_response, require_unfiltered
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
 State = Annotated[str, QueryParameter(name="state")]
@@ -36,7 +34,7 @@ async def ledger(
     limit: Limit = 200,
 ) -> Response[bytes]:
     """The newest state of each message at each person and address, newest change first."""
-    allow_whole(request, node, "log")
+    require_unfiltered(request, node, "log")
     question = Question(
         message=message,
         peer=person,
@@ -64,8 +62,8 @@ async def ledger_messages(
     after: FromQuery[str] = "",
     limit: Limit = 200,
 ) -> Response[bytes]:
-    """The messages with their state and who answered first, newest first."""
-    allow_whole(request, node, "log")
+    """The messages with their state and first answer, newest first."""
+    require_unfiltered(request, node, "log")
     question = Question(
         state=check_state(became, of=MESSAGE_STATES),
         policy=policy,
@@ -87,8 +85,8 @@ async def ledger_message(
     timeline: FromQuery[bool] = True,
 ) -> Response[bytes]:
     """One message: how it stands, how far it got with each person, and what happened in order."""
-    allow_whole(request, node, "log")
-    return _json(await show_message(node.ledger, message, with_timeline=timeline))
+    require_unfiltered(request, node, "log")
+    return json_response(await show_message(node.ledger, message, with_timeline=timeline))
 
 
 def _moment(text: str) -> int:
@@ -100,8 +98,4 @@ def _paged(request: Request[Any, Any, Any], rows: list[Any], after: str) -> Resp
     if after:
         asked = {key: value for key, value in request.query_params.items() if key != "after"}
         headers["Link"] = f'<{request.url.path}?{urlencode(asked | {"after": after})}>; rel="next"'
-    return Response(msgspec.json.encode(rows), media_type="application/json", headers=headers)
-
-
-def _json(value: Any) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+    return json_response(rows, headers=headers)

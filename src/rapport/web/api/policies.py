@@ -1,23 +1,32 @@
-"""The doors for policies: look at them, check one, change them while events flow. [PO-9]
+"""Policies, tables and load of the policy engine. [PO-9, PO-2, PO-14]
 
-Looking needs any right at this node; changing, and checking what a text would be, the right to
-change it. A policy is sent as its text.
+Reading policies and the load needs any right at this node; changes, and checking a text, need the
+right to change it. A policy is sent as its text. Tables need the right to change the node: their
+status may contain a source's reason for a refusal.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
 
-import msgspec
 from litestar import Request, Response, delete, get, post
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.response import Stream
 
-from rapport.channel.access.rights import Grant
-from rapport.core.errors import InvalidInput, NotAllowed
+from rapport.core.errors import InvalidInput
+from rapport.node.load import LoadFollower
 from rapport.node.node import Node
 from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
-from rapport.web.callers import allow_admin, identity_of
-from rapport.web.dependencies import NodeDependency
+from rapport.web.channel_socket import PushConnections
+from rapport.web.endpoint import (
+    NodeDependency,
+    json_response,
+    require_admin,
+    require_any_right,
+)
+from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc
+from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
 
 How = Literal["register", "replace", "shadow"]
 
@@ -25,8 +34,8 @@ How = Literal["register", "replace", "shadow"]
 @get("/policies")
 async def list_policies(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """All policies with state, version and what each read, found and cost since the start."""
-    _allow_looking(request, node)
-    return _json(node.policies.life.policies())
+    require_any_right(request, node, "policies")
+    return json_response(node.policies.life.policies())
 
 
 @get("/policies/{policy:str}")
@@ -34,20 +43,24 @@ async def show_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """One policy with its text, and that of the version in its shadow."""
-    _allow_looking(request, node)
-    return _json(node.policies.life.policy(policy))
+    require_any_right(request, node, "policies")
+    return json_response(node.policies.life.policy(policy))
 
 
 @get("/policies/{policy:str}/history")
 async def policy_history(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """All changes of a policy, oldest first: who, when, from which place on, and what differs."""
-    _allow_looking(request, node)
-    return _json(node.policies.life.history(policy))
+    """All changes of a policy, oldest first: author, time, position and difference."""
+    require_any_right(request, node, "policies")
+    return json_response(node.policies.life.history(policy))
 
 
-@post("/policies/{policy:str}", status_code=200)
+@post(
+    "/policies/{policy:str}",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY)},
+)
 async def bring_policy(
     request: Request[Any, Any, Any],
     policy: FromPath[str],
@@ -58,22 +71,26 @@ async def bring_policy(
     """Registers, replaces or shadows a policy with the text in the body. Refused with every problem
     at its place; answered when it is on record and runs.
     """
-    identity = allow_admin(request, node)
+    identity = require_admin(request, node)
     text = await _text(request)
     life = node.policies.life
     if how == "replace":
-        return _json(await life.replace(policy, text, by=identity, expects=expects))
+        return json_response(await life.replace(policy, text, by=identity, expects=expects))
     bring = life.register if how == "register" else life.shadow
-    return _json(await bring(policy, text, by=identity))
+    return json_response(await bring(policy, text, by=identity))
 
 
-@post("/policies/{policy:str}/check", status_code=200)
+@post(
+    "/policies/{policy:str}/check",
+    status_code=200,
+    opt={DOC: EndpointDoc(bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY)},
+)
 async def check_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Every problem of the text in the body; nothing is changed."""
-    allow_admin(request, node)
-    return _json(await node.policies.life.check(policy, await _text(request)))
+    require_admin(request, node)
+    return json_response(await node.policies.life.check(policy, await _text(request)))
 
 
 @post("/policies/{policy:str}/{act:str}", status_code=200)
@@ -84,8 +101,8 @@ async def change_policy(
     node: NodeDependency,
 ) -> Response[bytes]:
     """Pauses or resumes a policy, promotes or drops the version in its shadow."""
-    identity = allow_admin(request, node)
-    return _json(await _carry_out(node.policies.life, act, policy, identity))
+    identity = require_admin(request, node)
+    return json_response(await _carry_out(node.policies.life, act, policy, identity))
 
 
 @delete("/policies/{policy:str}", status_code=200)
@@ -93,8 +110,8 @@ async def delete_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Ends a policy; its history stays."""
-    identity = allow_admin(request, node)
-    return _json(await node.policies.life.delete(policy, by=identity))
+    identity = require_admin(request, node)
+    return json_response(await node.policies.life.delete(policy, by=identity))
 
 
 @post("/policies", status_code=200)
@@ -102,8 +119,8 @@ async def reload_policies(request: Request[Any, Any, Any], node: NodeDependency)
     """Takes ontology, tables and policies from the site's files anew, all or nothing; policies that
     this breaks are marked with the reasons.
     """
-    allow_admin(request, node)
-    return _json(await node.policies.reload())
+    require_admin(request, node)
+    return json_response(await node.policies.reload())
 
 
 async def _carry_out(life: PolicyLifecycle, act: str, policy: str, by: str) -> ChangeResult:
@@ -129,17 +146,79 @@ async def _text(request: Request[Any, Any, Any]) -> str:
         ) from None
 
 
-def _allow_looking(request: Request[Any, Any, Any], node: Node) -> None:
-    """Raises NotAllowed for who has no right at all, TooFast for who looks too often."""
-    identity = identity_of(request)
-    if node.rights.grants().get(identity, Grant()) == Grant():
-        raise NotAllowed(
-            f"{identity!r} may not look at policies",
-            code="access.no_right",
-            hint="the site's [access] gives rights: any of them is enough",
-        )
-    node.admission.rates.charge(identity, 1, node.clock.now_ms())
+@get("/tables")
+async def list_tables(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Every table with its rows and age, and why its source failed last."""
+    require_admin(request, node)
+    return json_response(node.fresh_tables.status())
 
 
-def _json(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+@post("/tables/{table:str}/refresh", status_code=200)
+async def refresh_table(
+    request: Request[Any, Any, Any], table: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Refreshes a table from its source now; a failure leaves its rows as they are."""
+    require_admin(request, node)
+    return json_response({"changed": await node.fresh_tables.refreshing.refresh(table)})
+
+
+Imprecision = Annotated[float, QueryParameter(ge=0, le=1e12)]
+
+
+@get("/load")
+async def show_load(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """The load of the last minute: busy time, cost of each policy, and advice."""
+    require_any_right(request, node, "the load")
+    return json_response(node.load.report())
+
+
+@get(
+    "/load/stream",
+    opt={DOC: EndpointDoc(answer={"type": "string"}, media=("text/event-stream; charset=utf-8",))},
+)
+async def follow_load(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    imprecision: Imprecision = 5.0,
+    of: FromQuery[str] = "busy",
+    how: FromQuery[str] = "average",
+) -> Stream:
+    """One value as Server-Sent Events: a report whenever it leaves what the last one allows.
+
+    `of` is busy (percent), events (per second) or behind (events that wait); `how` is average, sum
+    or max of the last minute.
+    """
+    require_any_right(request, node, "the load")
+    follower = node.load.follower(imprecision, of, how)
+    live: PushConnections = request.app.state.live
+    live.check_room()
+    return Stream(_reports(live, node, follower), media_type="text/event-stream")
+
+
+@post("/load/stream/{follower:str}", status_code=200)
+async def change_imprecision(
+    request: Request[Any, Any, Any],
+    follower: FromPath[str],
+    node: NodeDependency,
+    imprecision: Imprecision,
+) -> Response[bytes]:
+    """Another imprecision for a stream that runs, by the name that its reports say; what is too
+    rough for it is reported at once.
+    """
+    require_any_right(request, node, "the load")
+    node.load.change(follower, imprecision)
+    return json_response({"follower": follower, "imprecision": imprecision})
+
+
+async def _reports(
+    live: PushConnections, node: Node, follower: LoadFollower
+) -> AsyncIterator[bytes]:
+    live.join()
+    try:
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        with node.load.following(follower):
+            while not node.closing.is_set():
+                followed = await follower.next(BEAT_MS, node.clock, node.closing)
+                yield b": beat\n\n" if followed is None else sse_event("load", followed)
+    finally:
+        live.leave()

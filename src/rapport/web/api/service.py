@@ -1,16 +1,26 @@
-"""Service manners: alive, ready, metrics. [UX-5]"""
+"""Service endpoints: health, readiness, metrics, reload of the site, and the overview page. [UX-5,
+UX-2, PO-9, UX-6]
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
-from litestar import Response, get
+from litestar import Request, Response, get, post
+from litestar.params import FromPath
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from rapport.kernel.node_identity import NodeIdentity
 from rapport.node.metrics import metrics_text
-from rapport.web.dependencies import NodeDependency
-from rapport.web.guard import OPEN
-from rapport.web.headers import text_type
+from rapport.node.node import Node
+from rapport.node.overview import Overview
+from rapport.node.overview import overview as make_overview
+from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_admin
+from rapport.web.endpoint_docs import DOC, HTML, PROMETHEUS_TEXT, EndpointDoc
+from rapport.web.pages import render, static_file
+from rapport.web.request_limits import ANY_QUERY
+from rapport.web.security import OPEN, text_type
 
 
 @get("/healthz", opt={OPEN: True})
@@ -43,7 +53,75 @@ async def readyz(node: NodeDependency) -> Response[dict[str, object]]:
     return Response(body, status_code=200)
 
 
-@get("/metrics")
+@get("/metrics", opt={DOC: EndpointDoc(answer={"type": "string"}, media=(PROMETHEUS_TEXT,))})
 async def metrics(node: NodeDependency) -> Response[bytes]:
     """Prometheus text."""
     return Response(metrics_text(node), media_type=text_type(CONTENT_TYPE_LATEST))
+
+
+@post("/reload", status_code=200)
+async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Takes people, actions, sources, interpretations, tables, ontology and policies from the
+    site's files, all or nothing; refused with every problem at its place, also with what needs a
+    restart.
+    """
+    identity = require_admin(request, node)
+    done = await node.reload(by=identity)
+    return json_response(done)
+
+
+@get(
+    "/",
+    opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
+)
+async def home(node: NodeDependency) -> Response[str]:
+    """The overview page; its data come from /overview."""
+    page = render("home.html", title=node.site.name)
+    return Response(page, media_type="text/html")
+
+
+@get(
+    "/static/{name:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            answer={"type": "string"},
+            media=("text/css; charset=utf-8", "text/javascript; charset=utf-8"),
+        ),
+    },
+)
+async def static(name: FromPath[str]) -> Response[bytes]:
+    """Style and script of the page."""
+    body, media_type = static_file(name)
+    return Response(body, media_type=media_type)
+
+
+@get("/overview")
+async def overview(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Counts per channel, the last detections, deliveries and quarantined readings: of what the
+    caller may read.
+    """
+    seen = _readable(await make_overview(node), node, identity_of(request))
+    return json_response(seen)
+
+
+def _readable(whole: Overview, node: Node, identity: str) -> Overview:
+    """Without what the caller may not read, or would see only through interceptors."""
+    rights, is_admin = node.rights, node.rights.allows_admin(identity)
+
+    def may_read(channel: str) -> bool:
+        is_whole = is_admin or not node.channels.may_hide(channel)
+        return is_whole and rights.allows(identity, "subscribe", channel)
+
+    named = [one for one in whole.channels if rights.allows(identity, "subscribe", one.name)]
+    return Overview(
+        channels=named,
+        detections=whole.detections if may_read("detections") else [],
+        deliveries=whole.deliveries if may_read("log") else [],
+        quarantine=whole.quarantine if may_read("quarantine") else [],
+        held=whole.held if may_read("quarantine") else [],
+        policies=whole.policies if may_read("policies") else [],
+        policies_in_all=whole.policies_in_all if may_read("policies") else 0,
+        conditions=whole.conditions,
+    )

@@ -1,1 +1,0 @@
-"""Links to other nodes, at work."""

@@ -1,1 +1,0 @@
-"""Bridges to MQTT brokers, at work."""

@@ -1,0 +1,312 @@
+"""Actions of policies in communication's terms, and the facts of tables for message texts. [PO-3,
+PO-10, CO-8, CO-1]
+
+Policy and communication are siblings and do not know each other; the site translates. Lines of a
+policy take precedence over `[actions]` of the same phrase, line by line, in that policy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from rapport.communication.action_config import people_behind
+from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.config import CommunicationConfig, constant_misfit
+from rapport.communication.content_rules import ContentRules
+from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
+from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
+from rapport.core.errors import InvalidInput, PolicyError
+from rapport.core.message import Identifier
+from rapport.policy.compiler.compile import CompiledPolicy
+from rapport.policy.delivery import DeliveryBlock, Reach, Receiver, Ways, read_delivery
+from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
+from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.tree import Action as PolicyAction
+from rapport.policy.language.tree import PolicyTree
+from rapport.policy.lifecycle.record import stop_of
+from rapport.tables.tables import Tables
+
+_REACH: dict[Reach, CollectiveDelivery] = {"anybody": "to-any", "everybody": "to-all-members"}
+_WAYS: dict[Ways, PeerDelivery] = {
+    "preferred": "preferred",
+    "all": "to-all-channels",
+    "any": "at-least-one",
+}
+_NOBODY = Identifier("peer", "")
+_ANY_CONTENT = ContentRules({})
+_MOST = 10_000
+"""Versions whose actions are remembered; beyond, all are read again."""
+
+
+class OwnActions:
+    """The delivery lines of each version of each policy, parsed once."""
+
+    def __init__(self, people: CommunicationConfig, text_of: Callable[[str, str], str]) -> None:
+        """`text_of` gives the text of a version by policy and version; empty when it is not
+        known.
+        """
+        self._people, self._text_of = people, text_of
+        self._known: dict[tuple[str, str], dict[str, Action]] = {}
+
+    def use(self, people: CommunicationConfig) -> None:
+        """Uses the actions of a reloaded site; not while `find` runs."""
+        self._people = people
+        self._known.clear()
+
+    def find(self, policy: str, version: str, phrase: str) -> Action | None:
+        """What is done; None when that policy leaves it to the site."""
+        if (policy, version) not in self._known:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            text = self._text_of(policy, version)
+            self._known[policy, version] = _actions_in(policy, text, self._people)
+        return self._known[policy, version].get(same_phrase(phrase))
+
+
+def _actions_in(name: str, text: str, people: CommunicationConfig) -> dict[str, Action]:
+    try:
+        tree = parse_policy(text, name=name)
+    except PolicyError:
+        return {}  # what runs was read before; a version nobody knows leaves all to the site
+    faults = Diagnostics(name, text)
+    return {
+        same_phrase(each.phrase): action_from(each.phrase, read_delivery(each, faults), people)
+        for each in tree.actions
+        if each.delivery
+    }
+
+
+def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) -> Action:
+    """The action as policy and site together say it. A name that nobody has is a peer without an
+    address: the ledger then tells who is missing.
+    """
+    said: dict[str, object] = {
+        "send_to": identifier_of(block.to, people) if block.to else None,
+        "escalate": _escalation(block, people) or None,
+        "done_when": "answered" if block.awaits_answer or block.then else None,
+        "answer_within_ms": block.answer_within_ms,
+        "text": block.say,
+        "urgent": block.urgent,
+        "ttl_ms": block.until_ms,
+        "peer_delivery": _WAYS[block.ways] if block.ways else None,
+    }
+    how_many = _how_many(block)
+    site = declared_action(phrase, people) or Action(phrase=phrase, send_to=_NOBODY, text="")
+    return msgspec.structs.replace(
+        site, **{field: value for field, value in said.items() if value is not None}, **how_many
+    )
+
+
+def _escalation(block: DeliveryBlock, people: CommunicationConfig) -> tuple[EscalationStep, ...]:
+    return tuple(
+        EscalationStep(identifier_of(each.receiver, people), each.within_ms) for each in block.then
+    )
+
+
+def _how_many(block: DeliveryBlock) -> dict[str, object]:
+    """What belongs together is said together: a line of the policy leaves nothing of the site's."""
+    said: dict[str, object] = {}
+    if block.reach or block.least:
+        said |= {"reach": _REACH[block.reach] if block.reach else None, "least": block.least}
+    if block.repeat_every_ms is not None:
+        said |= {"repeat_every_ms": block.repeat_every_ms, "repeat_most": block.repeat_most}
+    return said
+
+
+def declared_action(phrase: str, people: CommunicationConfig) -> Action | None:
+    """The site's action for a phrase; blanks and letter case do not matter."""
+    wanted = same_phrase(phrase)
+    return next(
+        (action for each, action in people.actions.items() if same_phrase(each) == wanted), None
+    )
+
+
+def identifier_of(receiver: Receiver, people: CommunicationConfig) -> Identifier:
+    """The receiver; a bare name is a collective before it is a peer."""
+    if receiver.kind:
+        return Identifier(receiver.kind, receiver.name)
+    kind = "collective" if receiver.name in people.collectives else "peer"
+    return Identifier(kind, receiver.name)  # type: ignore[arg-type]
+
+
+# --- checks ---
+
+
+def check_deliveries(
+    tree: PolicyTree,
+    people: CommunicationConfig,
+    known: Collection[str],
+    faults: Diagnostics,
+    rules: ContentRules = _ANY_CONTENT,
+) -> None:
+    """Notes receivers that nobody is, texts that ask for what the policy lacks or that `rules`
+    never let pass, and actions for which policy and site together are incomplete. `known` are the
+    fields of the policy's aliases.
+    """
+    for action in tree.actions:
+        if not action.delivery:
+            continue
+        block = read_delivery(
+            action, Diagnostics(tree.name, "")
+        )  # its faults were told by compiling
+        for receiver in block.receivers():
+            _check_receiver(receiver, people, faults)
+        _check_text(block, {*known, *ALWAYS_KNOWN}, faults)
+        _check_whole(action, block, people, faults)
+        _check_content(action, block, people, faults, rules)
+
+
+def _check_receiver(receiver: Receiver, people: CommunicationConfig, faults: Diagnostics) -> None:
+    names: dict[str, Collection[str]] = {
+        "peer": people.peers,
+        "collective": people.collectives,
+    }
+    wanted = [receiver.kind] if receiver.kind else list(names)
+    found = [kind for kind in wanted if receiver.name in names[kind]]
+    if not found:
+        known = [name for kind in wanted for name in names[kind]]
+        faults.add(
+            "policy.unknown_receiver",
+            f"there is no {' or '.join(wanted)} named {receiver.name!r}",
+            receiver.place,
+            hint=did_you_mean(receiver.name, known) or "declare it in [peers] or [collectives]",
+        )
+    elif len(found) > 1:
+        faults.add(
+            "policy.ambiguous_receiver",
+            f"{receiver.name!r} is a peer and a collective",
+            receiver.place,
+            hint=f"write 'peer {receiver.name}' or 'collective {receiver.name}'",
+        )
+
+
+def _check_text(block: DeliveryBlock, known: Collection[str], faults: Diagnostics) -> None:
+    try:
+        asked = template_fields(block.say or "", known)
+    except InvalidInput as error:
+        faults.add(error.code, error.message, block.say_place, hint=error.hint)
+        return
+    for field in asked:
+        if field not in known:
+            message = f"the text asks for {{{field}}}, which this policy does not have"
+            hint = named_in_texts(known, field)
+            faults.add("action.unknown_field", message, block.say_place, hint=hint)
+
+
+def _check_content(
+    action: PolicyAction,
+    block: DeliveryBlock,
+    people: CommunicationConfig,
+    faults: Diagnostics,
+    rules: ContentRules,
+) -> None:
+    """A text of the site's own is told of at the site."""
+    if block.say is None:
+        return
+    misfit = constant_misfit(action_from(action.phrase, block, people), rules)
+    if misfit is not None:
+        faults.add(misfit.code, misfit.message, block.say_place, hint=misfit.hint)
+
+
+def _check_whole(
+    action: PolicyAction, block: DeliveryBlock, people: CommunicationConfig, faults: Diagnostics
+) -> None:
+    site = declared_action(action.phrase, people)
+    acts = site is not None and site.effect is not None
+    if acts or stop_of(action.phrase) is not None:
+        message = f"nobody is told for {action.phrase!r}, something is done"
+        hint = "leave the lines below it out, or give the message a phrase of its own"
+        faults.add("policy.delivery_of_no_message", message, action.delivery[0].place, hint=hint)
+        return
+    whole = action_from(action.phrase, block, people)
+    for is_missing, what, example in (
+        (whole.send_to == _NOBODY, "whom to tell", "to NAME"),
+        (not whole.text, "what to say", 'say "..."'),
+    ):
+        if is_missing:
+            message = f"neither policy nor site says {what} for {action.phrase!r}"
+            hint = f"add the line: {example}"
+            faults.add("policy.incomplete_delivery", message, action.place, hint=hint)
+    if whole.escalate and whole.done_when == "answered" and not whole.answer_within_ms:
+        message = "nothing says how long to wait for an answer before asking the next"
+        hint = "add the line: answer within 60 s"
+        faults.add("action.no_deadline", message, action.delivery[0].place, hint=hint)
+    _warn_of_numbers(whole, block, people, faults)
+
+
+def _warn_of_numbers(
+    whole: Action, block: DeliveryBlock, people: CommunicationConfig, faults: Diagnostics
+) -> None:
+    """Numbers that cannot come true; members may join at run time, so they are warnings."""
+    most = people_behind(whole.send_to, people.collectives)
+    if block.least > most:
+        faults.add(
+            "action.least_too_many",
+            f"{block.least} are needed, but only {most} can be asked",
+            block.reach_place,
+            hint="ask a larger collective, or for fewer",
+            severity="warning",
+        )
+    within, every = whole.answer_within_ms, block.repeat_every_ms or 0
+    if within and every >= within and not whole.escalate:
+        faults.add(
+            "action.repeat_too_late",
+            "the time to answer is over before anything is repeated",
+            block.repeat_place,
+            hint="repeat sooner, or give more time to answer",
+            severity="warning",
+        )
+
+
+FindPolicy = Callable[[str, str], CompiledPolicy | None]
+"""By policy and version."""
+
+
+class TemplateFacts:
+    """Columns of the tables about an alias's concept: `{A.badge}` in the text of an action."""
+
+    def __init__(self, tables: Tables, policies: FindPolicy | Mapping[str, CompiledPolicy]) -> None:
+        """`policies`: those of a site, or who knows their versions while they come and go."""
+        self._tables, self._policies = tables, policies
+        self._columns = _tables_by_column(tables)
+        self._revision = tables.revision
+
+    def find(self, policy: str, version: str, alias: str, identity: str, column: str) -> str | None:
+        """The text in the column of the row about this identity; None when there is none."""
+        concept = self._concepts(policy, version).get(alias, "")
+        table = self._by_column().get(concept, {}).get(column)
+        return None if table is None else self._tables.lookup(table, identity, column)
+
+    def fields(self, policy: str) -> list[str]:
+        """Everything a text may ask for about the policy's aliases."""
+        found: list[str] = []
+        for alias, concept in self._concepts(policy, "").items():
+            found.append(alias)
+            found += [f"{alias}.{column}" for column in self._by_column().get(concept, {})]
+        return found
+
+    def _concepts(self, policy: str, version: str) -> dict[str, str]:
+        """Concepts by alias."""
+        known = self._policies
+        compiled = known.get(policy) if isinstance(known, Mapping) else known(policy, version)
+        if compiled is None:
+            return {}
+        return {concept.alias: concept.concept for concept in compiled.tree.concepts}
+
+    def _by_column(self) -> dict[str, dict[str, str]]:
+        """By concept and column the table that has it; found anew when tables changed."""
+        revision = self._tables.revision
+        if self._revision != revision:
+            self._columns, self._revision = _tables_by_column(self._tables), revision
+        return self._columns
+
+
+def _tables_by_column(tables: Tables) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    headings = tables.columns()
+    for table, declared in tables.declarations().items():
+        for column in headings[table] if declared.concept else ():
+            found.setdefault(declared.concept, {}).setdefault(column, table)
+    return found

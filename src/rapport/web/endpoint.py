@@ -1,0 +1,95 @@
+"""What handlers share: the node, the caller's identity and rights, JSON responses. [CH-15]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Response
+from litestar.connection import ASGIConnection
+from litestar.di import NamedDependency
+
+from rapport.channel.access.rights import NOBODY, Grant, Right
+from rapport.core.errors import NotAllowed
+from rapport.node.node import Node
+
+_IDENTITY = "rapport.identity"
+
+
+def set_identity(connection: ASGIConnection[Any, Any, Any, Any], identity: str) -> None:
+    """Stores the caller's identity; called once, by the guard."""
+    connection.scope["state"][_IDENTITY] = identity
+
+
+def identity_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """The caller's identity for tokens, rights and the log; NOBODY where no guard ran."""
+    return str(connection.scope["state"].get(_IDENTITY, NOBODY))
+
+
+def require_right(
+    connection: ASGIConnection[Any, Any, Any, Any], node: Node, right: Right, channel: str
+) -> str:
+    """The caller's identity; raises NotAllowed when it lacks the right on the channel, TooFast when
+    it reads more often than it may. Give the identity to `node.append`, which counts what is sent.
+    """
+    identity = identity_of(connection)
+    node.rights.check(identity, right, channel)
+    if right == "subscribe":
+        node.admission.rates.charge(identity, 1, node.clock.now_ms())
+    return identity
+
+
+def require_unfiltered(
+    connection: ASGIConnection[Any, Any, Any, Any], node: Node, channel: str
+) -> str:
+    """The caller's identity, for an endpoint that shows a channel in a form of its own;
+    raises as `require_right` does, and NotAllowed when interceptors may hide events of the channel
+    from callers that may not change the node: such a form passes no interceptors.
+    """
+    identity = require_right(connection, node, "subscribe", channel)
+    if node.channels.may_hide(channel) and not node.rights.allows_admin(identity):
+        raise NotAllowed(
+            f"interceptors decide what readers of {channel!r} see, and this endpoint passes none",
+            code="access.intercepted",
+            hint=f"read the channel itself: GET /channels/{channel}/events",
+        )
+    return identity
+
+
+def require_admin(connection: ASGIConnection[Any, Any, Any, Any], node: Node) -> str:
+    """The caller's identity; raises NotAllowed unless it may change the node."""
+    identity = identity_of(connection)
+    node.rights.check_admin(identity)
+    return identity
+
+
+def require_any_right(
+    connection: ASGIConnection[Any, Any, Any, Any], node: Node, resource: str
+) -> str:
+    """The caller's identity; raises NotAllowed when it has no right at all at this node, TooFast
+    when it reads more often than it may.
+    """
+    identity = identity_of(connection)
+    if node.rights.grants().get(identity, Grant()) == Grant():
+        raise NotAllowed(
+            f"{identity!r} may not look at {resource}",
+            code="access.no_right",
+            hint="the site's [access] gives rights: any of them is enough",
+        )
+    node.admission.rates.charge(identity, 1, node.clock.now_ms())
+    return identity
+
+
+def json_response(
+    value: object, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response[bytes]:
+    """A value as JSON."""
+    return Response(
+        msgspec.json.encode(value),
+        media_type="application/json",
+        status_code=status,
+        headers=headers,
+    )
+
+
+NodeDependency = NamedDependency[Node]

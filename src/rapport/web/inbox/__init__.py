@@ -1,1 +1,0 @@
-"""The inbox page of a person."""

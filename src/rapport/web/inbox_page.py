@@ -1,0 +1,168 @@
+"""The inbox of a person: which messages it shows, and its page. [CO-10, CO-16, UX-6]
+
+The page is plain HTML that works without a script (`static/inbox.html`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from urllib.parse import quote
+
+import msgspec
+
+from rapport.communication.blocking import run_blocking
+from rapport.communication.ledger import IN_INBOX, Ledger, Question, is_there
+from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
+from rapport.communication.links import name_in_link
+from rapport.core.ids import content_id
+from rapport.web.pages import render
+
+MOST_WAITING = 200
+MOST_NOTICES = 30
+MOST_DECIDED = 8
+NOTICE_FOR_MS = 7 * 86_400_000
+DECIDED_FOR_MS = 24 * 3_600_000
+_LOOK_BACK = 300
+
+
+class DecidedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that needs nobody any more, or this person no more."""
+
+    message: MessageRow
+    own_answer: str = ""
+    own_time: int = 0
+    can_after_all: bool = False
+    """This person declined, and the message is still open: a yes would count."""
+
+
+class InboxView(msgspec.Struct, frozen=True, kw_only=True):
+    """One person's inbox at a moment, newest first."""
+
+    peer: str
+    waiting: list[MessageRow]
+    """An answer is awaited, from this person or from others too."""
+    notices: list[MessageRow] = []
+    """Nobody has to answer: they stay until they are marked as seen, or are old."""
+    decided: list[DecidedMessage] = []
+    more: int = 0
+    """How many wait beyond those shown."""
+
+    @property
+    def mark(self) -> str:
+        """Differs when anything that is shown differs."""
+        return content_id(msgspec.json.encode(self).decode())
+
+    def shows(self, message: str) -> bool:
+        """Whether the person may answer it here."""
+        again = [one.message for one in self.decided if one.can_after_all]
+        return any(row.message == message for row in (*self.waiting, *self.notices, *again))
+
+
+async def view_inbox(ledger: Ledger, peer: str, now_ms: int) -> InboxView:
+    """The inbox of a person now; costs what is found."""
+    page = await ledger.find(Question(peer=peer, limit=_LOOK_BACK))
+    return await run_blocking(partial(_looked, ledger, peer, page.rows, now_ms))
+
+
+async def is_pending(ledger: Ledger, peer: str, message: str) -> bool:
+    """Whether an open page may show a message that the ledger does not call handed yet: a person
+    may be faster than the news that the page has it.
+    """
+    rows = await run_blocking(partial(ledger.rows, message=message, peer=peer))
+    return any(row.adapter in IN_INBOX and row.state == "queued" for row in rows)
+
+
+def _looked(ledger: Ledger, peer: str, rows: list[LedgerRow], now_ms: int) -> InboxView:
+    waiting = ledger.inbox(peer)
+    names = {row.message for row in waiting}
+    here = dict.fromkeys(row.message for row in rows if row.adapter in IN_INBOX)
+    over = [found for name in here if name not in names and (found := ledger.message(name))]
+    own = {row.message: row for row in rows if not row.address and row.state == "answered"}
+    taken = {row.message for row in rows if row.adapter in IN_INBOX and is_there(row)}
+    notices = [row for row in over if row.message in taken and _is_notice(row, own, now_ms)]
+    return InboxView(
+        peer=peer,
+        waiting=waiting[:MOST_WAITING],
+        notices=notices[:MOST_NOTICES],
+        more=max(len(waiting) - MOST_WAITING, 0),
+        decided=_decided([row for row in over if row not in notices], own, now_ms),
+    )
+
+
+def _is_notice(row: MessageRow, own: dict[str, LedgerRow], now_ms: int) -> bool:
+    """Delivered and closed without an answer, because none was required."""
+    is_done = row.state == CLOSED and row.result == "done" and not row.answered_by
+    return is_done and row.message not in own and now_ms - row.time <= NOTICE_FOR_MS
+
+
+def _decided(
+    over: list[MessageRow], own: dict[str, LedgerRow], now_ms: int
+) -> list[DecidedMessage]:
+    """The latest messages that stood here and are over, or that this person has answered."""
+    found: list[DecidedMessage] = []
+    for row in over:
+        answer = own.get(row.message)
+        if not (answer or row.answered_by or row.closed_at):
+            continue
+        if now_ms - max(row.time, row.closed_at) > DECIDED_FOR_MS:
+            continue
+        said, at = (answer.answer, answer.time) if answer else ("", 0)
+        again = bool(answer and answer.declined) and row.state != CLOSED
+        found.append(DecidedMessage(message=row, own_answer=said, own_time=at, can_after_all=again))
+    return found[:MOST_DECIDED]
+
+
+_WHY = {
+    "wrong": "The name or the password is wrong.",
+    "fast": "Too many attempts. Please wait a moment and try again.",
+    "later": "The password cannot be checked now. Please try again soon.",
+    "session": "Please log in.",
+    "link": "This link is not valid any more. Please log in.",
+    "left": "You are logged out.",
+}
+_NOTES = {
+    "answered": "Thank you, your answer is recorded.",
+    "empty": "Nothing was sent. Please press a button, or write some words.",
+    "decided": "This was decided meanwhile; your answer is not needed any more.",
+}
+
+
+def login_page(why: str = "") -> str:
+    """The login page; `why` is one of the known reasons, others show no note."""
+    return render("inbox_login.html", title="Inbox", note=_WHY.get(why, ""))
+
+
+def inbox_page(
+    view: InboxView, form: str, *, zone: str = "UTC", note: str = "", may_leave: bool = True
+) -> str:
+    """The inbox; `form` is the form token, `zone` whose clock the person reads, `may_leave` whether
+    there is a session to end.
+    """
+    return render(
+        "inbox.html",
+        view=view,
+        form=form,
+        zone=zone,
+        count=_count(view),
+        note=_NOTES.get(note, ""),
+        may_leave=may_leave,
+        blank=MessageRow(message=""),
+        results=_RESULTS,
+    )
+
+
+def inbox_path(peer: str, link: str = "") -> str:
+    """The path of a person's inbox, by session or by link."""
+    return f"/inbox/{name_in_link(peer)}" + (f"/{quote(link, safe='')}" if link else "")
+
+
+def _count(view: InboxView) -> str:
+    number = len(view.waiting) + view.more
+    if not number:
+        return "nothing waits for you"
+    return f"{number} message{'s' if number > 1 else ''} waiting" + (
+        f", {len(view.waiting)} shown" if view.more else ""
+    )
+
+
+_RESULTS = {"done": "done", "failed": "could not be delivered", "timed_out": "nobody answered"}

@@ -1,1 +1,0 @@
-"""Doors that push: Server-Sent Events and WebSocket."""

@@ -1,0 +1,224 @@
+"""The SOAP endpoint of a channel: XMessages operations, WSDL and XML Schema. [CH-12, CH-2]
+
+`POST /soap/channels/NAME` accepts handleMessages and requestMessages, SOAP 1.1 or 1.2; `GET` with
+`?wsdl` or `?xsd` returns the documents for client generators.
+
+A fault has the HTTP status of its error (400, 403, 409, ...) in SOAP 1.1 as well: the rule of 500
+for every fault would make a caller's mistake a failure of the node in every proxy and alarm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Any, TypeVar
+from xml.sax.saxutils import escape
+
+from litestar import Request, Response, get, post
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath
+
+from rapport.channel.log.sequences import counted_in
+from rapport.channel.validation import check_channel_name
+from rapport.channel.xmessages.envelope import (
+    HANDLE,
+    MEDIA_TYPES,
+    REQUEST,
+    SOAP_11,
+    SOAP_12,
+    SoapCall,
+    SoapError,
+    read_call,
+    write_envelope,
+    write_fault,
+)
+from rapport.channel.xmessages.messages import read_messages, read_request, write_batch, write_gaps
+from rapport.core.errors import InvalidInput, RapportError, TooLarge
+from rapport.core.event import Event
+from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.telemetry import get_logger
+from rapport.node.node import Node
+from rapport.web.cloudevents import append_events, check_not_reserved
+from rapport.web.endpoint import NodeDependency, require_right
+from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.problems import error_headers
+from rapport.web.request_limits import ANY_QUERY
+from rapport.web.security import OPEN, SAFE_HEADERS, text_type
+
+_HERE = Path(__file__).parent / "static"
+
+
+@cache
+def soap_schema() -> bytes:
+    """The XML Schema; the same for every channel."""
+    return (_HERE / "xmessages.xsd").read_bytes()
+
+
+def wsdl(address: str) -> bytes:
+    """The WSDL of a channel whose endpoint is `address`."""
+    return _template().substitute(address=escape(address, {'"': "&quot;"})).encode()
+
+
+@cache
+def _template() -> Template:
+    return Template((_HERE / "xmessages.wsdl").read_text(encoding="utf-8"))
+
+
+_log = get_logger(__name__)
+
+
+def fault_response(request: Request[Any, Any, Any], error: RapportError) -> Response[bytes]:
+    """The fault of one of our errors; Retry-After where it helps."""
+    version = error.version if isinstance(error, SoapError) else _version(request)
+    return _respond(version, error, error.status, error_headers(error))
+
+
+def http_fault_response(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """The framework's own refusals."""
+    if error.status_code == 413:
+        told: RapportError = TooLarge("the envelope is too large", hint="send smaller batches")
+    else:
+        told = InvalidInput(str(error.detail), code="http.refused")
+    return _respond(_version(request), told, error.status_code, {})
+
+
+def unexpected_fault_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """An internal error: logged with its trace, reported without inner details."""
+    _log.exception("SOAP request failed", path=request.url.path, exc_info=error)
+    told = RapportError("the node failed to answer this request; its log says why")
+    return _respond(_version(request), told, 500, {})
+
+
+FAULTS: dict[int | type[Exception], Any] = {
+    RapportError: fault_response,
+    HTTPException: http_fault_response,
+    Exception: unexpected_fault_response,
+}
+
+
+def _version(request: Request[Any, Any, Any]) -> str:
+    """What the caller speaks by its media type; its envelope may be what is wrong."""
+    media_type = request.headers.get("content-type", "")
+    return SOAP_12 if media_type.startswith("application/soap+xml") else SOAP_11
+
+
+def _respond(
+    version: str, error: RapportError, status: int, headers: dict[str, str]
+) -> Response[bytes]:
+    return Response(
+        write_fault(version, error),
+        status_code=status,
+        media_type=text_type(MEDIA_TYPES[version]),
+        headers=SAFE_HEADERS | headers,
+    )
+
+
+_CHANCE = Chance.from_machine()
+_LARGE = 64 * 1024
+"""Bytes of an envelope from which on it is read in a thread: others get their turn meanwhile."""
+T = TypeVar("T")
+
+
+@post(
+    "/soap/channels/{name:str}",
+    status_code=200,
+    opt={ANY_QUERY: True},
+    exception_handlers=FAULTS,
+    include_in_schema=False,
+)
+async def call(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Carries out the operation in the envelope; whatever goes wrong is answered as a fault."""
+    check_channel_name(name)
+    called = await _aside(await request.body(), read_call)
+    if called.operation == HANDLE:
+        content, header = await _handle(request, name, node, called), ""
+    else:
+        content, header = await _request(request, name, node, called)
+    return Response(
+        write_envelope(called.version, content, header=header),
+        media_type=text_type(MEDIA_TYPES[called.version]),
+    )
+
+
+@get(
+    "/soap/channels/{name:str}",
+    opt={
+        OPEN: True,
+        ANY_QUERY: True,
+        DOC: EndpointDoc(
+            answer={"type": "string"},
+            media=("text/xml; charset=utf-8",),
+            parameters=tuple(
+                {
+                    "name": name,
+                    "in": "query",
+                    "required": False,
+                    "allowEmptyValue": True,
+                    "description": what,
+                    "schema": {"type": "string", "maxLength": 0},
+                }
+                for name, what in (("wsdl", "Gives the WSDL."), ("xsd", "Gives the XML Schema."))
+            ),
+        ),
+    },
+)
+async def describe(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """The WSDL (`?wsdl`) or the XML Schema (`?xsd`) of a channel's SOAP endpoint."""
+    check_channel_name(name)
+    wanted = request.url.query.lower()
+    if wanted == "xsd":
+        return Response(soap_schema(), media_type="text/xml")
+    if wanted != "wsdl":
+        raise InvalidInput(
+            "this address is called by POST with a SOAP envelope",
+            code="soap.nothing_to_show",
+            hint="GET it with ?wsdl or ?xsd for its description",
+        )
+    base = node.settings.public_url or str(request.base_url)
+    address = f"{base.rstrip('/')}/soap/channels/{name}"
+    return Response(wsdl(address), media_type="text/xml")
+
+
+async def _handle(request: Request[Any, Any, Any], name: str, node: Node, called: SoapCall) -> str:
+    sender = require_right(request, node, "publish", name)
+    check_not_reserved(name)
+    now_ms, new_id = node.clock.now_ms(), Ids(node.clock, _CHANCE).new
+
+    def read(_body: bytes) -> list[Event]:
+        return read_messages(called.argument, sender=sender, now_ms=now_ms, new_id=new_id)
+
+    events = await _aside(await request.body(), read)
+    if events:
+        await append_events(node, name, counted_in(name, events), identity=sender)
+    return f"<x:{HANDLE}Response/>"
+
+
+async def _request(
+    request: Request[Any, Any, Any], name: str, node: Node, called: SoapCall
+) -> tuple[str, str]:
+    """Content and header blocks of the answer."""
+    identity = require_right(request, node, "subscribe", name)
+    asked = read_request(called.argument)
+    batch = await node.pushing.request(
+        name,
+        asked.request,
+        identity=identity,
+        subscriber_wsdl=asked.subscriber_wsdl,
+        closing=node.closing,
+    )
+    content = f"<x:{REQUEST}Response>{write_batch(batch)}</x:{REQUEST}Response>"
+    return content, write_gaps(batch.gaps)
+
+
+async def _aside(body: bytes, read: Callable[[bytes], T]) -> T:
+    """Reads a body where it does not hold up others; a small one is read at once."""
+    if len(body) < _LARGE:
+        return read(body)
+    return await asyncio.to_thread(read, body)

@@ -1,1 +1,0 @@
-"""The SOAP door: XMessages port types over HTTP."""
