@@ -37,10 +37,10 @@ NOTIFY = "notify"
 on an imported event it requests this for its detections.
 """
 
-RELEASE_REQUESTED = "rapport.mediation.quarantine.release"
+RELEASE_REQUESTED = "rapport.mediation.holding.release"
 BATCH_RELEASED = "rapport.mediation.released"
 RELEASE_DONE = "rapport.mediation.release_done"
-REEVALUATED = "rapport.policy.replay.reevaluation"
+REEVALUATED = "rapport.policy.replaying.second_look"
 
 
 def history_headers(*, notify: bool) -> dict[str, str]:
