@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rapport.channel.export.lake_export import export_channels
-from rapport.cli.backtesting.run import Asked, prepare
+from rapport.cli.backtest_run import Asked, prepare
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.backtest.run import Found, run_here, run_on_spark
 from support.varied.changing_tables import NOW, Life, living, make_place, people, seen

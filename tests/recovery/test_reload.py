@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rapport.cli.local import read_channels
+from rapport.cli.local_site import read_channels
 from rapport.communication.history.rows import Said, read_said
 from rapport.communication.ledger import UNMAPPED
 from rapport.core.times import format_time

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rapport.cli.pipeline.report import report
+from rapport.cli import pipeline
 from rapport.communication.arriving.answers import (
     AnswerData,
     answer_secret,
@@ -163,7 +163,7 @@ def test_the_command_tells_of_a_real_node_what_plain_loops_tell(
     site = make_site(tmp_path / "site")
     asyncio.run(live(site))
     page = tmp_path / "report.html"
-    report(site=site, master="local[2]", html=page)
+    pipeline(site=site, master="local[2]", html=page)
     lake = site / ".rapport" / "lake"
     expected = judged(lake)
     for name, rows in expected.items():
