@@ -8,8 +8,9 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -26,10 +27,10 @@ _NOW = "now"
 
 def moment(text: str | None) -> int | None:
     """The time in ms, None for nothing said; see `said_moment`."""
-    return said_moment(text) if text else None
+    return parse_moment(text) if text else None
 
 
-def said_moment(text: str) -> int:
+def parse_moment(text: str) -> int:
     """The time in ms: `2026-03-02T09:00:00Z`, milliseconds, `2h` for two hours ago, `09:14` of
     today in UTC, or `now`. Raises InvalidInput for what is none of these.
     """
@@ -71,7 +72,7 @@ def may_be_stdin(command: Callable[[], Callable[..., Any]]) -> Parameter:
     return Parameter(allow_leading_hyphen=True, validator=refuse)
 
 
-def tell_typing() -> None:
+def prompt_for_input() -> None:
     """Tells who sits at a terminal that we wait for them; nothing where something is piped in."""
     if sys.stdin.isatty():
         stderr().print("reading what you type; end it with Ctrl-D")
@@ -91,3 +92,40 @@ def _options(command: Callable[..., Any]) -> list[str]:
     alone = App(default_command=command)
     names = [name for each in alone.assemble_argument_collection() for name in each.names]
     return [name for name in names if name.startswith("-")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class HistoryOptions:
+    """The options that `rapport replay` and `rapport backtest` share."""
+
+    since: Annotated[
+        str | None, Parameter(name=["--since", "--from"], help="From this time on.")
+    ] = None
+    until: Annotated[str | None, Parameter(name=["--until", "--to"], help="Before this time.")] = (
+        None
+    )
+    tables: Annotated[
+        Literal["now", "then"] | None,
+        Parameter(help="Rows of tables: of now, or of then; else of then where on record."),
+    ] = None
+    zone: Annotated[str, Parameter(help="Times for people: UTC, local, Europe/Lisbon.")] = "UTC"
+    engine: Annotated[Literal["local", "spark"], Parameter(help="Where to run.")] = "local"
+    master: Annotated[str | None, Parameter(help="Spark: its master.")] = None
+    partitions: Annotated[int | None, Parameter(help="Spark: number of time slices.")] = None
+    lateness: Annotated[str | None, Parameter(help="How long to wait for late events.")] = None
+
+    def as_request(self) -> dict[str, Any]:
+        """Returns the fields that the requests of both commands have in common, times in ms."""
+        return {
+            "since": moment(self.since),
+            "until": moment(self.until),
+            "tables": self.tables,
+            "engine": self.engine,
+            "master": self.master,
+            "partitions": self.partitions,
+            "lateness_ms": None if self.lateness is None else parse_duration(self.lateness),
+        }
+
+
+ALL_HISTORY = HistoryOptions()

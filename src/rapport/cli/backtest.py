@@ -1,5 +1,6 @@
 """`rapport backtest POLICY --history PATH`: runs a policy over history, counts its detections and
-compares versions; `rapport demo year DIR` writes a site with history to try it on. [PI-9, UX-3, UX-7]
+compares versions; `rapport demo year DIR` writes a site with history to try it on. [PI-9, UX-3,
+UX-7]
 """
 
 from __future__ import annotations
@@ -8,17 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.arguments import SiteOption, moment, site_directory
+from rapport.cli.arguments import ALL_HISTORY, HistoryOptions, SiteOption, site_directory
 from rapport.cli.hints import cannot_write
 from rapport.cli.output import show_problem, stderr, stdout, write_json
-from rapport.core.times import parse_duration
 
 if TYPE_CHECKING:
-    from rapport.cli.backtest_run import Asked
+    from rapport.cli.backtest_run import BacktestRequest
     from rapport.pipeline.backtest.making import Made
     from rapport.pipeline.drawing.calendar import Calendar
 
@@ -37,17 +37,7 @@ def backtest(
     ] = None,
     explain: Annotated[bool, Parameter(help="Say why, for the first few.", negative="")] = False,
     site: SiteOption = None,
-    from_: Annotated[str | None, Parameter(name="--from", help="From this time on.")] = None,
-    to: Annotated[str | None, Parameter(help="Before this time.")] = None,
-    engine: Annotated[Literal["local", "spark"], Parameter(help="Where to run.")] = "local",
-    master: Annotated[str | None, Parameter(help="Spark: where it runs.")] = None,
-    partitions: Annotated[int | None, Parameter(help="Spark: in how many parts.")] = None,
-    lateness: Annotated[str | None, Parameter(help="How long to wait for stragglers.")] = None,
-    tables: Annotated[
-        Literal["now", "then"] | None,
-        Parameter(help="Of a lake: rows of now, or of then; else of then where on record."),
-    ] = None,
-    zone: Annotated[str, Parameter(help="Days and hours: UTC, local, Europe/Lisbon.")] = "UTC",
+    options: HistoryOptions = ALL_HISTORY,
     show: Annotated[int, Parameter(help="So many findings.")] = 10,
     report: Annotated[Path | None, Parameter(help="Write a page: FILE.html.")] = None,
     out: Annotated[Path | None, Parameter(help="Write all findings: FILE.jsonl.")] = None,
@@ -62,23 +52,17 @@ def backtest(
     Without --history the site's own lake is read, or the recorded files of its sources. Exits with
     1 when rows could not be read.
     """
-    from rapport.cli.backtest_run import Asked, prepare
+    from rapport.cli.backtest_run import BacktestRequest, prepare
 
-    asked = Asked(
+    asked = BacktestRequest(
         directory=site_directory(site),
         policy=policy,
         history=history,
         compare=compare,
-        begin=moment(from_),
-        end=moment(to),
-        engine=engine,
-        master=master,
-        partitions=partitions,
-        lateness_ms=None if lateness is None else parse_duration(lateness),
-        zone=zone,
+        zone=options.zone,
         show=max(show, 0),
         explain=_EXPLAINED if explain else 0,
-        tables=tables,
+        **options.as_request(),
     )
     asked.check()
     prepared = prepare(asked)
@@ -96,9 +80,9 @@ def backtest(
     if json:
         write_json(made.told)
     else:
-        from rapport.cli.backtest_run import Shown
+        from rapport.cli.backtest_run import BacktestText
 
-        Shown(made.told, prepared.calendar, stdout()).show()
+        BacktestText(made.told, prepared.calendar, stdout()).show()
     return _tell(made, asked)
 
 
@@ -118,7 +102,7 @@ def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path 
         raise cannot_write(Path(error.filename or out or ""), error) from None
 
 
-def _tell(made: Made, asked: Asked) -> int:
+def _tell(made: Made, asked: BacktestRequest) -> int:
     told = made.told
     for problem in told.problems[:_SHOWN_PROBLEMS]:
         show_problem(problem)
@@ -131,7 +115,7 @@ def _tell(made: Made, asked: Asked) -> int:
 
 
 @contextmanager
-def watched(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal; `total` None: nobody knows how much there is."""
     console = stderr()
     if not console.is_terminal:
@@ -192,7 +176,7 @@ def year(
     from rapport.scenarios.year_site import FOLDER, POLICY
 
     made_up = Year(readings=readings, days=days, first=first, seed=seed)
-    with watched("making it up", readings) as progress:
+    with progress_bar("making it up", readings) as progress:
         written = write_year(directory, made_up, lambda rows, _days: progress(rows))
     if json:
         write_json(written)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from rapport.cli.backtest import watched
+from rapport.cli.backtest import progress_bar
 from rapport.cli.explain import candidate_tree
 from rapport.cli.output import stderr
-from rapport.cli.replay_run import no_rows_on_record, tell_tables, time_zone
+from rapport.cli.replay_run import no_rows_on_record, report_tables, time_zone
 from rapport.core.errors import Corrupt, InvalidInput, Problem
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
     from rapport.tables.row_history import RowsVersion
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The command as it was given."""
 
     directory: Path
     policy: str
     history: str | None = None
     compare: str | None = None
-    begin: int | None = None
-    end: int | None = None
+    since: int | None = None
+    until: int | None = None
     engine: Literal["local", "spark"] = "local"
     master: str | None = None
     partitions: int | None = None
@@ -73,9 +73,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises InvalidInput for what does not go together."""
         time_zone(self.zone)
-        if self.begin is not None and self.end is not None and self.begin >= self.end:
+        if self.since is not None and self.until is not None and self.since >= self.until:
             raise InvalidInput(
-                f"--from {format_time(self.begin)} is not before --to {format_time(self.end)}",
+                f"--from {format_time(self.since)} is not before --to {format_time(self.until)}",
                 code="backtest.bad_period",
                 hint="--from is the earlier of the two; --to itself is left out",
             )
@@ -88,10 +88,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def period(self) -> Window | None:
         """The times asked for; None: all."""
-        if self.begin is None and self.end is None:
+        if self.since is None and self.until is None:
             return None
-        begin = BEGIN_OF_TIME if self.begin is None else self.begin
-        return Window(begin, END_OF_TIME if self.end is None else self.end)
+        begin = BEGIN_OF_TIME if self.since is None else self.since
+        return Window(begin, END_OF_TIME if self.until is None else self.until)
 
     def command(self) -> tuple[str, ...]:
         """What to type for the same about another period."""
@@ -106,10 +106,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(parts)
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
     """All that is needed to run, checked; nothing was read yet but headings and footers."""
 
-    asked: Asked
+    asked: BacktestRequest
     site: Site
     contenders: list[Contender]
     by: list[str]
@@ -119,7 +119,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     def tell_tables(self, first: int | None) -> None:
         """Says once which rows tables had, `first` being the time of the first reading."""
-        tell_tables(self.work.then, first)
+        report_tables(self.work.then, first)
 
     def spark_settings(self) -> SparkSettings:
         """How Spark would be started."""
@@ -140,7 +140,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
             engine=self.asked.engine,
             command=self.asked.command(),
         )
-        timed = _Timed()
+        timed = _RunTimer()
         with self._engine() as run:
             made = make(self.work, self.contenders, self.by, timed.of(run), self.calendar, wish)
         told = msgspec.structs.replace(made.told, seconds=timed.seconds)
@@ -151,7 +151,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
         total = total_rows(self.work)
 
         def here(work: Work) -> Found:
-            with watched("back-test", total) as progress:
+            with progress_bar("back-test", total) as progress:
                 return run_here(work, progress)
 
         if self.asked.engine == "local":
@@ -166,7 +166,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
                 stderr().print(f"Spark's own page: {page}", highlight=False, soft_wrap=True)
 
             def there(work: Work) -> Found:
-                with watched("back-test on Spark", total) as progress:
+                with progress_bar("back-test on Spark", total) as progress:
                     return run_on_spark(
                         spark, work, partitions=self.asked.partitions, progress=progress
                     )
@@ -174,7 +174,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
             yield there
 
 
-class _Timed:
+class _RunTimer:
     """How long the run took: from the first reading to the last finding, without Spark's start."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class _Timed:
         return timed
 
 
-def prepare(asked: Asked) -> Prepared:
+def prepare(asked: BacktestRequest) -> PreparedBacktest:
     """Finds policies and history; raises what is wrong with them."""
     from rapport.policy.context_on_record import check_context_on_record
     from rapport.site.site import load_site
@@ -210,7 +210,7 @@ def prepare(asked: Asked) -> Prepared:
         from rapport.policy.pull_by_time import RowsThen
 
         work = msgspec.structs.replace(work, then=RowsThen(site.tables, versions))
-    return Prepared(
+    return PreparedBacktest(
         asked=asked,
         site=site,
         contenders=contenders,
@@ -221,7 +221,7 @@ def prepare(asked: Asked) -> Prepared:
     )
 
 
-def _rows_on_record(asked: Asked, site: Site, work: Work) -> Sequence[RowsVersion]:
+def _rows_on_record(asked: BacktestRequest, site: Site, work: Work) -> Sequence[RowsVersion]:
     """The rows that tables had while the lake was filled; recorded files say nothing of that."""
     from rapport.cli.explain import read_history
     from rapport.policy.rows_on_record import versions_on_record
@@ -245,7 +245,7 @@ def _rows_on_record(asked: Asked, site: Site, work: Work) -> Sequence[RowsVersio
     return []
 
 
-def _contenders(asked: Asked, site: Site) -> tuple[list[Contender], list[str]]:
+def _contenders(asked: BacktestRequest, site: Site) -> tuple[list[Contender], list[str]]:
     def on_record() -> Sequence[KeptChange]:
         return _changes(asked.directory)
 
@@ -269,7 +269,7 @@ def _changes(directory: Path) -> Sequence[KeptChange]:
         return []
 
 
-def _in_force(asked: Asked, site: Site) -> InForce | None:
+def _in_force(asked: BacktestRequest, site: Site) -> InForce | None:
     """The interpretations that the node has on record, where some file can need one."""
     raw = any(source.interpretation for source in site.ontology.sources.values())
     if asked.history is None or not raw:
@@ -293,7 +293,7 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
     last: str | None
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
+class BacktestPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What would be done."""
 
     policies: dict[str, str]
@@ -313,11 +313,11 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     files: list[PlannedFile]
 
 
-def planned(prepared: Prepared) -> Planned:
+def planned(prepared: PreparedBacktest) -> BacktestPlan:
     """Nothing is read but headings and footers."""
     asked, work = prepared.asked, prepared.work
     on_spark = asked.engine == "spark"
-    return Planned(
+    return BacktestPlan(
         policies={one.label: version_of(one) for one in prepared.contenders},
         history=work.history.label,
         kind=work.history.kind,
@@ -350,13 +350,13 @@ def planned(prepared: Prepared) -> Planned:
     )
 
 
-def show_plan(console: Console, plan: Planned) -> None:
+def show_plan(console: Console, plan: BacktestPlan) -> None:
     """For people."""
     for line in _lines(plan):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
-def _lines(plan: Planned) -> list[str]:
+def _lines(plan: BacktestPlan) -> list[str]:
     where = f"Spark at {plan.master}" if plan.master else "this process"
     versions = ", ".join(f"{label} (version {name})" for label, name in plan.policies.items())
     lines = [
@@ -376,7 +376,7 @@ def _lines(plan: Planned) -> list[str]:
     return lines
 
 
-def _rows(plan: Planned) -> str:
+def _rows(plan: BacktestPlan) -> str:
     if plan.rows is None:
         return "rows not known before they are read"
     if plan.rows_read is None or plan.rows_read == plan.rows:
@@ -391,7 +391,7 @@ _MARKS = {"first": ("-", "red"), "second": ("+", "green")}
 _MOST_DAYS = 15
 
 
-class Shown:
+class BacktestText:
     """Says a back-test in lines."""
 
     def __init__(self, told: BackTest, calendar: Calendar, console: Console) -> None:

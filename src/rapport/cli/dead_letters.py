@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import said_moment
+from rapport.cli.arguments import parse_moment
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.times import format_time
@@ -90,15 +90,15 @@ def _wanted(
 ) -> dict[str, Any]:
     wanted: dict[str, Any] = {"ids": ids, "channel": channel, "reader": reader}
     if since:
-        wanted["since_ms"] = said_moment(since)
+        wanted["since_ms"] = parse_moment(since)
     if until:
-        wanted["until_ms"] = said_moment(until)
+        wanted["until_ms"] = parse_moment(until)
     return wanted
 
 
 def _time(text: str) -> str:
-    """A time as the door takes it."""
-    return format_time(said_moment(text)) if text else ""
+    """A time in the form of the API."""
+    return format_time(parse_moment(text)) if text else ""
 
 
 def _tell(done: dict[str, Any], what: str) -> None:

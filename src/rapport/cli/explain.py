@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.arguments import said_moment
+from rapport.cli.arguments import parse_moment
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import stdout, write_json
 from rapport.core.errors import Corrupt, InvalidInput
@@ -165,7 +165,7 @@ def explain(
 
 
 def _explained_there(remote: Remote, event_id: str) -> tuple[CauseNode, list[Explained], list[str]]:
-    """What the doors of a node say."""
+    """Requests the answers from a node's API."""
     from urllib.parse import quote
 
     from rapport.channel.event_lookup import CauseNode
@@ -183,7 +183,7 @@ def _explained_there(remote: Remote, event_id: str) -> tuple[CauseNode, list[Exp
 
 
 def _tree_of(answer: dict[str, Any], kind: type[CauseNode]) -> CauseNode:
-    """A tree as the door gives it; what events hold is kept as JSON."""
+    """A tree as the API returns it; what events hold is kept as JSON."""
     causes = [_tree_of(one, kind) for one in answer["causes"]]
     data = msgspec.Raw(msgspec.json.encode(answer["data"]))
     return kind(**{**answer, "causes": causes, "data": data})
@@ -501,7 +501,7 @@ def why_not(
 
     given = given_in(who)
     question = Question(
-        at=said_moment(at), given=given, within_ms=parse_duration(window) if window else None
+        at=parse_moment(at), given=given, within_ms=parse_duration(window) if window else None
     )
     if where.url is not None:
         remote = where.remote()

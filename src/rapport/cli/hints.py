@@ -28,7 +28,7 @@ _TOKEN_HINT = "say who you are: --token-file FILE or $RAPPORT_TOKEN, a token of 
 _MOST_DIRECTORIES, _NAMED = 1_000, 3
 
 
-def hinted(problem: Problem, listing: str = "") -> Problem:
+def with_hint(problem: Problem, listing: str = "") -> Problem:
     """The problem with a hint, as far as one can be given; `listing` is the command that shows what
     names there are where it arose.
     """

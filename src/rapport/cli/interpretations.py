@@ -15,9 +15,9 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, moment, said_moment, site_directory
+from rapport.cli.arguments import SiteOption, moment, parse_moment, site_directory
 from rapport.cli.hints import cannot_read, unknown
-from rapport.cli.node_api import HERE, NodeAccess, RefusedThere, Remote, Where, with_resting_node
+from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where, with_resting_node
 from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
 from rapport.core.errors import InterpretationError, InvalidInput, Problem, Unavailable
 from rapport.core.release import ReleaseRequest
@@ -65,7 +65,7 @@ def list_all(
         outcomes = [outcome for _, outcome in updating.history()]
         return await updating.look(lambda standing: overview(standing, outcomes))
 
-    found = _Door(where).look("/interpretations", local)
+    found = _Interpretations(where).look("/interpretations", local)
     if json:
         write_json(found)
         return
@@ -106,7 +106,7 @@ def describe(
     path = f"/interpretations/{quote(name, safe='/@')}"
     if type:
         path += f"/transformers/{quote(type, safe='/')}?direction={direction}"
-    found = _Door(where).look(path, local, text=bool(type))
+    found = _Interpretations(where).look(path, local, text=bool(type))
     if isinstance(found, str):
         write_bytes(found.encode())
     else:
@@ -124,7 +124,7 @@ def check(
     where: Where = HERE,
 ) -> None:
     """Show what a change would do; nothing is changed."""
-    _change(_Door(where), _from_file(file), how, old, do=False)
+    _change(_Interpretations(where), _from_file(file), how, old, do=False)
 
 
 @former_app.command
@@ -134,7 +134,7 @@ def declare(
     where: Where = HERE,
 ) -> None:
     """Declare interpretations; all of the file or none."""
-    _change(_Door(where), _from_file(file), "declare")
+    _change(_Interpretations(where), _from_file(file), "declare")
 
 
 @former_app.command
@@ -144,7 +144,7 @@ def augment(
     where: Where = HERE,
 ) -> None:
     """Add to interpretations; those below inherit it."""
-    _change(_Door(where), _from_file(file), "augment")
+    _change(_Interpretations(where), _from_file(file), "augment")
 
 
 @former_app.command
@@ -155,7 +155,7 @@ def replace(
     where: Where = HERE,
 ) -> None:
     """Replace a type of the canonical model, with conversions both ways."""
-    _change(_Door(where), _from_file(file), "replace", old)
+    _change(_Interpretations(where), _from_file(file), "replace", old)
 
 
 @former_app.command
@@ -166,7 +166,7 @@ def remove(
 ) -> None:
     """Remove an interpretation that nothing uses."""
     body = msgspec.json.encode({"type": "remove", "name": name})
-    _change(_Door(where), _Said("remove", body, ".json"), "declare")
+    _change(_Interpretations(where), _ChangeFile("remove", body, ".json"), "declare")
 
 
 @former_app.command
@@ -182,7 +182,7 @@ def history(
 
         return [shown_change(*each) for each in node.meanings.updating.history()]
 
-    found = _Door(where).look("/interpretations/changes", local)
+    found = _Interpretations(where).look("/interpretations/changes", local)
     if json:
         write_json(found)
         return
@@ -204,7 +204,7 @@ def shared(
     async def local(node: Node) -> Any:
         return node.ensemble.status() if node.ensemble is not None else {"interpretations": []}
 
-    found = _Door(where).look("/ensemble", local)["interpretations"]
+    found = _Interpretations(where).look("/ensemble", local)["interpretations"]
     if json:
         write_json(found)
         return
@@ -218,26 +218,26 @@ def shared(
             show_problem(msgspec.convert(problem, Problem))
 
 
-class _Said(msgspec.Struct, frozen=True):
-    """A change as somebody wrote it."""
+class _ChangeFile(msgspec.Struct, frozen=True):
+    """A file of changes, unparsed."""
 
     name: str
     body: bytes
     suffix: str
 
 
-def _from_file(file: Path) -> _Said:
+def _from_file(file: Path) -> _ChangeFile:
     suffix = file.suffix.lower()
     if suffix not in _MEDIA:
         hint = f"files end in {', '.join(_MEDIA)}"
         raise InvalidInput(f"{file} is no file of changes", code="cli.unknown_form", hint=hint)
     try:
-        return _Said(file.name, file.read_bytes(), suffix)
+        return _ChangeFile(file.name, file.read_bytes(), suffix)
     except OSError as error:
         raise cannot_read(file, error) from None
 
 
-class _Door:
+class _Interpretations:
     """The node of a site: the running one over HTTP, else opened here."""
 
     def __init__(self, where: Where) -> None:
@@ -246,27 +246,29 @@ class _Door:
     def look(
         self, path: str, local: Callable[[Node], Awaitable[Any]], *, text: bool = False
     ) -> Any:
-        """What a door says, or what is found here."""
+        """Returns the answer of the API, or of the node opened here."""
 
         def ask(remote: Remote) -> Any:
             return remote.text(path) if text else remote.get(path)
 
         return self._node.ask(ask, local, record=False)
 
-    def post(self, path: str, said: _Said, local: Callable[[Node], Awaitable[Any]]) -> Any:
+    def post(self, path: str, said: _ChangeFile, local: Callable[[Node], Awaitable[Any]]) -> Any:
         """What came of a change."""
         media = _MEDIA[said.suffix]
         try:
             return self._node.ask(
                 lambda remote: remote.post(path, said.body, media), local, record=True
             )
-        except RefusedThere as refused:
+        except NodeRefusal as refused:
             if refused.status not in _CHECKED:
                 raise
             raise InterpretationError(refused.problems) from None
 
 
-def _change(door: _Door, said: _Said, how: How, old: str = "", *, do: bool = True) -> None:
+def _change(
+    node_access: _Interpretations, said: _ChangeFile, how: How, old: str = "", *, do: bool = True
+) -> None:
     from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
 
     def want(in_force: InForce) -> Wanted:
@@ -280,7 +282,7 @@ def _change(door: _Door, said: _Said, how: How, old: str = "", *, do: bool = Tru
         return await (updating.change(want, by="local") if do else updating.try_out(want))
 
     asked = "" if said.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
-    done = door.post(f"/interpretations/{'changes' if do else 'check'}{asked}", said, local)
+    done = node_access.post(f"/interpretations/{'changes' if do else 'check'}{asked}", said, local)
     for problem in done["problems"]:
         show_problem(msgspec.convert(problem, Problem))
     write_json(done)
@@ -425,8 +427,12 @@ def release(
 
     Goes through the running node; where none runs, the site's log is used directly.
     """
-    door = where
-    _tell(carry_out(door, ReleaseRequest(source=source, reason=reason, ids=ids), dry_run=dry_run))
+    node_access = where
+    _report_release(
+        carry_out(
+            node_access, ReleaseRequest(source=source, reason=reason, ids=ids), dry_run=dry_run
+        )
+    )
 
 
 @app.command
@@ -443,9 +449,9 @@ def again(
         what="again",
         source=source,
         since_ms=moment(since) or 0,
-        until_ms=said_moment(until) if until else 2**62,
+        until_ms=parse_moment(until) if until else 2**62,
     )
-    _tell(carry_out(where, asked, dry_run=dry_run))
+    _report_release(carry_out(where, asked, dry_run=dry_run))
 
 
 @app.command(show=False)  # rapport reload does it
@@ -478,7 +484,7 @@ def _row(group: HeldGroup) -> tuple[str, ...]:
     )
 
 
-def _tell(done: Any) -> None:
+def _report_release(done: Any) -> None:
     write_json(done)
     told = msgspec.to_builtins(done)
     counts = [f"{told[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")]

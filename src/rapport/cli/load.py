@@ -117,7 +117,7 @@ class Nodes:
 
 def _gone(name: str) -> RapportError:
     return Unavailable(
-        f"the node at {name} closed its doors",
+        f"the node at {name} closed its endpoints",
         code="node.unreachable",
         hint="when it is up again (rapport up), run this again",
     )

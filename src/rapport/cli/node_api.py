@@ -1,4 +1,5 @@
-"""The HTTP API of a running node, for commands; uses the standard library only. [UX-3, CH-12, CH-15]
+"""The HTTP API of a running node, for commands; uses the standard library only. [UX-3, CH-12,
+CH-15]
 
 `NodeAccess` opens the site's node in this process when none runs.
 """
@@ -74,7 +75,7 @@ def _one_line(token: str, place: str) -> str:
     return token
 
 
-class RefusedThere(InvalidInput):
+class NodeRefusal(InvalidInput):
     """What a node refused, with every problem at its place."""
 
     def __init__(self, status: int, body: dict[str, Any]) -> None:
@@ -352,7 +353,7 @@ def _check_address(url: str) -> None:
 def _as_rapport_error(status: int, body: dict[str, Any]) -> RapportError:
     is_ours = 400 <= status < 500 and status != 429
     if is_ours and body.get("problems"):
-        return RefusedThere(status, body)
+        return NodeRefusal(status, body)
     return (InvalidInput if is_ours else Unavailable)(
         str(body.get("detail", f"the node answered {status}")),
         code=str(body.get("title", "http.refused")),
@@ -375,7 +376,7 @@ class Where:
         return site_directory(self.site)
 
     def remote(self) -> Remote:
-        """The doors of the node; raises SiteError when the site's settings cannot be read."""
+        """The API of the node; raises SiteError when the site's settings cannot be read."""
         return Remote.of_site(self.directory, self.url, self.token_file)
 
 
@@ -414,7 +415,7 @@ T = TypeVar("T")
 def with_resting_node(
     site: Path, work: Callable[[Node], Awaitable[T]], *, record: bool = True
 ) -> T:
-    """What `work` does with the node; its readers and doors are not started.
+    """Runs `work` on the node; its readers and endpoints are not started.
 
     Without `record` nothing is put on record about the site's files: for commands that only look.
     """

@@ -1,4 +1,5 @@
-"""Output of commands: tables and errors for people, JSON for programs; NO_COLOR is respected. [UX-3]
+"""Output of commands: tables and errors for people, JSON for programs; NO_COLOR is respected.
+[UX-3]
 
 Also handles standard streams that are closed, full or lose their reader (`| head`).
 """
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rapport.cli.hints import hinted
+from rapport.cli.hints import with_hint
 from rapport.core.errors import Problem, RapportError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def show_problem(problem: Problem, *, listing: str = "") -> None:
     """
     from rich.text import Text
 
-    problem = hinted(problem, listing)
+    problem = with_hint(problem, listing)
     colour = {"error": "bold red", "warning": "yellow", "hint": "cyan"}[problem.severity]
     line = Text.assemble(
         (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"

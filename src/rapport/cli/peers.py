@@ -28,7 +28,7 @@ BY = "cli"
 _PAGE = 1_000
 
 
-def move(door: NodeAccess, collective: str, wanted: dict[str, list[str]]) -> Any:
+def move(access: NodeAccess, collective: str, wanted: dict[str, list[str]]) -> Any:
     """Lets peers join and leave; gives how many did."""
     if not any(wanted.values()):
         (way, *_) = wanted
@@ -46,22 +46,22 @@ def move(door: NodeAccess, collective: str, wanted: dict[str, list[str]]) -> Any
         }
 
     path, body = f"/collectives/{in_path(collective)}/members", msgspec.json.encode(wanted)
-    return door.ask(lambda remote: remote.post(path, body), local, record=True)
+    return access.ask(lambda remote: remote.post(path, body), local, record=True)
 
 
-def pages(door: NodeAccess, what: str) -> list[Any]:
+def pages(access: NodeAccess, what: str) -> list[Any]:
     """All pages of a listing: entries of peers or collectives, or names of members."""
     found: list[Any] = []
     after = ""
     while True:
-        page = _page(door, what, after)
+        page = _page(access, what, after)
         found += page
         if len(page) < _PAGE:
             return found
         after = page[-1] if isinstance(page[-1], str) else page[-1]["name"]
 
 
-def _page(door: NodeAccess, what: str, after: str) -> list[Any]:
+def _page(access: NodeAccess, what: str, after: str) -> list[Any]:
     async def local(node: Node) -> Any:
         kind, _, rest = what.partition("/")
         if rest:
@@ -72,7 +72,9 @@ def _page(door: NodeAccess, what: str, after: str) -> list[Any]:
         return listed(after=after, limit=_PAGE)
 
     wanted = urlencode({"after": after, "limit": _PAGE} if after else {"limit": _PAGE})
-    found: list[Any] = door.ask(lambda remote: remote.get(f"/{what}?{wanted}"), local, record=False)
+    found: list[Any] = access.ask(
+        lambda remote: remote.get(f"/{what}?{wanted}"), local, record=False
+    )
     return found
 
 
@@ -106,7 +108,7 @@ def in_path(name: str) -> str:
 # --- telling ---
 
 
-def tell_changed(changed: Any) -> None:
+def report_change(changed: Any) -> None:
     """What the site file would warn of, and the entry as it is now."""
     for problem in changed["warnings"]:
         show_problem(msgspec.convert(problem, Problem))
@@ -151,8 +153,8 @@ def list_peers(
     json: JsonOption = False,
 ) -> None:
     """List peers with their addresses."""
-    door = NodeAccess(where)
-    found = pages(door, "collectives" if collectives else "peers")
+    access = NodeAccess(where)
+    found = pages(access, "collectives" if collectives else "peers")
     if json:
         write_json(found)
         return
@@ -171,8 +173,10 @@ def show(
     async def local(node: Node) -> Any:
         return node.directory.show_peer(name)
 
-    door = NodeAccess(where)
-    write_json(door.ask(lambda remote: remote.get(f"/peers/{in_path(name)}"), local, record=False))
+    access = NodeAccess(where)
+    write_json(
+        access.ask(lambda remote: remote.get(f"/peers/{in_path(name)}"), local, record=False)
+    )
 
 
 @app.command
@@ -194,10 +198,10 @@ def add(
         warnings = await node.people.put_peer(name, settings, by=BY)
         return {"entry": node.directory.show_peer(name), "warnings": warnings}
 
-    door = NodeAccess(where)
+    access = NodeAccess(where)
     body = msgspec.json.encode(settings)
-    tell_changed(
-        door.ask(lambda remote: remote.put(f"/peers/{in_path(name)}", body), local, record=True)
+    report_change(
+        access.ask(lambda remote: remote.put(f"/peers/{in_path(name)}", body), local, record=True)
     )
 
 
@@ -229,10 +233,10 @@ def change(
         warnings = await node.people.change_peer(name, settings, by=BY)
         return {"entry": node.directory.show_peer(name), "warnings": warnings}
 
-    door = NodeAccess(where)
+    access = NodeAccess(where)
     body = msgspec.json.encode(settings)
-    tell_changed(
-        door.ask(lambda remote: remote.patch(f"/peers/{in_path(name)}", body), local, record=True)
+    report_change(
+        access.ask(lambda remote: remote.patch(f"/peers/{in_path(name)}", body), local, record=True)
     )
 
 
@@ -250,8 +254,8 @@ def remove(
         await gone(name, by=BY)
 
     kind = "collectives" if collective else "peers"
-    door = NodeAccess(where)
-    door.ask(lambda remote: remote.delete(f"/{kind}/{in_path(name)}"), local, record=True)
+    access = NodeAccess(where)
+    access.ask(lambda remote: remote.delete(f"/{kind}/{in_path(name)}"), local, record=True)
     stderr().print(f"{name} was removed", markup=False)
 
 
@@ -274,8 +278,8 @@ def make(
 
     body = msgspec.json.encode(settings | ({"members": named} if named else {}))
     path = f"/collectives/{in_path(collective)}"
-    door = NodeAccess(where)
-    tell_changed(door.ask(lambda remote: remote.put(path, body), local, record=True))
+    access = NodeAccess(where)
+    report_change(access.ask(lambda remote: remote.put(path, body), local, record=True))
 
 
 @app.command(name="members")
@@ -332,7 +336,7 @@ def password(
     stderr().print(f"{name} {done}; {ended} sessions ended", markup=False, soft_wrap=True)
 
 
-def change_password(door: NodeAccess, name: str, given: str | None) -> int:
+def change_password(access: NodeAccess, name: str, given: str | None) -> int:
     """Sets it, or removes it when it is None, at the running node or at the site's own; returns how
     many sessions ended.
     """
@@ -348,7 +352,7 @@ def change_password(door: NodeAccess, name: str, given: str | None) -> int:
             return {"ended": await node.logins.remove_password(name, by=_BY)}
         return {"ended": await node.logins.set_password(name, given, by=_BY)}
 
-    return int(door.ask(ask, local, record=False)["ended"])
+    return int(access.ask(ask, local, record=False)["ended"])
 
 
 def read_password(name: str) -> str:

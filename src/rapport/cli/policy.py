@@ -17,7 +17,7 @@ from cyclopts import App, Parameter
 
 from rapport.cli.arguments import SiteOption, site_directory
 from rapport.cli.hints import cannot_read, cannot_write
-from rapport.cli.node_api import HERE, NodeAccess, RefusedThere, Remote, Where
+from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
 from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, PolicyError, Problem
 from rapport.core.times import format_time
@@ -47,18 +47,18 @@ def write_data(done: Any) -> None:
         write_json(done)
 
 
-def tell(done: Any) -> None:
+def report_change(done: Any) -> None:
     """What came of a change, with its problems; a change holds from a place on."""
     show_problems(done)
     if not done["changed"]:
-        say(f"{done['name']}: {_ALREADY.get(done['what'], 'this is so')} already")
+        print_line(f"{done['name']}: {_ALREADY.get(done['what'], 'this is so')} already")
         return
     version = f", version {done['version']}" if done["version"] else ""
     place = f"after event {done['after']}" if done["after"] else "before the first event"
-    say(f"{done['name']}: {done['what']} {place}{version}")
+    print_line(f"{done['name']}: {done['what']} {place}{version}")
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """A line for people."""
     stderr().print(text, highlight=False, soft_wrap=True)
 
@@ -106,7 +106,7 @@ def line_of(change: Any) -> str:
 JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 FileArgument = Annotated[Path, Parameter(help="The policy's text.")]
 NameOption = Annotated[str, Parameter(help="Its name; else the stem of the file.")]
-Local = Callable[["PolicyLife"], Awaitable[Any]]
+LocalCall = Callable[["PolicyLife"], Awaitable[Any]]
 _TEXT = "text/plain; charset=utf-8"
 _CHECKED = (400, 422)
 """What a node answers when a policy failed its checks."""
@@ -132,16 +132,16 @@ def list_all(
     async def local(life: PolicyLife) -> Any:
         return life.policies()
 
-    door = NodeAccess(where)
-    found = _look(door, "/policies", local)
+    node = NodeAccess(where)
+    found = _look(node, "/policies", local)
     if json:
         write_json(found)
         return
     write_rows("policies", HEADS, [row_of(policy) for policy in found])
     for policy in found:
         show_problems(policy)
-    if door.is_resting:
-        say("no node runs: these would run from its next start on")
+    if node.is_resting:
+        print_line("no node runs: these would run from its next start on")
 
 
 def register(
@@ -242,15 +242,15 @@ def shadow(
     """Run a new version beside a policy; only what one of them finds alone is told, in
     `detections`. Then promote or drop it.
     """
-    door = NodeAccess(where)
+    node = NodeAccess(where)
     if file is not None and not (promote or drop):
-        _bring(door, "shadow", file, name)
+        _bring(node, "shadow", file, name)
     elif promote != drop and (name or file is not None):
         policy = name or str(file and file.stem)
         if promote:
-            _act(door, policy, "promote", lambda life: life.promote(policy, by="local"))
+            _act(node, policy, "promote", lambda life: life.promote(policy, by="local"))
         else:
-            _act(door, policy, "drop", lambda life: life.drop(policy, by="local"))
+            _act(node, policy, "drop", lambda life: life.drop(policy, by="local"))
     else:
         raise InvalidInput(
             "say what to do about a shadow",
@@ -268,13 +268,13 @@ def reload(
     done = remote.post("/policies", b"{}")
     write_data(done)
     for one in done:
-        tell(one)
+        report_change(one)
     if not done:
-        say("every policy is as it was")
+        print_line("every policy is as it was")
 
 
 def _bring(
-    door: NodeAccess,
+    node: NodeAccess,
     how: Literal["register", "replace", "shadow"],
     file: Path,
     name: str,
@@ -289,37 +289,37 @@ def _bring(
         bring = life.register if how == "register" else life.shadow
         return await bring(policy, text, by="local")
 
-    _change(door, lambda remote: remote.post(path, text.encode(), _TEXT), local)
+    _change(node, lambda remote: remote.post(path, text.encode(), _TEXT), local)
 
 
-def _act(door: NodeAccess, name: str, act: str, local: Local) -> None:
+def _act(node: NodeAccess, name: str, act: str, local: LocalCall) -> None:
     path = f"/policies/{quote(name, safe='')}/{act}"
-    _change(door, lambda remote: remote.post(path, b"{}"), local)
+    _change(node, lambda remote: remote.post(path, b"{}"), local)
 
 
-def _change(door: NodeAccess, ask: Callable[[Remote], Any], local: Local) -> None:
+def _change(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> None:
     """Makes a change and says what came of it."""
-    done = _done(door, ask, local)
+    done = _done(node, ask, local)
     write_data(done)
-    tell(done)
-    if door.is_resting:
-        say("no node runs: it holds from its next start on")
+    report_change(done)
+    if node.is_resting:
+        print_line("no node runs: it holds from its next start on")
 
 
-def _done(door: NodeAccess, ask: Callable[[Remote], Any], local: Local) -> Any:
+def _done(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> Any:
     try:
-        return door.ask(ask, _of_node(local), record=True)
-    except RefusedThere as refused:
+        return node.ask(ask, _of_node(local), record=True)
+    except NodeRefusal as refused:
         if refused.status not in _CHECKED or not any(one.line for one in refused.problems):
             raise
         raise PolicyError(refused.problems) from None
 
 
-def _look(door: NodeAccess, path: str, local: Local) -> Any:
-    return door.ask(lambda remote: remote.get(path), _of_node(local), record=False)
+def _look(node: NodeAccess, path: str, local: LocalCall) -> Any:
+    return node.ask(lambda remote: remote.get(path), _of_node(local), record=False)
 
 
-def _of_node(local: Local) -> Callable[[Node], Awaitable[Any]]:
+def _of_node(local: LocalCall) -> Callable[[Node], Awaitable[Any]]:
     async def work(node: Node) -> Any:
         return await local(node.policies.life)
 

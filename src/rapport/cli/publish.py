@@ -17,7 +17,7 @@ from rapport.channel.agents.connection import Reason
 from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_state import ReceivedEvent
 from rapport.channel.requests.request import event_json
-from rapport.cli.arguments import STDIN, SiteOption, may_be_stdin, site_directory, tell_typing
+from rapport.cli.arguments import STDIN, SiteOption, may_be_stdin, prompt_for_input, site_directory
 from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, Remote, TokenFileOption, Where, read_token, request_bodies
 from rapport.cli.output import stderr, visible, write_bytes, write_gaps, write_json
@@ -57,7 +57,7 @@ def publish(
 
 
 def _typed() -> bytes:
-    tell_typing()
+    prompt_for_input()
     return sys.stdin.buffer.read()
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.arguments import SiteOption, moment, site_directory
+from rapport.cli.arguments import ALL_HISTORY, HistoryOptions, SiteOption, site_directory
 from rapport.cli.hints import cannot_write
 from rapport.cli.output import show_problem, stderr, stdout, write_bytes
 from rapport.core.errors import Problem
-from rapport.core.times import parse_duration
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,30 +33,20 @@ def replay(
     policy: Annotated[list[str] | None, Parameter(help="Only these policies.")] = None,
     events: Annotated[list[str] | None, Parameter(help="Event files, or SOURCE=FILE.")] = None,
     from_log: Annotated[bool, Parameter(help="Over the site's own log.", negative="")] = False,
-    since: Annotated[str | None, Parameter(help="Of the log: from this time on.")] = None,
-    until: Annotated[str | None, Parameter(help="Of the log: before this time.")] = None,
-    tables: Annotated[
-        Literal["now", "then"] | None,
-        Parameter(help="Of the log: rows of now, or of then; else of then where on record."),
-    ] = None,
     changed: Annotated[
         Path | None, Parameter(help="A changed policy: list what it finds otherwise.")
     ] = None,
     readable: Annotated[bool, Parameter(help="For people, not as JSON.", negative="")] = False,
-    zone: Annotated[str, Parameter(help="Times for people: UTC, local, Europe/Lisbon.")] = "UTC",
     show: Annotated[int, Parameter(help="For people: so many of each policy.")] = 20,
     strict: Annotated[bool, Parameter(help="Stop at the first faulty row.", negative="")] = False,
-    engine: Annotated[Literal["local", "spark"], Parameter(help="Where to run.")] = "local",
-    lateness: Annotated[str | None, Parameter(help="How long to wait for stragglers.")] = None,
     out: Annotated[Path | None, Parameter(help="File to write to instead of stdout.")] = None,
     batch: Annotated[int, Parameter(help="Events per step.")] = 10_000,
     stop_after: Annotated[int | None, Parameter(help="Stop after this many events.")] = None,
     resume: Annotated[bool, Parameter(help="Go on where --stop-after ended.", negative="")] = False,
-    partitions: Annotated[int | None, Parameter(help="Spark: number of time slices.")] = None,
     as_live: Annotated[
         bool, Parameter(help="Over the site's own log: what live decided.", negative="")
     ] = False,
-    master: Annotated[str | None, Parameter(help="Spark: where it runs.")] = None,
+    history: HistoryOptions = ALL_HISTORY,
 ) -> int:
     """Run policies over recorded events; one detection per line as JSON, sorted.
 
@@ -66,38 +55,39 @@ def replay(
     With --as-live the log is read in the order of arrival, with the waits, late readings, moves and
     resets of time and changes of policies and tables that the node met.
     """
-    from rapport.cli.replay_run import Chosen, Over, Readable, choose_policies, run_over, time_zone
+    from rapport.cli.replay_run import (
+        ReplayPolicies,
+        ReplayRequest,
+        ReplayText,
+        choose_policies,
+        run_over,
+        time_zone,
+    )
     from rapport.core.detection import detection_lines
     from rapport.policy.replaying.difference import difference_lines
     from rapport.site.context import check_without_context
     from rapport.site.site import load_site
 
-    over = Over(
+    over = ReplayRequest(
         events=tuple(events or ()),
         policies=tuple(policy or ()),
         from_log=from_log or as_live,
         as_live=as_live,
-        since=moment(since),
-        until=moment(until),
         strict=strict,
-        engine=engine,
-        lateness_ms=None if lateness is None else parse_duration(lateness),
         batch=batch,
         stop_after=stop_after,
         resume=resume,
-        partitions=partitions,
-        master=master,
-        tables=tables,
+        **history.as_request(),
     )
     over.check(changed)
-    time_zone(zone)
+    time_zone(history.zone)
     directory = site_directory(site)
-    chosen: Chosen = choose_policies(
+    chosen: ReplayPolicies = choose_policies(
         load_site(directory, policies=policy or None), policy or (), changed
     )
     if over.tables == "now" or not over.from_log:  # else the log may have on record what was known
         check_without_context(chosen.site.tables, chosen.all_plans(), "a replay")
-    shown = Readable(chosen.site.ontology, chosen.shown_plans(), zone, show)
+    shown = ReplayText(chosen.site.ontology, chosen.shown_plans(), history.zone, show)
     with _watched() as seen:
         result, readings = run_over(
             chosen, over, seen, lambda found: shown.causes(found, chosen) if readable else set()

@@ -1,5 +1,5 @@
-"""How a replay selects policies and history, runs, and shows its detections to people. [PO-8, PO-11,
-UX-3]
+"""How a replay selects policies and history, runs, and shows its detections to people.
+[PO-8, PO-11, UX-3]
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Wanted = Callable[[ReplayResult], set[Cause]]
 """Which causes are to be shown with their values; looking for some reads everything once more."""
 
 
-class Over(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is replayed, and how."""
 
     events: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class Over(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """The policies of a site that are replayed; `changed` beside the one that `plans` has."""
 
     site: Site
@@ -164,21 +164,25 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         return compare(self.plans[0], self.changed, result.detections)
 
 
-def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> Chosen:
+def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> ReplayPolicies:
     """All that the site was loaded with, or the one that a changed file is to stand in for."""
     if not site.policies:
         raise InvalidInput("the site has no policies", code="replay.no_policies", hint=NO_POLICIES)
     if changed is None:
-        return Chosen(site=site, plans=[one.plan for one in site.policies.values()])
+        return ReplayPolicies(site=site, plans=[one.plan for one in site.policies.values()])
     name = names[0] if len(names) == 1 else changed.stem
     if name not in site.policies:
         which = f"say which it stands in for: --policy NAME --changed {changed}"
         raise unknown("policy", name, site.policies, if_none=which, code="policy.unknown")
     plan = _compiled(site, PolicyFile(name, changed, str(changed)))
-    return Chosen(site=site, plans=[site.policies[name].plan], changed=beside(plan), file=changed)
+    return ReplayPolicies(
+        site=site, plans=[site.policies[name].plan], changed=beside(plan), file=changed
+    )
 
 
-def run_over(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
+def run_over(
+    chosen: ReplayPolicies, over: ReplayRequest, progress: Progress, wanted: Wanted
+) -> Found:
     """Runs the policies; then finds the readings that are wanted with their values."""
     if over.as_live:
         return _run_as_live(chosen, over, progress, wanted)
@@ -199,7 +203,9 @@ def _compiled(site: Site, file: PolicyFile) -> Plan:
     raise SiteError([problem for problem in problems if problem.severity == "error"])
 
 
-def _run_files(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
+def _run_files(
+    chosen: ReplayPolicies, over: ReplayRequest, progress: Progress, wanted: Wanted
+) -> Found:
     site = chosen.site
     recordings, version = _recordings(site, over)
     with _engine(site, over) as run:
@@ -219,7 +225,7 @@ def _run_files(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -
     return result, readings_behind(recordings, site.ontology, wanted(result))
 
 
-def _recordings(site: Site, over: Over) -> tuple[list[Recording], str]:
+def _recordings(site: Site, over: ReplayRequest) -> tuple[list[Recording], str]:
     """The files, and a version of all else that the result depends on."""
     found = recordings_of(site.ontology, site.directory, over.events)
     in_force = None
@@ -234,7 +240,7 @@ def _recordings(site: Site, over: Over) -> tuple[list[Recording], str]:
 
 
 @contextmanager
-def _engine(site: Site, over: Over) -> Iterator[Callable[..., ReplayResult]]:
+def _engine(site: Site, over: ReplayRequest) -> Iterator[Callable[..., ReplayResult]]:
     """What runs the replay: this process, or a Spark session that lives as long as the block."""
     if over.engine == "local":
         yield replay_here
@@ -250,7 +256,9 @@ def _engine(site: Site, over: Over) -> Iterator[Callable[..., ReplayResult]]:
         yield partial(replay_recorded, spark, partitions=over.partitions)
 
 
-def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
+def _run_log(
+    chosen: ReplayPolicies, over: ReplayRequest, progress: Progress, wanted: Wanted
+) -> Found:
     from rapport.cli.local_site import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
     from rapport.policy.replaying.log import LogReplay
@@ -274,14 +282,16 @@ def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> 
         result = await log.run(plans, progress)
         if log.then is None and over.tables == "then":
             raise no_rows_on_record()
-        tell_tables(log.then, result.first)
+        report_tables(log.then, result.first)
         causes = wanted(result)
         return result, await log.behind(causes) if causes else {}
 
     return read_channels(site.directory, work)
 
 
-def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
+def _run_as_live(
+    chosen: ReplayPolicies, over: ReplayRequest, progress: Progress, wanted: Wanted
+) -> Found:
     """All policies on record run, since one may stop another; the named ones are shown."""
     from rapport.cli.local_site import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
@@ -302,7 +312,7 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
             elsewhere=site.on_spark,
         )
         result = over.shown(await live.run(progress))
-        tell_tables(live.then, None)
+        report_tables(live.then, None)
         for line in live.notes:
             stderr().print(line, highlight=False, markup=False, soft_wrap=True)
         causes = wanted(result)
@@ -311,7 +321,7 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
     return read_channels(site.directory, work)
 
 
-def tell_tables(then: RowsThen | None, first: int | None) -> None:
+def report_tables(then: RowsThen | None, first: int | None) -> None:
     """Says once which rows tables had, the first reading being of that time."""
     for line in then.said(first) if then is not None else ():
         stderr().print(line, highlight=False, markup=False, soft_wrap=True)
@@ -363,21 +373,21 @@ def time_zone(name: str) -> tzinfo | None:
         ) from None
 
 
-class Readable:
+class ReplayText:
     """Says what was found in the words and units of a site, at most `most` of each policy."""
 
     def __init__(self, ontology: Ontology, plans: Mapping[str, Plan], zone: str, most: int) -> None:
         self._words, self._plans, self._most = Wording(ontology), plans, max(most, 0)
         self._zone, self._zone_name = time_zone(zone), zone
 
-    def causes(self, result: ReplayResult, chosen: Chosen) -> set[Cause]:
+    def causes(self, result: ReplayResult, chosen: ReplayPolicies) -> set[Cause]:
         """Of what will be shown, what it rests on."""
         shown = [one.detection for one in self._differences(result, chosen)]
         if chosen.changed is None:
             shown = [one for found in self._by_policy(result) for one in found[: self._most]]
         return {cause for one in shown for cause in one.causes}
 
-    def text(self, result: ReplayResult, readings: Readings, chosen: Chosen) -> list[Text]:
+    def text(self, result: ReplayResult, readings: Readings, chosen: ReplayPolicies) -> list[Text]:
         """All lines, without what belongs to stderr."""
         lines = [self._headline(result)]
         if chosen.changed is not None:
@@ -391,7 +401,7 @@ class Readable:
             [one for one in result.detections if one.policy == policy] for policy in self._plans
         ]
 
-    def _differences(self, result: ReplayResult, chosen: Chosen) -> Sequence[Difference]:
+    def _differences(self, result: ReplayResult, chosen: ReplayPolicies) -> Sequence[Difference]:
         if chosen.changed is None:
             return ()
         return chosen.compared(result).differences[: self._most]
@@ -470,7 +480,9 @@ class Readable:
             parts.append(f"{left_out:,} left out, at most once per {period}")
         return [Text(f"  {part}", "yellow") for part in parts]
 
-    def _compared(self, result: ReplayResult, readings: Readings, chosen: Chosen) -> list[Text]:
+    def _compared(
+        self, result: ReplayResult, readings: Readings, chosen: ReplayPolicies
+    ) -> list[Text]:
         from rich.text import Text
 
         compared = chosen.compared(result)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.arguments import STDIN, may_be_stdin, tell_typing
+from rapport.cli.arguments import STDIN, may_be_stdin, prompt_for_input
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, NotAllowed
@@ -180,7 +180,7 @@ def send(
 
 
 def _typed() -> str:
-    tell_typing()
+    prompt_for_input()
     return sys.stdin.read()
 
 
@@ -227,7 +227,7 @@ def _steps(remote: Remote, then: list[str], answer_within: str) -> list[dict[str
 
 
 def _body(message: Message, wishes: dict[str, Any]) -> bytes:
-    """The message as the door takes it."""
+    """The message in the form of the API."""
     asked = {key: value for key, value in wishes.items() if value}
     written = msgspec.json.decode(message.to_json(), type=dict[str, Any])
     return msgspec.json.encode(written | ({"wishes": asked} if asked else {}))

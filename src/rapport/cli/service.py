@@ -1,5 +1,5 @@
-"""`rapport up`, `status`, `stop`, `logs` and `reload`: the node of a site on this machine. [UX-2, UX-3,
-UX-5]
+"""`rapport up`, `status`, `stop`, `logs` and `reload`: the node of a site on this machine.
+[UX-2, UX-3, UX-5]
 
 A running node writes two files beside its data: `node.json` with its process id and address, and
 `node.log` with its log as JSON lines. SIGTERM and Ctrl-C drain the node: endpoints close, readers
@@ -252,7 +252,7 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Run a node: doors, mediation, policies, deliveries."""
+    """Run a node: endpoints, mediation, policies, deliveries."""
     import uvloop
 
     from rapport.channel.access.admission import read_node_token

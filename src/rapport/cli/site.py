@@ -1,5 +1,5 @@
-"""`rapport init`, `check` and `completion`: a new site from a template, all mistakes of a site, shell
-completion. [UX-2, UX-3]
+"""`rapport init`, `check` and `completion`: a new site from a template, all mistakes of a site,
+shell completion. [UX-2, UX-3]
 """
 
 from __future__ import annotations

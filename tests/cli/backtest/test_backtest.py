@@ -16,7 +16,7 @@ from rich.console import Console
 
 from rapport.channel.backends.local import open_embedded
 from rapport.cli import backtest as backtest_progress
-from rapport.cli.backtest_run import Asked, Shown, prepare
+from rapport.cli.backtest_run import BacktestRequest, BacktestText, prepare
 from rapport.cli.main import OK, PROBLEMS, WRONG_USE, run
 from rapport.kernel.clock import SystemClock
 from rapport.policy.engine.places import Place
@@ -279,7 +279,7 @@ def test_a_bar_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         backtest_progress, "stderr", lambda: Console(file=seen, force_terminal=True, width=90)
     )
-    with backtest_progress.watched("back-test", 2_000_000) as progress:
+    with backtest_progress.progress_bar("back-test", 2_000_000) as progress:
         progress(1_000_000)
         progress(2_000_000)
     assert "2.0 M readings" in seen.getvalue()
@@ -288,10 +288,10 @@ def test_a_bar_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_colours_add_nothing_that_signs_do_not_say(site: Path, capsys: Read) -> None:
     plain, _err = said(capsys, "alone", "--history", "history")
     seen = io.StringIO()
-    prepared = prepare(Asked(directory=site, policy="alone", history="history"))
+    prepared = prepare(BacktestRequest(directory=site, policy="alone", history="history"))
     told = prepared.run().told
     console = Console(file=seen, force_terminal=True, width=200, color_system="truecolor")
-    Shown(told, prepared.calendar, console).show()
+    BacktestText(told, prepared.calendar, console).show()
     without = re.sub(r"\x1b\[[0-9;]*m", "", seen.getvalue())
     assert "\x1b[" in seen.getvalue()
     assert without.splitlines()[:20] == plain.splitlines()[:20]

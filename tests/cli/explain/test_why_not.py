@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.cli.arguments import said_moment
+from rapport.cli.arguments import parse_moment
 from rapport.cli.main import run
 
 Read = pytest.CaptureFixture[str]
@@ -75,5 +75,5 @@ def test_a_policy_that_is_not_there_is_refused_with_the_nearest(checks: Path, ca
 
 
 def test_a_time_of_day_is_one_of_today() -> None:
-    assert said_moment("9:05") % 86_400_000 == 9 * 3_600_000 + 5 * 60_000
-    assert said_moment("1970-01-01T00:00:01Z") == 1_000
+    assert parse_moment("9:05") % 86_400_000 == 9 * 3_600_000 + 5 * 60_000
+    assert parse_moment("1970-01-01T00:00:01Z") == 1_000
