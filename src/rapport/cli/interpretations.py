@@ -427,11 +427,8 @@ def release(
 
     Goes through the running node; where none runs, the site's log is used directly.
     """
-    node_access = where
     _report_release(
-        carry_out(
-            node_access, ReleaseRequest(source=source, reason=reason, ids=ids), dry_run=dry_run
-        )
+        carry_out(where, ReleaseRequest(source=source, reason=reason, ids=ids), dry_run=dry_run)
     )
 
 
