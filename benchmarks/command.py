@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
 _ROOMS = ("channel", "communication", "context", "ensemble", "mediation", "policy", "spark")

@@ -30,7 +30,7 @@ _WITHOUT = {
     UnknownName.__name__,
 }
 _NEVER_NONE = {
-    "names.py": "the function itself that gives a hint where there are no names",
+    "hints.py": "the function itself that gives a hint where there are no names",
     "bench.py": "the names are constants",
     "ensemble/experiment.py": "the names are constants",
 }
@@ -72,7 +72,7 @@ def test_an_unknown_name_has_a_hint_also_where_there_are_no_names() -> None:
         for file, line, kind, _call in calls()
         if kind == UnknownName.__name__ and file not in _NEVER_NONE
     ]
-    assert not direct, f"use rapport.cli.names.unknown: {direct}"
+    assert not direct, f"use rapport.cli.hints.unknown: {direct}"
 
 
 def test_the_walk_sees_errors() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.main import run
-from rapport.cli.remote import Remote
+from rapport.cli.node_api import Remote
 from rapport.core.errors import Conflict, Unavailable
 from support.processes.node import NodeProcess
 

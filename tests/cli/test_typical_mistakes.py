@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.cli.hints import hinted
+from rapport.cli.hints import with_hint
 from rapport.cli.main import run
 from rapport.core.errors import Problem
 
@@ -215,5 +215,5 @@ def test_who_has_to_type_is_told(site: Path, capsys: Read, monkeypatch: pytest.M
 
 def test_a_file_that_the_site_names_is_not_taken_for_the_site() -> None:
     missing = Problem(file="meanings/a.toml", code="site.unreadable", message="cannot read it")
-    assert hinted(missing) == missing
-    assert "--site" in hinted(msgspec.structs.replace(missing, file="site.toml")).hint
+    assert with_hint(missing) == missing
+    assert "--site" in with_hint(msgspec.structs.replace(missing, file="site.toml")).hint

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.mqtt.bridge import is_topic
-from rapport.cli.people import ledger_text
-from rapport.cli.terminal import visible
+from rapport.cli import ledger
+from rapport.cli.output import visible
 from rapport.communication.adapters.apprise import notice
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent, delivery_json
 from rapport.communication.adapters.folder import FolderAdapter, FolderSettings, file_name
@@ -327,9 +327,9 @@ def row_of(text):
 @example("＝1+1")
 def test_a_spreadsheet_finds_no_formula_in_the_ledger(monkeypatch, text):
     written = []
-    monkeypatch.setattr(ledger_text, "write_bytes", written.append)
+    monkeypatch.setattr(ledger, "write_bytes", written.append)
     row = row_of(text)
-    ledger_text.write_csv([row], {row.message: text})
+    ledger.write_csv([row], {row.message: text})
     (_head, cells) = csv.reader(io.StringIO(written[0].decode(), newline=""))
     for cell in cells:
         assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"))
@@ -339,7 +339,7 @@ def test_a_spreadsheet_finds_no_formula_in_the_ledger(monkeypatch, text):
 @given(texts)
 @example("\x1b[2J\x9b\u202e")
 def test_nothing_in_the_ledger_steers_a_terminal(text):
-    for cell in ledger_text.cells(row_of(text), text):
+    for cell in ledger.cells(row_of(text), text):
         assert not _steers(cell)
         assert "\n" not in cell
     assert not _steers(visible(text))
@@ -351,7 +351,7 @@ def _steers(text):
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_table_shows_what_would_steer_the_terminal(capsys, monkeypatch, is_terminal):
-    from rapport.cli.terminal import show_table, write_table
+    from rapport.cli.output import show_table, write_table
 
     write = show_table if is_terminal else write_table
     monkeypatch.setenv("NO_COLOR", "1")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rapport.channel.export.lake_export import export_channels
-from rapport.cli.backtesting.run import Asked, prepare
+from rapport.cli.backtest_run import BacktestRequest, prepare
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.backtest.run import Found, run_here, run_on_spark
 from support.varied.changing_tables import NOW, Life, living, make_place, people, seen
@@ -52,19 +52,19 @@ def changed(tmp_path: Path) -> Path:
 def test_rows_that_changed_are_those_of_then(
     spark: SparkSession, changed: Path, policy: str
 ) -> None:
-    work = prepare(Asked(directory=changed, policy=policy, engine="spark")).work
+    work = prepare(BacktestRequest(directory=changed, policy=policy, engine="spark")).work
     assert work.then is not None
     here = lines_of(run_here(work), policy)
     assert here
     assert lines_of(run_on_spark(spark, work, partitions=3), policy) == here
-    now = prepare(Asked(directory=changed, policy=policy, tables="now")).work
+    now = prepare(BacktestRequest(directory=changed, policy=policy, tables="now")).work
     assert lines_of(run_here(now), policy) != here
 
 
 def test_context_is_what_the_node_was_told(spark: SparkSession, tmp_path: Path) -> None:
     live(tmp_path)
     for policy in ("closed", "stays"):
-        work = prepare(Asked(directory=tmp_path, policy=policy, engine="spark")).work
+        work = prepare(BacktestRequest(directory=tmp_path, policy=policy, engine="spark")).work
         here = lines_of(run_here(work), policy)
         assert here
         assert lines_of(run_on_spark(spark, work, partitions=2), policy) == here

@@ -22,8 +22,8 @@ from rapport.channel.export.export_schedule import ExportBacklog, ExportDecision
 from rapport.channel.export.lake_export import read_manifest, take_lock
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
-from rapport.cli.pipeline import commands as pipeline
-from rapport.cli.pipeline.commands import export_site
+from rapport.cli import pipeline as pipeline
+from rapport.cli.pipeline import export_site
 from rapport.core.errors import Conflict
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock, SystemClock

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rapport.cli.local import read_channels
+from rapport.cli.local_site import read_channels
 from rapport.communication.ledger_events import UNMAPPED
 from rapport.communication.ledger_rows import LedgerEntry, read_entries
 from rapport.core.times import format_time

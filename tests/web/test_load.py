@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from rapport.cli.load import steps_line
 from rapport.cli.main import run as run_command
-from rapport.cli.policies.load import steps_line
 from rapport.web.event_stream import RETRY_MS
 
 

@@ -1,1 +1,1 @@
-"""Doors at the terminal: a room per subject, in it a file per command."""
+"""The command line: one module per command group; `main.py` has the table of commands."""

@@ -1,7 +1,7 @@
-"""A console on which whatever is shown stays text: nothing that sensors, people or files say steers
-the terminal, becomes a colour or turns into a picture. [UX-3]
+"""A rich console that shows all content as text: content of sensors, people or files cannot control
+the terminal, set colours or become emoji. [UX-3]
 
-Apart from `terminal.py` because it loads rich, which most commands never need.
+Separate from `output.py` because it imports rich, which most commands never need.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from rapport.cli.terminal import visible
+from rapport.cli.output import visible
 
 
 class PlainConsole(Console):

@@ -15,9 +15,8 @@ from pathlib import Path
 from cyclopts import App, CycloptsError, Group
 
 from rapport import __version__
-from rapport.cli.files import reading_hint
-from rapport.cli.streams import leave_unread, open_closed_streams, write_out
-from rapport.cli.terminal import show_error, stderr
+from rapport.cli.hints import reading_hint
+from rapport.cli.output import leave_unread, open_closed_streams, show_error, stderr, write_out
 from rapport.core.errors import (
     InterpretationError,
     InvalidInput,
@@ -41,61 +40,61 @@ app = App(
 
 COMMANDS = {
     "Start": (
-        ("init", "running.init:init", "Make a new site directory to start from."),
-        ("check", "running.check:check", "Find every mistake in a site before anything runs."),
-        ("up", "running.up:up", "Run a node: endpoints, mediation, policies, deliveries."),
-        ("demo", "running.demo:app", "Play a scenario end to end: sensors, alarms, mails."),
+        ("init", "site:init", "Make a new site directory to start from."),
+        ("check", "site:check", "Find every mistake in a site before anything runs."),
+        ("up", "service:up", "Run a node: endpoints, mediation, policies, deliveries."),
+        ("demo", "demo:app", "Play a scenario end to end: sensors, alarms, mails."),
     ),
     "Sources": (
-        ("import", "importing.command:import_file", "Import a file, or guess what it means."),
-        ("publish", "channels.publish:publish", "Send events to a running node."),
-        ("read", "channels.read:read", "Read a channel of a site."),
-        ("listen", "channels.listen:listen", "Print events of a channel as they come."),
-        ("mediate", "meaning.mediate:app", "Interpretations: show, change, quarantine, release."),
-        ("ontology", "meaning.ontology:app", "Concepts of a site: show, exchange as OWL."),
-        ("tables", "meaning.tables:app", "Tables: how fresh they are; refresh one now."),
-        ("outbox", "channels.outbox:app", "Events that a publisher has not delivered yet."),
+        ("import", "import_file:import_file", "Import a file, or guess what it means."),
+        ("publish", "publish:publish", "Send events to a running node."),
+        ("read", "read:read", "Read a channel of a site."),
+        ("listen", "publish:listen", "Print events of a channel as they come."),
+        ("mediate", "interpretations:app", "Interpretations: show, change, quarantine, release."),
+        ("ontology", "ontology:app", "Concepts of a site: show, exchange as OWL."),
+        ("tables", "ontology:tables_app", "Tables: how fresh they are; refresh one now."),
+        ("outbox", "outbox:app", "Events that a publisher has not delivered yet."),
     ),
     "Policies": (
-        ("policy", "policies.policy:app", "Policies: show, format, deploy, review, load."),
-        ("explain", "explaining.explain:explain", "Show what a message or detection follows from."),
-        ("why-not", "explaining.why_not:why_not", "Show why a policy did not fire."),
-        ("load", "policies.load:load", "Show how busy policies keep a node; follow it."),
+        ("policy", "policy:app", "Policies: show, format, deploy, review, load."),
+        ("explain", "explain:explain", "Show what a message or detection follows from."),
+        ("why-not", "explain:why_not", "Show why a policy did not fire."),
+        ("load", "load:load", "Show how busy policies keep a node; follow it."),
     ),
     "History": (
-        ("replay", "replaying.replay:replay", "Run policies over recorded events."),
-        ("backtest", "backtesting.backtest:backtest", "Try a policy on history; compare versions."),
-        ("pipeline", "pipeline.commands:app", "History on Spark: export, report."),
+        ("replay", "replay:replay", "Run policies over recorded events."),
+        ("backtest", "backtest:backtest", "Try a policy on history; compare versions."),
+        ("pipeline", "pipeline:app", "History on Spark: export, report."),
     ),
     "People": (
-        ("peers", "people.peers:app", "People and groups: show, add, change, remove."),
-        ("send", "people.send:send", "Send a message to people; see who it reached."),
-        ("ledger", "people.ledger:app", "Show who was notified, how, when, and who answered."),
-        ("routing", "people.routing:app", "Rules for who else gets a message."),
-        ("info", "people.info:app", "What types of messages mean, how to answer them."),
+        ("peers", "peers:app", "People and groups: show, add, change, remove."),
+        ("send", "send:send", "Send a message to people; see who it reached."),
+        ("ledger", "ledger:app", "Show who was notified, how, when, and who answered."),
+        ("routing", "info:routing_app", "Rules for who else gets a message."),
+        ("info", "info:app", "What types of messages mean, how to answer them."),
     ),
     "Operate": (
-        ("status", "running.service:status", "Show whether a site's node runs, and what is wrong."),
-        ("stop", "running.service:stop", "Stop a site's node on this machine."),
-        ("logs", "running.service:logs", "Show the log of a site's node."),
-        ("reload", "running.reload:reload", "Have a running node load its site's files again."),
-        ("channel", "channels.channel:app", "Channels: size, readers, interceptors, moving."),
-        ("dead-letters", "channels.dead_letters:app", "List, show, replay, forget dead letters."),
-        ("access", "channels.access:app", "Tokens, rights, keys, signatures."),
-        ("doctor", "running.doctor:doctor", "Show what this installation can do."),
-        ("completion", "running.completion:completion", "Print a script that completes commands."),
+        ("status", "service:status", "Show whether a site's node runs, and what is wrong."),
+        ("stop", "service:stop", "Stop a site's node on this machine."),
+        ("logs", "service:logs", "Show the log of a site's node."),
+        ("reload", "service:reload", "Have a running node load its site's files again."),
+        ("channel", "channel:app", "Channels: size, readers, interceptors, moving."),
+        ("dead-letters", "dead_letters:app", "List, show, replay, forget dead letters."),
+        ("access", "access:app", "Tokens, rights, keys, signatures."),
+        ("doctor", "doctor:doctor", "Show what this installation can do."),
+        ("completion", "site:completion", "Print a script that completes commands."),
     ),
     "Network": (
-        ("links", "channels.links:links", "Show the links to other nodes."),
-        ("push", "channels.push:app", "Events that a node pushes to others: show, end."),
+        ("links", "links:links", "Show the links to other nodes."),
+        ("push", "links:app", "Events that a node pushes to others: show, end."),
         ("context", "context.commands:app", "Present state of things: request, provide; brokers."),
         ("ensemble", "ensemble.commands:app", "Run components that form groups and gossip."),
     ),
 }  # fmt: skip
 """Name, place in `rapport.cli` and help of every command, by group."""
 RENAMED = {
-    "interpretation": ("meaning.interpretation:app", "mediate"),
-    "messages": ("people.messages:messages", "ledger messages"),
+    "interpretation": ("interpretations:former_app", "mediate"),
+    "messages": ("ledger:messages", "ledger messages"),
 }
 """Commands of before, which work for one more release, and what they are part of now."""
 

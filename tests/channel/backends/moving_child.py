@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rapport.channel.backends import migration
-from rapport.cli.channels import move as command
+from rapport.cli import channel as command
 
 
 def main(site: Path, channel: str, target: str, at: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.main import run
-from rapport.cli.remote import Remote
+from rapport.cli.node_api import Remote
 from rapport.core.errors import InvalidInput
 
 ACCESS = """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.cli.local import data_directory
+from rapport.cli.local_site import data_directory
 from rapport.cli.main import run
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock

@@ -70,7 +70,7 @@ def test_what_cannot_be_set_is_wrong_use_and_not_repeated(
 
 
 def test_a_typed_password_is_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rapport.cli.people.passwords import read_password
+    from rapport.cli.peers import read_password
     from rapport.core.errors import InvalidInput
 
     class Terminal(io.StringIO):

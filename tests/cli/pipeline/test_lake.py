@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.cli.local import data_directory
+from rapport.cli.local_site import data_directory
 from rapport.cli.main import run
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock

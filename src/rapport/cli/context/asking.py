@@ -19,7 +19,7 @@ from rapport.cli.context.options import (
     show_record,
     values_line,
 )
-from rapport.cli.terminal import visible, write_json
+from rapport.cli.output import visible, write_json
 from rapport.context.clients.consumer import ContextConsumer, Located
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from rapport.cli.context.options import KeysOption, run_until_stopped
-from rapport.cli.terminal import stderr
+from rapport.cli.output import stderr
 from rapport.context.serving import ContextBroker
 from rapport.context.settings import check_sealed
 from rapport.kernel.chance import Chance

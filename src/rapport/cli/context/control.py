@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 from cyclopts import Parameter
 
 from rapport.cli.context.options import JsonOption, KeysOption, keys_of
-from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.output import stderr, write_json, write_table
 from rapport.context.clients.controller import ContextController
 from rapport.transport.addresses import parse_address
 from rapport.transport.base import Address

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from rapport.cli.arguments import SiteOption, moment, site_directory
 from rapport.cli.context.options import JsonOption, record_as_json, shown_value
-from rapport.cli.local import read_channels
-from rapport.cli.moments import moment
-from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import write_json, write_table
+from rapport.cli.local_site import read_channels
+from rapport.cli.output import write_json, write_table
 from rapport.context.past import Past
 from rapport.context.past import history as past_of
 from rapport.core.context_record import EntityRef

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.kernel.clock import SystemClock

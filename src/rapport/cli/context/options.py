@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.terminal import stderr, write_table
+from rapport.cli.output import stderr, write_table
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from rapport.cli.arguments import moment
 from rapport.cli.context.options import (
     BrokersOption,
     JsonOption,
@@ -17,8 +18,7 @@ from rapport.cli.context.options import (
     values_line,
     values_of,
 )
-from rapport.cli.moments import moment
-from rapport.cli.terminal import stderr, write_json
+from rapport.cli.output import stderr, write_json
 from rapport.context.clients.provider import ContextProvider
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, Unavailable

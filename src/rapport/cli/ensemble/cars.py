@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rapport.cli.context.options import JsonOption, run_until_stopped
-from rapport.cli.terminal import stderr, visible, write_json, write_table
+from rapport.cli.output import stderr, visible, write_json, write_table
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport.scenarios.car_sharing.cast import CastSettings

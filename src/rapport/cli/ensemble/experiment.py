@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from rapport.cli.context.options import JsonOption
 from rapport.cli.ensemble.report import show_report, write_report
-from rapport.cli.terminal import stderr, write_json
+from rapport.cli.output import stderr, write_json
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.ensemble.experiments.catalogue import EXPERIMENTS
 from rapport.ensemble.experiments.experiment import Experiment, read_grid, with_grid
@@ -111,7 +111,7 @@ def _lake_of(lake: Path | None, site: Path | None) -> Path | None:
         )
     if site is None:
         return lake
-    from rapport.cli.pipeline.lake import lake_directory
+    from rapport.cli.pipeline import lake_directory
 
     return lake_directory(site)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rapport.cli.context.options import JsonOption
-from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.output import stderr, write_json, write_table
 from rapport.overlay.swim_study import (
     DetectionResult,
     LoadResult,

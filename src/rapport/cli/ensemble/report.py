@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from rapport.cli.terminal import stderr, write_table
+from rapport.cli.output import stderr, write_table
 from rapport.core.errors import StoreUnavailable
 from rapport.ensemble.experiments.experiment import Experiment
 from rapport.ensemble.experiments.report import Boxes, Curves, Report, Statement, Table

@@ -13,7 +13,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rapport.cli.context.options import run_until_stopped
-from rapport.cli.terminal import stderr, write_json
+from rapport.cli.output import stderr, write_json
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.gossip.advice import advice
 from rapport.ensemble.runtime.program import Program, load_program

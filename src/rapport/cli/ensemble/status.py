@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from rapport.cli.context.options import JsonOption, keys_of
 from rapport.cli.ensemble.run import KeysOption
-from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.times import format_time
 from rapport.ensemble.runtime.asking import ask_status
 from rapport.ensemble.runtime.status import NodeStatus

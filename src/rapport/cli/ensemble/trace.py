@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rapport.cli.context.options import JsonOption
-from rapport.cli.terminal import stderr, visible, write_json
+from rapport.cli.output import stderr, visible, write_json
 from rapport.ensemble.rules.breach import report
 from rapport.ensemble.rules.check import check_all
 from rapport.ensemble.rules.trace_files import merge_traces, read_trace

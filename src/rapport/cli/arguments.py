@@ -1,0 +1,131 @@
+"""Arguments that several commands share: `--site`, times, `-` for standard input, and the options
+of runs over history. [UX-2, UX-3, UX-4, PO-8, PI-9]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from rapport.cli.hints import unknown
+from rapport.cli.output import stderr
+from rapport.core.errors import InvalidInput
+from rapport.core.times import format_time, parse_duration, parse_time
+from rapport.kernel.clock import SystemClock
+
+_DURATION = re.compile(r"\d+(\.\d+)?\s*[a-z]+\Z")
+_CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,3})?)?\Z")
+_NOW = "now"
+
+
+def moment(text: str | None) -> int | None:
+    """The time in ms, None for nothing said; see `said_moment`."""
+    return parse_moment(text) if text else None
+
+
+def parse_moment(text: str) -> int:
+    """The time in ms: `2026-03-02T09:00:00Z`, milliseconds, `2h` for two hours ago, `09:14` of
+    today in UTC, or `now`. Raises InvalidInput for what is none of these.
+    """
+    text, now_ms = text.strip(), SystemClock().now_ms()
+    if text == _NOW:
+        return now_ms
+    if _DURATION.match(text):
+        return now_ms - parse_duration(text)
+    if _CLOCK.match(text):
+        return parse_time(f"{format_time(now_ms)[:10]}T{text.zfill(5)}")
+    try:
+        return parse_time(text)
+    except InvalidInput as error:
+        error.hint = "2h for two hours ago, 09:14 of today, or 2026-03-02T09:14:05Z"
+        raise
+
+
+SiteOption = Annotated[Path | None, Parameter(name="--site", help="The site directory.")]
+
+
+def site_directory(given: Path | None) -> Path:
+    """The directory of the site file; whether it is one is for the loader to say."""
+    return given or Path(os.environ.get("RAPPORT_SITE", "."))
+
+
+STDIN = "-"
+_OPTION = re.compile(r"--?[a-z][a-z-]*(=.*)?", re.DOTALL)
+
+
+def may_be_stdin(command: Callable[[], Callable[..., Any]]) -> Parameter:
+    """For an argument of the command that may be `-`, or a text such as `-5 degrees`. What looks
+    like an option is refused all the same: it is a misspelt one.
+    """
+
+    def refuse(_type: Any, word: str) -> None:
+        if _OPTION.fullmatch(word):
+            raise _misspelt(word.partition("=")[0], command())
+
+    return Parameter(allow_leading_hyphen=True, validator=refuse)
+
+
+def prompt_for_input() -> None:
+    """Tells who sits at a terminal that we wait for them; nothing where something is piped in."""
+    if sys.stdin.isatty():
+        stderr().print("reading what you type; end it with Ctrl-D")
+
+
+def _misspelt(word: str, command: Callable[..., Any]) -> InvalidInput:
+    help_of = f"rapport {command.__name__} --help"
+    options = _options(command)
+    if word in options:
+        return InvalidInput(
+            f"something is missing before {word}", code="cli.wrong_use", hint=help_of
+        )
+    return unknown("option", word, options, if_none=help_of, code="cli.wrong_use")
+
+
+def _options(command: Callable[..., Any]) -> list[str]:
+    alone = App(default_command=command)
+    names = [name for each in alone.assemble_argument_collection() for name in each.names]
+    return [name for name in names if name.startswith("-")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class HistoryOptions:
+    """The options that `rapport replay` and `rapport backtest` share."""
+
+    since: Annotated[
+        str | None, Parameter(name=["--since", "--from"], help="From this time on.")
+    ] = None
+    until: Annotated[str | None, Parameter(name=["--until", "--to"], help="Before this time.")] = (
+        None
+    )
+    tables: Annotated[
+        Literal["now", "then"] | None,
+        Parameter(help="Rows of tables: of now, or of then; else of then where on record."),
+    ] = None
+    zone: Annotated[str, Parameter(help="Times for people: UTC, local, Europe/Lisbon.")] = "UTC"
+    engine: Annotated[Literal["local", "spark"], Parameter(help="Where to run.")] = "local"
+    master: Annotated[str | None, Parameter(help="Spark: its master.")] = None
+    partitions: Annotated[int | None, Parameter(help="Spark: number of time slices.")] = None
+    lateness: Annotated[str | None, Parameter(help="How long to wait for late events.")] = None
+
+    def as_request(self) -> dict[str, Any]:
+        """Returns the fields that the requests of both commands have in common, times in ms."""
+        return {
+            "since": moment(self.since),
+            "until": moment(self.until),
+            "tables": self.tables,
+            "engine": self.engine,
+            "master": self.master,
+            "partitions": self.partitions,
+            "lateness_ms": None if self.lateness is None else parse_duration(self.lateness),
+        }
+
+
+ALL_HISTORY = HistoryOptions()

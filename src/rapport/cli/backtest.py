@@ -1,0 +1,190 @@
+"""`rapport backtest POLICY --history PATH`: runs a policy over history, counts its detections and
+compares versions; `rapport demo year DIR` writes a site with history to try it on. [PI-9, UX-3,
+UX-7]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from rapport.cli.arguments import ALL_HISTORY, HistoryOptions, SiteOption, site_directory
+from rapport.cli.hints import cannot_write
+from rapport.cli.output import show_problem, stderr, stdout, write_json
+
+if TYPE_CHECKING:
+    from rapport.cli.backtest_run import BacktestRequest
+    from rapport.pipeline.backtest.making import Made
+    from rapport.pipeline.drawing.calendar import Calendar
+
+_EXPLAINED = 3
+_SHOWN_PROBLEMS = 20
+
+
+def backtest(
+    policy: Annotated[str, Parameter(help="A policy's name, NAME@version, or a .dpl file.")],
+    *,
+    history: Annotated[
+        str | None, Parameter(help="Recorded files, a folder, SOURCE=PATH, or a lake.")
+    ] = None,
+    compare: Annotated[
+        str | None, Parameter(help="Another policy, version or file over the same.")
+    ] = None,
+    explain: Annotated[bool, Parameter(help="Say why, for the first few.", negative="")] = False,
+    site: SiteOption = None,
+    options: HistoryOptions = ALL_HISTORY,
+    show: Annotated[int, Parameter(help="So many findings.")] = 10,
+    report: Annotated[Path | None, Parameter(help="Write a page: FILE.html.")] = None,
+    out: Annotated[Path | None, Parameter(help="Write all findings: FILE.jsonl.")] = None,
+    json: Annotated[bool, Parameter(help="The result as JSON.", negative="")] = False,
+    dry_run: Annotated[
+        bool, Parameter(help="Say what would be done; start nothing.", negative="")
+    ] = False,
+) -> int:
+    """Run a policy over history: what would have fired, when, how often, about whom; with --compare
+    also what only one of two versions finds. Nobody is told anything.
+
+    Without --history the site's own lake is read, or the recorded files of its sources. Exits with
+    1 when rows could not be read.
+    """
+    from rapport.cli.backtest_run import BacktestRequest, prepare
+
+    asked = BacktestRequest(
+        directory=site_directory(site),
+        policy=policy,
+        history=history,
+        compare=compare,
+        zone=options.zone,
+        show=max(show, 0),
+        explain=_EXPLAINED if explain else 0,
+        **options.as_request(),
+    )
+    asked.check()
+    prepared = prepare(asked)
+    if dry_run:
+        from rapport.cli.backtest_run import planned, show_plan
+
+        plan = planned(prepared)
+        write_json(plan) if json else show_plan(stdout(), plan)
+        return 0
+    for problem in prepared.problems:
+        show_problem(problem)
+    made = prepared.run()
+    prepared.tell_tables(made.told.span[0] if made.told.span is not None else None)
+    _write_files(made, prepared.calendar, report, out)
+    if json:
+        write_json(made.told)
+    else:
+        from rapport.cli.backtest_run import BacktestText
+
+        BacktestText(made.told, prepared.calendar, stdout()).show()
+    return _tell(made, asked)
+
+
+def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path | None) -> None:
+    try:
+        if report is not None:
+            from rapport.pipeline.backtest.report import report_page
+
+            report.write_text(report_page(made.told, calendar), encoding="utf-8")
+            stderr().print(f"report: {report}", highlight=False, markup=False, soft_wrap=True)
+        if out is not None:
+            from rapport.pipeline.backtest.lines import write_lines
+
+            with out.open("wb") as file:
+                write_lines(made, file)
+    except OSError as error:
+        raise cannot_write(Path(error.filename or out or ""), error) from None
+
+
+def _tell(made: Made, asked: BacktestRequest) -> int:
+    told = made.told
+    for problem in told.problems[:_SHOWN_PROBLEMS]:
+        show_problem(problem)
+    rate = told.events / told.seconds if told.seconds else 0.0
+    stderr().print(
+        f"{told.events:,} readings in {told.seconds:.1f} s ({rate:,.0f}/s, {asked.engine})",
+        highlight=False,
+    )
+    return int(any(problem.severity == "error" for problem in told.problems))
+
+
+@contextmanager
+def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; `total` None: nobody knows how much there is."""
+    console = stderr()
+    if not console.is_terminal:
+        yield lambda _done: None
+        return
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """Readings so far and per second."""
+
+        def render(self, task: Task) -> Text:
+            """Rounded, so that it can be read while it moves."""
+            speed = task.finished_speed or task.speed
+            rate = "" if not speed else f"  {_short(speed)}/s"
+            return Text(f"{_short(task.completed)} readings{rate}")
+
+    columns = (SpinnerColumn(), TextColumn(what), BarColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _short(number: float) -> str:
+    """`1.3 M`, `850 k`, `12`.
+
+    >>> _short(1_300_000), _short(850_000), _short(12)
+    ('1.3 M', '850 k', '12')
+    """
+    if number >= 999_500:
+        return f"{number / 1e6:.1f} M"
+    return f"{number / 1e3:.0f} k" if number >= 1_000 else f"{number:.0f}"
+
+
+def year(
+    directory: Annotated[Path, Parameter(help="Where to write the site; new, or to go on with.")],
+    *,
+    readings: Annotated[int, Parameter(help="About how many positions in all.")] = 1_300_000,
+    days: Annotated[int, Parameter(help="How many days.")] = 31,
+    first: Annotated[str, Parameter(help="The first day.")] = "2025-01-01",
+    seed: Annotated[int, Parameter(help="Another number, another history.")] = 1,
+    json: Annotated[bool, Parameter(help="What was written, as JSON.", negative="")] = False,
+) -> None:
+    """Make up the history of a building: guests and their escorts by day and night, one Parquet
+    file per day. The same numbers give the same files; a run that was interrupted goes on.
+
+    A year as of 250 sensors that report every minute: --readings 131000000 --days 365.
+    """
+    from rapport.scenarios.year import Year, write_year
+    from rapport.scenarios.year_site import FOLDER, POLICY
+
+    made_up = Year(readings=readings, days=days, first=first, seed=seed)
+    with progress_bar("making it up", readings) as progress:
+        written = write_year(directory, made_up, lambda rows, _days: progress(rows))
+    if json:
+        write_json(written)
+        return
+    there = f", {written.kept_files} were there" if written.kept_files else ""
+    lines = [
+        f"{written.rows:,} readings in {written.files} files{there}: {directory / FOLDER}",
+        f"try: cd {directory} && rapport backtest {POLICY} --history {FOLDER}",
+    ]
+    for line in lines if sys.stdout.isatty() else lines[:1]:
+        stdout().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,1 +1,0 @@
-"""Policies over history on Spark: `rapport backtest`."""

@@ -1,1 +1,0 @@
-"""Commands about channels, and who may use them."""

@@ -1,0 +1,118 @@
+"""`rapport dead-letters`: lists, shows, replays and forgets dead letters. [CH-14]"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from cyclopts import App, Parameter
+
+from rapport.cli.arguments import parse_moment
+from rapport.cli.node_api import HERE, Where
+from rapport.cli.output import stderr, write_json, write_table
+from rapport.core.times import format_time
+
+app = App(name="dead-letters", help="What no reader could handle: look at it, send it back.")
+
+ChannelOption = Annotated[str, Parameter(help="Only those of this channel.")]
+ReaderOption = Annotated[str, Parameter(help="Only those of this reader.")]
+SinceOption = Annotated[str, Parameter(help="Only those buried since this time, or 2h ago: 2h.")]
+UntilOption = Annotated[str, Parameter(help="Only those buried until this time.")]
+
+
+@app.command(name="list")
+def list_letters(
+    *,
+    channel: ChannelOption = "",
+    reader: ReaderOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    state: Annotated[str, Parameter(help="open, waiting, replayed, forgotten or all.")] = "open",
+    limit: Annotated[int, Parameter(help="At most this many, oldest first.")] = 100,
+    where: Where = HERE,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+) -> None:
+    """List dead letters with the error of each."""
+    asked = {"channel": channel, "reader": reader, "since": _time(since), "until": _time(until)}
+    query = urlencode({**asked, "state": state, "limit": limit})
+    found = where.remote().get(f"/dead-letters?{query}")
+    if json:
+        write_json(found)
+        return
+    columns = ["id", "when", "channel", "position", "reader", "state", "error"]
+    write_table("dead letters", columns, [_row(one) for one in found])
+
+
+@app.command
+def show(id: str, *, where: Where = HERE) -> None:
+    """Show one dead letter with its event and the error."""
+    remote = where.remote()
+    write_json(remote.get(f"/dead-letters/{quote(id, safe='')}"))
+
+
+@app.command
+def replay(
+    *ids: str,
+    channel: ChannelOption = "",
+    reader: ReaderOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    republish: Annotated[
+        bool, Parameter(help="Append the events anew, for all readers of their channel.")
+    ] = False,
+    where: Where = HERE,
+) -> None:
+    """Send dead letters back to the readers that failed: handled again in order, once."""
+    wanted = _wanted(ids, channel, reader, since, until)
+    remote = where.remote()
+    body = msgspec.json.encode({**wanted, "republish": republish})
+    _tell(remote.post("/dead-letters/replay", body), "go back")
+
+
+@app.command
+def forget(
+    *ids: str,
+    channel: ChannelOption = "",
+    reader: ReaderOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    where: Where = HERE,
+) -> None:
+    """Strike dead letters off the list."""
+    wanted = _wanted(ids, channel, reader, since, until)
+    remote = where.remote()
+    _tell(remote.post("/dead-letters/forget", msgspec.json.encode(wanted)), "are forgotten")
+
+
+def _wanted(
+    ids: tuple[str, ...], channel: str, reader: str, since: str, until: str
+) -> dict[str, Any]:
+    wanted: dict[str, Any] = {"ids": ids, "channel": channel, "reader": reader}
+    if since:
+        wanted["since_ms"] = parse_moment(since)
+    if until:
+        wanted["until_ms"] = parse_moment(until)
+    return wanted
+
+
+def _time(text: str) -> str:
+    """A time in the form of the API."""
+    return format_time(parse_moment(text)) if text else ""
+
+
+def _tell(done: dict[str, Any], what: str) -> None:
+    write_json(done)
+    stderr().print(f"{len(done['letters'])} dead letters {what}", highlight=False)
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    return [
+        one["id"],
+        format_time(one["received"]),
+        one["channel"],
+        str(one["event_position"]),
+        one["reader"],
+        one["state"],
+        f"{one['code']}: {one['message']}",
+    ]

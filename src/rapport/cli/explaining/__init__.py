@@ -1,1 +1,0 @@
-"""What led to something, and why something did not happen."""

@@ -1,1 +1,0 @@
-"""Files that are imported, or guessed about: `rapport import`."""

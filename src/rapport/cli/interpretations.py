@@ -1,0 +1,505 @@
+"""`rapport mediate`: shows and changes interpretations, lists quarantined events and releases them.
+[ME-6, ME-7, ME-8, ME-11, ME-12, ME-16, UX-3]
+
+Commands use the running node; without one they use the site's files and log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
+
+import msgspec
+from cyclopts import App, Parameter
+
+from rapport.cli.arguments import SiteOption, moment, parse_moment, site_directory
+from rapport.cli.hints import cannot_read, unknown
+from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where, with_resting_node
+from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.core.errors import InterpretationError, InvalidInput, Problem, Unavailable
+from rapport.core.release import ReleaseRequest
+from rapport.core.times import format_time
+from rapport.kernel.clock import SystemClock
+
+if TYPE_CHECKING:
+    from rapport.channel.backends.readonly import ReadOnlyChannels
+    from rapport.mediation.interpretations.change_requests import ChangeRequest, FileAction
+    from rapport.mediation.interpretations.repository import ActiveInterpretations
+    from rapport.mediation.quarantine.index import QuarantineGroup
+    from rapport.node.node import Node
+
+former_app = App(
+    name="interpretation", help="Look at interpretations; declare, augment, replace, remove."
+)
+
+FileArgument = Annotated[
+    Path, Parameter(help="Declarations (.toml, .yaml, .xml), or changes as .json.")
+]
+JsonOption = Annotated[bool, Parameter(help="As JSON.")]
+_CHECKED = (409, 422)
+"""What a node answers when a change failed its checks."""
+_MEDIA = {
+    ".json": "application/json",
+    ".toml": "application/toml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".xml": "application/xml",
+}
+
+
+@former_app.command(name="list")
+def list_all(
+    *,
+    json: JsonOption = False,
+    where: Where = HERE,
+) -> None:
+    """List interpretations in force with parents and versions."""
+
+    async def local(node: Node) -> Any:
+        from rapport.mediation.interpretations.views import overview
+
+        updating = node.meanings.updating
+        outcomes = [outcome for _, outcome in updating.history()]
+        return await updating.inspect(lambda standing: overview(standing, outcomes))
+
+    found = _Interpretations(where).look("/interpretations", local)
+    if json:
+        write_json(found)
+        return
+    rows = [
+        (row["name"], row["form"], row["parent"], row["stamp"], row["format"])
+        for row in found["interpretations"]
+    ]
+    write_table("interpretations", ("name", "form", "parent", "version", "format"), rows)
+    for refused in found["refused"]:
+        for problem in refused["problems"]:
+            show_problem(msgspec.convert(problem, Problem))
+
+
+@former_app.command(name="show")
+def describe(
+    name: Annotated[str, Parameter(help="A name, or NAME@VERSION for one that was in force.")],
+    *,
+    type: Annotated[str, Parameter(help="Print the generated Python for this type.")] = "",
+    direction: Annotated[Literal["in", "out"], Parameter(help="Received or sent.")] = "in",
+    where: Where = HERE,
+) -> None:
+    """Show one interpretation as JSON: its own and inherited rules."""
+
+    async def local(node: Node) -> Any:
+        from rapport.mediation.interpretations.change_log import read_version
+        from rapport.mediation.interpretations.views import interpretation_view, transformer_text
+
+        if "@" in name:
+            return await read_version(node.channels, name)
+
+        def find(in_force: ActiveInterpretations) -> Any:
+            return (
+                transformer_text(in_force, name, type, direction)
+                if type
+                else interpretation_view(in_force, name)
+            )
+
+        return await node.meanings.updating.inspect(lambda standing: find(standing.in_force))
+
+    path = f"/interpretations/{quote(name, safe='/@')}"
+    if type:
+        path += f"/transformers/{quote(type, safe='/')}?direction={direction}"
+    found = _Interpretations(where).look(path, local, text=bool(type))
+    if isinstance(found, str):
+        write_bytes(found.encode())
+    else:
+        write_json(found)
+
+
+@former_app.command
+def check(
+    file: FileArgument,
+    *,
+    how: Annotated[
+        Literal["declare", "augment", "replace"], Parameter(help="As what.")
+    ] = "declare",
+    old: Annotated[str, Parameter(help="The type of root to be replaced.")] = "",
+    where: Where = HERE,
+) -> None:
+    """Show what a change would do; nothing is changed."""
+    _change(_Interpretations(where), _from_file(file), how, old, do=False)
+
+
+@former_app.command
+def declare(
+    file: FileArgument,
+    *,
+    where: Where = HERE,
+) -> None:
+    """Declare interpretations; all of the file or none."""
+    _change(_Interpretations(where), _from_file(file), "declare")
+
+
+@former_app.command
+def augment(
+    file: FileArgument,
+    *,
+    where: Where = HERE,
+) -> None:
+    """Add to interpretations; those below inherit it."""
+    _change(_Interpretations(where), _from_file(file), "augment")
+
+
+@former_app.command
+def replace(
+    old: Annotated[str, Parameter(help="The type of root that gives way.")],
+    file: FileArgument,
+    *,
+    where: Where = HERE,
+) -> None:
+    """Replace a type of the canonical model, with conversions both ways."""
+    _change(_Interpretations(where), _from_file(file), "replace", old)
+
+
+@former_app.command
+def remove(
+    name: str,
+    *,
+    where: Where = HERE,
+) -> None:
+    """Remove an interpretation that nothing uses."""
+    body = msgspec.json.encode({"type": "remove", "name": name})
+    _change(_Interpretations(where), _ChangeFile("remove", body, ".json"), "declare")
+
+
+@former_app.command
+def history(
+    *,
+    json: JsonOption = False,
+    where: Where = HERE,
+) -> None:
+    """List all changes, oldest first."""
+
+    async def local(node: Node) -> Any:
+        from rapport.mediation.interpretations.views import change_view
+
+        return [change_view(*each) for each in node.meanings.updating.history()]
+
+    found = _Interpretations(where).look("/interpretations/changes", local)
+    if json:
+        write_json(found)
+        return
+    rows = [
+        (format_time(row["time"]), ", ".join(row["what"]), row["state"], row["by"], row["id"][:12])
+        for row in found
+    ]
+    write_table("changes", ("time", "what", "state", "by", "id"), rows)
+
+
+@former_app.command
+def shared(
+    *,
+    json: JsonOption = False,
+    where: Where = HERE,
+) -> None:
+    """List interpretations that nodes share by gossip."""
+
+    async def local(node: Node) -> Any:
+        return node.ensemble.status() if node.ensemble is not None else {"interpretations": []}
+
+    found = _Interpretations(where).look("/ensemble", local)["interpretations"]
+    if json:
+        write_json(found)
+        return
+    rows = [
+        (row["name"], row["state"], row["origin"], format_time(row["since_ms"]), row["version"])
+        for row in found
+    ]
+    write_table("shared by gossip", ("name", "state", "from", "since", "version"), rows)
+    for row in found:
+        for problem in row["problems"]:
+            show_problem(msgspec.convert(problem, Problem))
+
+
+class _ChangeFile(msgspec.Struct, frozen=True):
+    """A file of changes, unparsed."""
+
+    name: str
+    body: bytes
+    suffix: str
+
+
+def _from_file(file: Path) -> _ChangeFile:
+    suffix = file.suffix.lower()
+    if suffix not in _MEDIA:
+        hint = f"files end in {', '.join(_MEDIA)}"
+        raise InvalidInput(f"{file} is no file of changes", code="cli.unknown_form", hint=hint)
+    try:
+        return _ChangeFile(file.name, file.read_bytes(), suffix)
+    except OSError as error:
+        raise cannot_read(file, error) from None
+
+
+class _Interpretations:
+    """The node of a site: the running one over HTTP, else opened here."""
+
+    def __init__(self, where: Where) -> None:
+        self._node = NodeAccess(where)
+
+    def look(
+        self, path: str, local: Callable[[Node], Awaitable[Any]], *, text: bool = False
+    ) -> Any:
+        """Returns the answer of the API, or of the node opened here."""
+
+        def ask(remote: Remote) -> Any:
+            return remote.text(path) if text else remote.get(path)
+
+        return self._node.ask(ask, local, record=False)
+
+    def post(self, path: str, said: _ChangeFile, local: Callable[[Node], Awaitable[Any]]) -> Any:
+        """What came of a change."""
+        media = _MEDIA[said.suffix]
+        try:
+            return self._node.ask(
+                lambda remote: remote.post(path, said.body, media), local, record=True
+            )
+        except NodeRefusal as refused:
+            if refused.status not in _CHECKED:
+                raise
+            raise InterpretationError(refused.problems) from None
+
+
+def _change(
+    node_access: _Interpretations,
+    said: _ChangeFile,
+    how: FileAction,
+    old: str = "",
+    *,
+    do: bool = True,
+) -> None:
+    from rapport.mediation.interpretations.change_requests import (
+        request_from_file,
+        request_from_json,
+    )
+
+    def want(in_force: ActiveInterpretations) -> ChangeRequest:
+        if said.suffix == ".json":
+            return request_from_json(said.body)
+        kind: Any = {".yml": "yaml"}.get(said.suffix, said.suffix[1:])
+        return request_from_file(said.name, said.body, kind, in_force, how=how, old=old)
+
+    async def local(node: Node) -> Any:
+        updating = node.meanings.updating
+        return await (updating.change(want, by="local") if do else updating.try_out(want))
+
+    asked = "" if said.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
+    done = node_access.post(f"/interpretations/{'changes' if do else 'check'}{asked}", said, local)
+    for problem in done["problems"]:
+        show_problem(msgspec.convert(problem, Problem))
+    write_json(done)
+    names = [stamp or f"{name} (removed)" for name, stamp in done["versions"].items()]
+    verb = "changed" if do else "would change"
+    stderr().print(f"{verb}: {', '.join(names) or 'nothing'}", highlight=False)
+
+
+_LOOK_EVERY_MS = 200
+_TOLD = ("released", "corrected", "rejected", "unchanged")
+
+
+def carry_out(where: Where, asked: ReleaseRequest, *, dry_run: bool) -> Any:
+    """What came of it, with the second look; waits until all is done."""
+    remote = where.remote()
+    path, body = _request(asked, dry_run)
+    try:
+        answer = remote.post(path, body)
+    except Unavailable as error:
+        if where.url is not None or error.code != "node.unreachable":
+            raise
+        return with_resting_node(
+            where.directory, lambda node: _without_a_node(node, asked, dry_run)
+        )
+    return answer if dry_run else _wait(remote, answer["release"])
+
+
+def _request(asked: ReleaseRequest, dry_run: bool) -> tuple[str, bytes]:
+    wanted: dict[str, Any] = {"source": asked.source, "dry_run": dry_run}
+    wanted["since_ms"] = asked.since_ms
+    if asked.what == "again":
+        return "/interpretations/again", msgspec.json.encode(wanted | {"until_ms": asked.until_ms})
+    wanted |= {"reason": asked.reason, "ids": asked.ids}
+    return "/quarantine/release", msgspec.json.encode(wanted)
+
+
+def _wait(remote: Remote, release: str) -> Any:
+    """Tells how far it is until the release and its second look are done."""
+    told = ""
+    while True:
+        state = remote.get(f"/quarantine/releases/{quote(release, safe='')}")
+        now = ", ".join(f"{state[name]} {name}" for name in _TOLD)
+        if now != told:
+            stderr().print(f"release {release}: {now}", highlight=False)
+            told = now
+        if state["is_done"] and state["second_look"] is not None:
+            return state
+        asyncio.run(SystemClock().sleep(_LOOK_EVERY_MS))
+
+
+async def _without_a_node(node: Node, asked: ReleaseRequest, dry_run: bool) -> Any:
+    if dry_run:
+        return await node.releasing.try_out(asked)
+    release = await node.releasing.request(asked)
+    await node.finish_releases()
+    return await node.releasing.state(release)
+
+
+app = App(name="mediate", help="Interpretations: show, change, quarantine, release.")
+for _name, _command in (
+    ("list", list_all),
+    ("describe", describe),
+    ("check", check),
+    ("declare", declare),
+    ("augment", augment),
+    ("replace", replace),
+    ("remove", remove),
+    ("history", history),
+    ("shared", shared),
+):
+    app.command(_command, name=_name)
+
+SourceOption = Annotated[str, Parameter(help="Only what this source sent.")]
+ReasonOption = Annotated[str, Parameter(help="Only what is held back for this reason.")]
+DryRunOption = Annotated[bool, Parameter(help="Say what would happen; change nothing.")]
+
+
+@app.command
+def show(source: str, *, site: SiteOption = None) -> None:
+    """Print the generated code that gives the events of a source their meaning.
+
+    By what is in force: the site's files and the changes on record, with a running node or without.
+    """
+    from rapport.cli.local_site import in_force_at
+    from rapport.kernel.clock import SystemClock
+    from rapport.mediation.reader import build_transformer
+    from rapport.mediation.site_functions import WorkerConversions
+    from rapport.site.site import load_site
+
+    directory = site_directory(site)
+    loaded = load_site(directory, policies=[])
+    bindings, in_force = in_force_at(directory, loaded)
+    if source not in bindings:
+        raise unknown("source", source, bindings, if_none="declare it in site.toml: [sources.NAME]")
+    meaning = build_transformer(
+        bindings[source],
+        in_force,
+        lookups=loaded.tables,
+        conversions=WorkerConversions(SystemClock()),  # shown, never called: no process is started
+    )
+    write_bytes(meaning.source_text().encode())
+
+
+@app.command
+def quarantine(
+    *,
+    source: SourceOption = "",
+    reason: ReasonOption = "",
+    since: Annotated[str, Parameter(help="Only what is held since this time, or 2h ago: 2h.")] = "",
+    site: SiteOption = None,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+) -> None:
+    """List what is held back, by source and reason, with what to do about it."""
+    from rapport.cli.local_site import read_channels
+    from rapport.mediation.quarantine.index import (
+        QuarantineFilter,
+        QuarantineIndex,
+        group_quarantined,
+    )
+
+    wanted = QuarantineFilter(source=source, reason=reason, since_ms=moment(since) or 0)
+
+    async def groups(channels: ReadOnlyChannels) -> list[QuarantineGroup]:
+        held_back = QuarantineIndex(channels)
+        await held_back.refresh()
+        return await group_quarantined(channels, held_back, wanted)
+
+    found = read_channels(site_directory(site), groups)
+    if json:
+        write_json(found)
+        return
+    columns = ("source", "reason", "count", "first", "last", "message", "hint")
+    write_table("held back", columns, [_row(group) for group in found])
+
+
+@app.command
+def release(
+    *ids: str,
+    source: SourceOption = "",
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    where: Where = HERE,
+) -> None:
+    """Give what is held back its meaning, by what is in force now, and look again for alarms.
+
+    Goes through the running node; where none runs, the site's log is used directly.
+    """
+    _report_release(
+        carry_out(where, ReleaseRequest(source=source, reason=reason, ids=ids), dry_run=dry_run)
+    )
+
+
+@app.command
+def again(
+    *,
+    source: Annotated[str, Parameter(help="The source that was wrongly understood.")],
+    since: Annotated[str, Parameter(help="Received at this time or later, or 2h ago: 2h.")] = "",
+    until: Annotated[str, Parameter(help="Received before this time.")] = "",
+    dry_run: DryRunOption = False,
+    where: Where = HERE,
+) -> None:
+    """Mediate raw events again; readings that now say something else are corrected."""
+    asked = ReleaseRequest(
+        what="again",
+        source=source,
+        since_ms=moment(since) or 0,
+        until_ms=parse_moment(until) if until else 2**62,
+    )
+    _report_release(carry_out(where, asked, dry_run=dry_run))
+
+
+@app.command(show=False)  # rapport reload does it
+def reload(
+    *,
+    where: Where = HERE,
+) -> None:
+    """Have the running node take its interpretations from the site's files anew.
+
+    Says who used an interpretation that is gone.
+    """
+    remote = where.remote()
+    changed = remote.post("/interpretations/reload", b"{}")
+    write_json(changed)
+    names = [*changed["interpretations"], *changed["sources"]]
+    stderr().print(f"changed: {', '.join(names) or 'nothing'}", highlight=False)
+    for warning in changed["warnings"]:
+        stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _row(group: QuarantineGroup) -> tuple[str, ...]:
+    return (
+        group.source,
+        group.reason,
+        str(group.count),
+        format_time(group.first_ms),
+        format_time(group.last_ms),
+        group.message,
+        group.hint,
+    )
+
+
+def _report_release(done: Any) -> None:
+    write_json(done)
+    told = msgspec.to_builtins(done)
+    counts = [f"{told[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")]
+    stderr().print(", ".join(counts), highlight=False)
+    look = told.get("second_look")
+    if look:
+        late, gone = look["late_detections"], look["unsupported"]
+        stderr().print(f"{late} late alarms, {gone} no longer supported", highlight=False)

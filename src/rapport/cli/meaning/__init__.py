@@ -1,1 +1,0 @@
-"""Commands about interpretations, tables and what is held back."""

@@ -1,1 +1,0 @@
-"""Commands about people and what is said to them."""

@@ -1,0 +1,790 @@
+"""`rapport pipeline`: export to the lake, jobs on Spark, mediation of raw history, SQL queries and
+reports. [PI-3, PI-4, PI-6, PI-12, ME-14, CH-16, CO-18]
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.hints import unknown
+from rapport.cli.output import show_problem, stderr, stdout, write_bytes, write_json, write_table
+from rapport.core.errors import InvalidInput
+from rapport.core.times import format_time
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from rapport.channel.channel import Channels
+    from rapport.channel.export.lake_export import ExportResult
+    from rapport.core.errors import Problem
+    from rapport.pipeline.figures.reports import Report
+    from rapport.pipeline.lake.catalogue import TableInfo
+    from rapport.pipeline.lake.query import Answer
+    from rapport.pipeline.mediating.meanings import Meanings
+    from rapport.pipeline.mediating.writing import MediatedHistory
+    from rapport.pipeline.running.plan import RunPlan
+    from rapport.pipeline.running.run import RunWanted
+    from rapport.site.pipeline import JobStatus, RunPlaces, RunStatus
+
+_TRIES, _BETWEEN_TRIES_MS = 60, 500
+
+app = App(name="pipeline", help="History on Spark: export, lake, questions, report.")
+
+
+@app.command
+def export(*, site: SiteOption = None) -> None:
+    """Write what the channels hold beyond the last export to Parquet files."""
+    directory = site_directory(site)
+    write_json(export_site(directory))
+
+
+def export_site(site: Path) -> dict[str, object]:
+    """Exports a site's channels into its lake; returns what was done."""
+    from rapport.cli.local_site import data_directory, read_channels
+
+    lake = data_directory(site) / "lake"
+    done = read_channels(site, lambda channels: _export_when_free(channels, lake))
+    return {"lake": str(lake), "rows": done.rows, "files": done.files, "positions": done.positions}
+
+
+async def _export_when_free(channels: Channels, lake: Path) -> ExportResult:
+    """Exports; waits a while for another export into the lake, such as a running node's."""
+    from rapport.channel.export.lake_export import EXPORT_RUNNING, export_channels
+    from rapport.core.errors import Conflict
+    from rapport.kernel.clock import SystemClock
+
+    for _again in range(_TRIES - 1):
+        try:
+            return await export_channels(channels, lake)
+        except Conflict as error:
+            if error.code != EXPORT_RUNNING:
+                raise
+            await SystemClock().sleep(_BETWEEN_TRIES_MS)
+    return await export_channels(channels, lake)
+
+
+MasterOption = Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")]
+JsonOption = Annotated[bool, Parameter(help="As JSON.")]
+DryRunOption = Annotated[bool, Parameter(help="Only tell what would be done.")]
+_MEGABYTE = 1_000_000
+
+
+@app.command
+def silver(
+    *,
+    site: SiteOption = None,
+    engine: Annotated[
+        Literal["spark", "local"], Parameter(help="Spark, or this process: quicker for little.")
+    ] = "spark",
+    master: MasterOption = None,
+    rebuild: Annotated[bool, Parameter(help="Make silver anew from bronze.")] = False,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> int:
+    """Load new events of the lake into silver and gold.
+
+    Take what the lake's bronze has beyond the last run into silver: typed readings, each once,
+    with what became of them; and detections into gold.
+    """
+    from rapport.pipeline.lake.silver import silver_due, update_silver
+    from rapport.site.site import load_site
+
+    directory = site_directory(site)
+    lake = lake_directory(directory)
+    if dry_run:
+        _report_export(silver_due(lake), json=json)
+        return 0
+    ontology = load_site(directory).ontology
+    with spark_for(directory, engine, master) as spark, progress_bar("silver") as progress:
+        done = update_silver(spark, lake, ontology, rebuild=rebuild, progress=progress)
+    _report_export(done, json=json)
+    return show_problems(done.problems)
+
+
+@app.command
+def compact(
+    *,
+    site: SiteOption = None,
+    fewest: Annotated[int, Parameter(help="Leave folders with fewer small files.")] = 4,
+    megabytes: Annotated[int, Parameter(help="Files of this size are large enough.")] = 64,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> int:
+    """Merge small files of the lake into large ones.
+
+    Merge small files of the lake into large ones; readers see the old or the new.
+    """
+    from rapport.pipeline.lake.compaction import compact as compact_lake
+
+    with progress_bar("compact") as progress:
+        done = compact_lake(
+            lake_directory(site_directory(site)),
+            fewest=fewest,
+            large_bytes=megabytes * _MEGABYTE,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    _report_export(done, json=json)
+    return show_problems(done.problems)
+
+
+@app.command
+def expire(
+    *,
+    site: SiteOption = None,
+    keep: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Table or layer and days, such as bronze/raw.*=30; may be given often. Otherwise "
+            "what [pipeline.keep] of the site says."
+        ),
+    ] = None,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete old days of the lake.
+
+    Let go of days of the lake that are older than said; never of what silver has not taken.
+    """
+    from rapport.pipeline.lake.retention import expire as expire_lake
+    from rapport.pipeline.lake.retention import read_rules
+
+    directory = site_directory(site)
+    rules = read_rules(keep) if keep else _kept_by_site(directory)
+    done = expire_lake(lake_directory(directory), rules, dry_run=dry_run)
+    _report_export(done, json=json)
+    for table, why in done.waiting.items():
+        stderr().print(f"{table} stays: {why}", soft_wrap=True)
+
+
+def _kept_by_site(directory: Path) -> dict[str, int]:
+    from rapport.core.errors import InvalidInput
+    from rapport.site.pipeline import pipeline_settings
+    from rapport.site.site import load_site
+
+    rules = pipeline_settings(load_site(directory).file)[0].keep
+    if not rules:
+        raise InvalidInput(
+            "nothing says how long to keep what",
+            code="lake.no_rules",
+            hint="add --keep bronze/raw.*=30, or [pipeline.keep] to the site file",
+        )
+    return rules
+
+
+def lake_directory(site: Path) -> Path:
+    """Where the site's lake lies."""
+    from rapport.cli.local_site import data_directory
+
+    return data_directory(site) / "lake"
+
+
+@contextmanager
+def spark_for(site: Path | None, engine: str, master: str | None) -> Iterator[SparkSession | None]:
+    """A session with the site's settings, if there is one; or None when the work is done here."""
+    from rapport.kernel.toml import TomlFile
+    from rapport.pipeline.session import running_spark
+    from rapport.pipeline.settings import load_spark_settings
+
+    if engine != "spark":
+        yield None
+        return
+    said = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
+    settings = load_spark_settings(said, flags={"master": master}, environment=os.environ)
+    stderr().print("starting Spark …")
+    with running_spark(settings) as spark:
+        yield spark
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr where somebody can see it; otherwise nothing."""
+    from rich.progress import Progress
+
+    console = stderr()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)
+
+
+def show_problems(problems: tuple[Problem, ...]) -> int:
+    """Tells every problem on stderr; the exit code that says whether there was one."""
+    for problem in problems:
+        show_problem(problem)
+    return 1 if problems else 0
+
+
+def _report_export(done: Any, *, json: bool) -> None:
+    """What was done: a line for each figure, or JSON."""
+    import msgspec
+
+    if json:
+        write_json(done)
+        return
+    told = msgspec.structs.asdict(done)
+    rows = [(name.replace("_", " "), _shown(value)) for name, value in told.items()]
+    write_table("lake", ("what", "how much"), [row for row in rows if row[1]])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number}" for name, number in value.items())
+    if isinstance(value, tuple):
+        return str(len(value)) if value else ""
+    return str(value)
+
+
+@app.command
+def mediate(
+    *what: Annotated[
+        str, Parameter(help="SOURCE=FILE or SOURCE=FOLDER of recorded raw events, or SOURCE.")
+    ],
+    into: Annotated[Path | None, Parameter(help="Folder to write to; must not be there.")] = None,
+    explain: Annotated[
+        bool, Parameter(help="Only tell which steps are columns of Spark, which Python, and why.")
+    ] = False,
+    site: SiteOption = None,
+    master: MasterOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Mediate raw history with the present interpretations.
+
+    Give raw history its meaning by the site's interpretations of now: files that were recorded,
+    or the raw events of the site's lake. The same readings and reasons as in the node.
+    """
+    from rapport.core.errors import InvalidInput
+    from rapport.pipeline.mediating.of_site import meanings_of_site
+    from rapport.site.raw_files import naming_of
+    from rapport.site.site import load_site
+
+    directory = site_directory(site)
+    loaded = load_site(directory)
+    meanings = meanings_of_site(loaded)
+    files, sources = _asked(meanings, what)
+    if explain:
+        _explain(meanings, [*files, *sources] or None, json=json)
+        return 0
+    if into is None:
+        raise InvalidInput(
+            "nothing says where the readings go",
+            code="cli.wrong_use",
+            hint="add --into FOLDER, or --explain to see how it would be done",
+        )
+    with spark_for(directory, "spark", master) as spark:
+        assert spark is not None
+        from rapport.pipeline.mediating.writing import mediate_files, mediate_lake
+
+        if files:
+            named = {naming_of(loaded.file, name): paths for name, paths in files.items()}
+            done = mediate_files(spark, meanings, named, into)
+        else:
+            lake = lake_directory(directory)
+            done = mediate_lake(spark, meanings, lake, into, sources=sources or None)
+    _report_mediation(done, json=json)
+    return 1 if done.rejected else 0
+
+
+def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Path]], list[str]]:
+    """Files by source, or names of sources; raises InvalidInput for a mixture or an unknown one."""
+    from rapport.core.errors import InvalidInput
+    from rapport.policy.recordings.files import READERS
+
+    files: dict[str, list[Path]] = {}
+    names: list[str] = []
+    for each in what:
+        name, equals, rest = each.partition("=")
+        if name not in meanings.bindings:
+            raise unknown(
+                "source",
+                name,
+                meanings.bindings,
+                if_none="declare it in site.toml: [sources.NAME]",
+                code="source.unbound",
+            )
+        if not equals:
+            names.append(name)
+            continue
+        path = Path(rest)
+        found = sorted(path.iterdir()) if path.is_dir() else [path]
+        files.setdefault(name, []).extend(
+            one for one in found if not path.is_dir() or one.suffix in READERS
+        )
+        if not files[name] or not path.exists():
+            raise InvalidInput(
+                f"there are no recorded files at {path}",
+                code="cli.no_file",
+                hint=f"{name}=FILE or {name}=FOLDER, files that end in {', '.join(READERS)}",
+            )
+    if files and names:
+        raise InvalidInput(
+            "files and sources of the lake cannot be mixed",
+            code="cli.wrong_use",
+            hint=f"write {names[0]}=FILE, or leave the files out",
+        )
+    return files, names
+
+
+def _explain(meanings: Meanings, sources: list[str] | None, *, json: bool) -> None:
+    from rapport.pipeline.mediating.planning import explain_mediation
+
+    found = explain_mediation(meanings, sources)
+    if json:
+        write_json(found)
+        return
+    for each in found:
+        for line in each.lines():
+            stdout().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _report_mediation(done: MediatedHistory, *, json: bool) -> None:
+    if json:
+        write_json(done)
+        return
+    whole = sum(done.readings.values())
+    share = f"{done.by_columns / whole:.0%}" if whole else "none"
+    rows = [(f"readings of {name}", f"{count:,}") for name, count in done.readings.items()]
+    rows += [(f"no meaning, {why}", f"{count:,}") for why, count in done.rejected.items()]
+    rows += [("decided by Spark's columns alone", share), ("written to", done.into)]
+    write_table("mediated", ("what", "how much"), rows)
+
+
+LakeOption = Annotated[
+    Path | None,
+    Parameter(help="A lake without a site, such as that of experiments."),
+]
+
+
+@app.command
+def tables(
+    name: str | None = None,
+    /,
+    *,
+    site: SiteOption = None,
+    lake: LakeOption = None,
+    json: JsonOption = False,
+) -> int:
+    """List the tables of the lake, or the columns of one."""
+    from rapport.pipeline.lake.catalogue import describe, lake_tables, table_named
+
+    lake = _chosen(lake, site)
+    chosen = lake_tables(lake) if name is None else [table_named(lake, name)]
+    found = [describe(table) for table in chosen]
+    if json:
+        write_json(found)
+    elif name is None:
+        _write_tables(found)
+    else:
+        _write_columns(found[0])
+    return show_problems(tuple(problem for table in found for problem in table.problems))
+
+
+@app.command
+def query(
+    sql: str,
+    /,
+    *,
+    site: SiteOption = None,
+    engine: Annotated[Literal["duckdb", "spark"], Parameter(help="Who answers.")] = "duckdb",
+    format: Annotated[Literal["table", "csv", "json"], Parameter(help="How.")] = "table",
+    master: MasterOption = None,
+    lake: LakeOption = None,
+) -> int:
+    """Ask the lake a question in SQL; `rapport pipeline tables` lists what can be named."""
+    chosen = _chosen(lake, site)
+    directory = site_directory(site) if lake is None else None
+    answer = _ask(sql, engine, chosen, directory, master)
+    _write_answer(answer.table, format)
+    return show_problems(answer.problems)
+
+
+def _chosen(lake: Path | None, site: Path | None) -> Path:
+    if lake is None:
+        return lake_directory(site_directory(site))
+    if not lake.is_dir():
+        raise InvalidInput(
+            f"{lake} is no lake",
+            code="cli.wrong_use",
+            hint="name the folder that has bronze, silver or gold in it",
+        )
+    return lake
+
+
+def _ask(sql: str, engine: str, lake: Path, site: Path | None, master: str | None) -> Answer:
+    if engine == "duckdb":
+        from rapport.pipeline.lake.query import ask_duckdb
+
+        return ask_duckdb(lake, sql)
+    from rapport.pipeline.lake.query_spark import ask_spark
+
+    with spark_for(site, engine, master) as spark:
+        assert spark is not None
+        return ask_spark(spark, lake, sql)
+
+
+def _write_tables(found: Sequence[TableInfo]) -> None:
+    rows = [
+        (
+            table.name,
+            table.view,
+            str(table.rows),
+            str(table.files),
+            _size(table.bytes),
+            table.first_day,
+            table.last_day,
+        )
+        for table in found
+    ]
+    write_table("lake", ("table", "in SQL", "rows", "files", "size", "from", "to"), rows)
+
+
+def _write_columns(table: TableInfo) -> None:
+    rows = [
+        (one.name, one.type, one.unit, one.meaning, one.since, one.until) for one in table.columns
+    ]
+    title = f"{table.name} ({table.view} in SQL): {table.rows} rows, {table.files} files, "
+    title += f"{_size(table.bytes)}, {table.first_day} to {table.last_day}"
+    write_table(title, ("column", "type", "unit", "meaning", "since", "until"), rows)
+
+
+def _write_answer(table: pa.Table, format: str) -> None:
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    if format == "json":
+        write_json([dict(zip(table.column_names, map(_plain, row), strict=True)) for row in rows])
+        return
+    texts = [[_text(value) for value in row] for row in rows]
+    if format == "csv":
+        # On a terminal and in a file alike: a question may give cells with anything in them.
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(table.column_names)
+        writer.writerows(texts)
+        write_bytes(out.getvalue().encode())
+        return
+    flat = [[cell.replace("\t", " ").replace("\n", " ") for cell in row] for row in texts]
+    write_table("answer", table.column_names, flat)
+    sys.stdout.flush()
+
+
+def _plain(value: object) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, list):
+        pairs = all(isinstance(one, tuple) and len(one) == 2 for one in value)
+        if value and pairs:
+            return {str(key): _plain(one) for key, one in value}
+        return [_plain(one) for one in value]
+    return value
+
+
+def _text(value: object) -> str:
+    import msgspec
+
+    if value is None:
+        return ""
+    if isinstance(value, list | dict | tuple):
+        return msgspec.json.encode(_plain(value)).decode()
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "")
+    return str(_plain(value))
+
+
+def _size(count: int) -> str:
+    """Bytes for people."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+@app.command
+def report(
+    *,
+    site: SiteOption = None,
+    master: MasterOption = None,
+    html: Annotated[Path | None, Parameter(help="Write a page with plots to this file.")] = None,
+    export: Annotated[bool, Parameter(help="First export what the channels hold.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Report what happened: figures, tables, a page with plots.
+
+    Export, then tell on Spark what happened: detections, deliveries, who answered how fast,
+    what was held back or late, how the channels were used, and where messages came from.
+    """
+    from rapport.pipeline.figures.reports import make_report
+
+    directory = site_directory(site)
+    if html is not None:
+        _refuse_unwritable(html)
+    if export:
+        pass  # merged
+
+        stderr().print(f"exported {export_site(directory)['rows']} rows")
+    lake = lake_directory(directory)
+    with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
+        assert spark is not None
+        made = make_report(spark, lake, progress=progress)
+    if html is not None:
+        _write_page(made, html, directory, lake)
+    if json:
+        write_json(made)
+    elif html is None:
+        _write_report_tables(made)
+
+
+def _write_report_tables(made: Report) -> None:
+    from rapport.pipeline.figures.text import report_rows
+
+    for table in report_rows(made):
+        if not sys.stdout.isatty():
+            print(f"# {table.title}")
+        write_table(table.title, table.columns, table.rows)
+
+
+def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
+    from rapport.channel.export.parquet_files import replaced_file
+    from rapport.kernel.toml import TomlFile
+    from rapport.pipeline.figures.page import report_page
+
+    name = TomlFile.load(site / "site.toml").section("site").values.get("name", site.name)
+    page = report_page(made, site=str(name), lake_files=f"{lake / 'gold'}")
+    with replaced_file(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    stderr().print(f"wrote {path}", soft_wrap=True)
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Said before the work, not after it."""
+    from rapport.core.errors import InvalidInput
+
+    if path.is_dir():
+        raise InvalidInput(
+            f"{path} is a directory",
+            code="report.bad_file",
+            hint="name the file to write, such as report.html",
+        )
+
+
+_STOP_SECONDS, _START_SECONDS = 120, 120
+_UI_PORT = 4040
+OnceOption = Annotated[bool, Parameter(help="Do what is there now, then end.")]
+LiveOption = Annotated[
+    bool | None, Parameter(help="Run the policies that the site lets run there.")
+]
+
+
+@app.command
+def run(
+    *,
+    site: SiteOption = None,
+    once: OnceOption = False,
+    live: LiveOption = None,
+    master: MasterOption = None,
+    dry_run: DryRunOption = False,
+    log_json: Annotated[bool, Parameter(help="Logs as JSON lines.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Run a site's jobs: live policies, history into the lake.
+
+    Run a site's jobs: live policies, and history into the lake at intervals, until stopped.
+    """
+    from rapport.kernel.clock import SystemClock
+    from rapport.kernel.telemetry import configure_logs
+    from rapport.pipeline.running.plan import plan_run
+    from rapport.pipeline.running.run import run_pipeline
+    from rapport.site.site import load_site
+
+    directory = site_directory(site)
+    wanted = wanted_run(directory, once=once, live=live, master=master)
+    if dry_run:
+        _show_plan(plan_run(load_site(directory), wanted, SystemClock()), json=json)
+        return 0
+    os.umask(0o077)  # as a node does: tables and state are their owner's
+    configure_logs(json=log_json)
+    stop = threading.Event()
+
+    def take_signals() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda _number, _frame: stop.set())
+
+    take_signals()
+    told = run_pipeline(directory, wanted, stop=stop, started=take_signals)
+    if json:
+        write_json(told)
+    elif once:
+        _show_jobs(told.jobs)
+    problems = [one.problem for one in told.jobs if one.problem is not None]
+    for problem in problems:
+        show_problem(problem)
+    # Whoever ends it that runs on and on has seen what was wrong in its status.
+    return 1 if problems and once else 0
+
+
+@app.command
+def status(*, site: SiteOption = None, json: JsonOption = False) -> int:
+    """Show what runs where, and how far each job is behind; 1 when nothing runs."""
+    from rapport.kernel.clock import SystemClock
+    from rapport.site.pipeline import how_it_is, is_held, read_status
+
+    places = run_places(site_directory(site))
+    told, runs = read_status(places), is_held(places.lock)
+    state = how_it_is(told, runs=runs, now_ms=SystemClock().now_ms())
+    if json:
+        stopped = places.stop.exists()
+        write_json({"state": state, "runs": runs, "stopped_by_hand": stopped, "told": told})
+    else:
+        _show_state(state, told, places)
+        if told is not None:
+            _show_jobs(told.jobs)
+    if told is not None and told.problem is not None:
+        show_problem(told.problem)
+    return 0 if runs else 1
+
+
+@app.command
+def stop(
+    *,
+    site: SiteOption = None,
+    wait: Annotated[int, Parameter(help="Seconds to wait for it.")] = _STOP_SECONDS,
+) -> int:
+    """Stop the process after its present batch.
+
+    Ask the process to end after what it is doing, and wait. A node does not start it again
+    before `rapport pipeline resume`.
+    """
+    from rapport.pipeline.running.holding import ask_to_stop, wait_until
+    from rapport.site.pipeline import is_held
+
+    places = run_places(site_directory(site))
+    if not ask_to_stop(places):
+        stderr().print("the pipeline does not run; it stays down until: rapport pipeline resume")
+        return 0
+    stderr().print("asked to end after what it is doing …")
+    if wait_until(lambda: not is_held(places.lock), wait):
+        stderr().print("the pipeline is down")
+        return 0
+    stderr().print(f"it has not ended within {wait} s; it will after its batch")
+    return 1
+
+
+@app.command
+def resume(
+    *,
+    site: SiteOption = None,
+    live: LiveOption = None,
+    master: MasterOption = None,
+    log_json: Annotated[bool, Parameter(help="Logs as JSON lines.")] = False,
+) -> int:
+    """Resume a stopped pipeline.
+
+    Let a stopped pipeline go on from where it was: started by the site's node when that does
+    it, here otherwise.
+    """
+    from rapport.pipeline.running.holding import let_go_on, wait_until
+    from rapport.site.pipeline import is_held
+
+    places = run_places(site_directory(site))
+    let_go_on(places)
+    if not is_held(places.watched):
+        return run(site=site, live=live, master=master, log_json=log_json)
+    stderr().print("the node starts it …")
+    if wait_until(lambda: is_held(places.lock), _START_SECONDS):
+        stderr().print("the pipeline is up")
+        return 0
+    stderr().print("it did not come up; the node's log says why")
+    return 1
+
+
+def wanted_run(directory: Path, *, once: bool, live: bool | None, master: str | None) -> RunWanted:
+    """What the site and the flags say together."""
+    from rapport.core.errors import SiteError
+    from rapport.kernel.toml import TomlFile
+    from rapport.pipeline.running.run import RunWanted
+    from rapport.pipeline.settings import load_spark_settings
+    from rapport.site.pipeline import BY_NODE, pipeline_settings
+
+    file = TomlFile.load(directory / "site.toml")
+    pipeline, problems = pipeline_settings(file)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    # A process that stays has a page to look at, unless the site says otherwise.
+    values = {} if once else {"ui_port": _UI_PORT}
+    spark = load_spark_settings(
+        values | dict(file.section("spark").values),
+        flags={"master": master},
+        environment=os.environ,
+    )
+    return RunWanted(
+        pipeline=pipeline,
+        spark=spark,
+        once=once,
+        live=pipeline.live if live is None else live,
+        must_live=bool(live),
+        by_hand=BY_NODE not in os.environ,
+    )
+
+
+def run_places(directory: Path) -> RunPlaces:
+    """Where the site's process keeps what it knows of itself."""
+    from rapport.cli.local_site import data_directory
+    from rapport.site.pipeline import RunPlaces
+
+    return RunPlaces.of(data_directory(directory))
+
+
+def _show_state(state: str, told: RunStatus | None, places: RunPlaces) -> None:
+    rows = [("state", state)]
+    if places.stop.exists():
+        rows.append(("stopped by hand", "until: rapport pipeline resume"))
+    if told is not None:
+        rows += [("process", str(told.pid)), ("Spark", told.master)]
+        rows += [("Spark's page", told.spark_ui)] if told.spark_ui else []
+        rows += [("started", format_time(told.started)), ("last word", format_time(told.updated))]
+    write_table("pipeline", ("what", "how"), rows)
+
+
+def _show_jobs(jobs: list[JobStatus]) -> None:
+    columns = ("job", "state", "behind", "for", "last batch", "rows", "rows/s", "checkpoint")
+    rows = [
+        (
+            one.job,
+            one.state if not one.failures else f"{one.state} ({one.failures} times)",
+            str(one.behind_events),
+            f"{one.behind_ms / 1_000:.1f} s",
+            format_time(one.ended) if one.ended else "",
+            str(one.rows),
+            f"{one.rows_per_s:.0f}",
+            one.checkpoint,
+        )
+        for one in jobs
+    ]
+    write_table("jobs", columns, rows)
+
+
+def _show_plan(plan: RunPlan, *, json: bool) -> None:
+    if json:
+        write_json(plan)
+        return
+    stderr().print(f"{plan.site} on {plan.master}; nothing is started")
+    rows = [(one.job, one.every, str(one.events), ", ".join(one.into)) for one in plan.jobs]
+    write_table("jobs", ("job", "every", "events to do", "into"), rows)
+    if plan.policies:
+        write_table("live policies", ("how they are parted",), [(one,) for one in plan.policies])
+    if plan.tables:
+        write_table("tables of the lake", ("table",), [(one,) for one in plan.tables])

@@ -1,1 +1,0 @@
-"""History on Spark: `rapport pipeline`."""

@@ -1,1 +1,0 @@
-"""Commands about policies, as the compiler and a node see them."""

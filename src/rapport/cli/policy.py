@@ -1,0 +1,393 @@
+"""`rapport policy`: shows compiled policies and changes policies while events flow. [PO-3, PO-5,
+PO-8, PO-9, UX-3]
+
+Commands use the running node; without one they use the site's files and log.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
+
+import msgspec
+from cyclopts import App, Parameter
+
+from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.hints import cannot_read, cannot_write
+from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
+from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.core.errors import InvalidInput, PolicyError, Problem
+from rapport.core.times import format_time
+
+if TYPE_CHECKING:
+    from rapport.node.node import Node
+    from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
+
+HEADS = (
+    *("name", "state", "version", "by"),
+    *("readings", "found", "undecided", "suppressed", "errors", "ms"),
+)
+_MAY_BE_EMPTY = ("by", "undecided", "suppressed", "errors", "because")
+_NOTHING = ("", "-", "0", "files of the site")
+_ALREADY = {
+    "replaced": "this version",
+    "shadowed": "this version in the shadow",
+    "paused": "paused",
+    "resumed": "not paused",
+}
+
+
+def write_data(done: Any) -> None:
+    """For programs; a person is told in words."""
+    if not sys.stdout.isatty():
+        write_json(done)
+
+
+def report_change(done: Any) -> None:
+    """What came of a change, with its problems; a change holds from a place on."""
+    show_problems(done)
+    if not done["changed"]:
+        print_line(f"{done['name']}: {_ALREADY.get(done['what'], 'this is so')} already")
+        return
+    version = f", version {done['version']}" if done["version"] else ""
+    place = f"after event {done['after']}" if done["after"] else "before the first event"
+    print_line(f"{done['name']}: {done['what']} {place}{version}")
+
+
+def print_line(text: str) -> None:
+    """A line for people."""
+    stderr().print(text, highlight=False, soft_wrap=True)
+
+
+def show_problems(shown: Any) -> None:
+    """Each with its place and hint."""
+    for problem in shown["problems"]:
+        show_problem(msgspec.convert(problem, Problem))
+
+
+def write_rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; on a terminal without columns that have nothing to tell, so that it is not cramped.
+    Programs get all of them.
+    """
+    told = list(range(len(heads)))
+    if sys.stdout.isatty():
+        told = [
+            n
+            for n, head in enumerate(heads)
+            if head not in _MAY_BE_EMPTY or any(row[n] not in _NOTHING for row in rows)
+        ]
+    write_table(title, [heads[n] for n in told], [[row[n] for n in told] for row in rows])
+
+
+def row_of(policy: Any) -> tuple[str, ...]:
+    """A policy below `HEADS`; one that does not run has no figures."""
+    counts = policy["counts"]
+    state = policy["state"] + (f" (shadow {policy['shadow']})" if policy["shadow"] else "")
+    figures = ("read", "detections", "undecided", "suppressed", "errors", "cost_ms")
+    if policy.get("on_spark"):
+        state += " on Spark"
+    runs = policy["state"] in ("running", "failed") and not policy.get("on_spark")
+    shown = (str(counts[name]) if runs else "-" for name in figures)
+    return (policy["name"], state, policy["version"], policy["by"], *shown)
+
+
+def line_of(change: Any) -> str:
+    """A change in a history."""
+    version = f" {change['version']}" if change["version"] else ""
+    because = f", because of {change['cause'][:12]}" if change["cause"] else ""
+    when = f"{format_time(change['time'])}, after event {change['after']}"
+    return f"{when}: {change['what']}{version} by {change['by']}{because}"
+
+
+JsonOption = Annotated[bool, Parameter(help="As JSON.")]
+FileArgument = Annotated[Path, Parameter(help="The policy's text.")]
+NameOption = Annotated[str, Parameter(help="Its name; else the stem of the file.")]
+LocalCall = Callable[["PolicyLifecycle"], Awaitable[Any]]
+_TEXT = "text/plain; charset=utf-8"
+_CHECKED = (400, 422)
+"""What a node answers when a policy failed its checks."""
+
+
+def add_to(app: App) -> None:
+    """Puts the commands below `rapport policy`."""
+    app.command(list_all, name="list")
+    for command in (register, replace, pause, resume, delete, history, shadow, reload):
+        app.command(command)
+
+
+def list_all(
+    *,
+    json: JsonOption = False,
+    where: Where = HERE,
+) -> None:
+    """List policies with state, version, and what each did since the node started: readings it
+    looked at, situations found, those left undecided because a source was silent, those suppressed
+    by `at most once per`, errors, and the milliseconds spent on it.
+    """
+
+    async def local(life: PolicyLifecycle) -> Any:
+        return life.policies()
+
+    node = NodeAccess(where)
+    found = _look(node, "/policies", local)
+    if json:
+        write_json(found)
+        return
+    write_rows("policies", HEADS, [row_of(policy) for policy in found])
+    for policy in found:
+        show_problems(policy)
+    if node.is_resting:
+        print_line("no node runs: these would run from its next start on")
+
+
+def register(
+    file: FileArgument,
+    *,
+    name: NameOption = "",
+    where: Where = HERE,
+) -> None:
+    """Start a policy that is not there yet; it sees what comes from now on."""
+    _bring(NodeAccess(where), "register", file, name)
+
+
+def replace(
+    file: FileArgument,
+    *,
+    name: NameOption = "",
+    expects: Annotated[str, Parameter(help="The version that must be in force.")] = "",
+    where: Where = HERE,
+) -> None:
+    """Put another version in the place of a policy; it begins anew."""
+    _bring(NodeAccess(where), "replace", file, name, expects)
+
+
+def pause(
+    name: str,
+    *,
+    where: Where = HERE,
+) -> None:
+    """Let a policy see nothing, and forget what it waits for, until it is resumed."""
+    _act(NodeAccess(where), name, "pause", lambda life: life.pause(name, by="local"))
+
+
+def resume(
+    name: str,
+    *,
+    where: Where = HERE,
+) -> None:
+    """Let a paused policy begin anew."""
+    _act(NodeAccess(where), name, "resume", lambda life: life.resume(name, by="local"))
+
+
+def delete(
+    name: str,
+    *,
+    where: Where = HERE,
+) -> None:
+    """End a policy; its history stays."""
+    path = f"/policies/{quote(name, safe='')}"
+    _change(
+        NodeAccess(where),
+        lambda remote: remote.delete(path),
+        lambda life: life.delete(name, by="local"),
+    )
+
+
+def history(
+    name: str,
+    *,
+    diff: Annotated[bool, Parameter(help="With what each version changed.", negative="")] = False,
+    json: JsonOption = False,
+    where: Where = HERE,
+) -> None:
+    """List the changes of a policy, oldest first: who, when, from which event on."""
+
+    async def local(life: PolicyLifecycle) -> Any:
+        return life.history(name)
+
+    path = f"/policies/{quote(name, safe='')}/history"
+    found = _look(NodeAccess(where), path, local)
+    if json:
+        write_json(found)
+    elif diff:
+        parts = [f"{line_of(one)}\n{one['diff']}" for one in found]
+        write_bytes("\n".join(parts).encode())
+    else:
+        rows = [
+            (
+                format_time(one["time"]),
+                one["what"],
+                one["version"],
+                one["by"],
+                str(one["after"]),
+                one["cause"][:12],
+            )
+            for one in found
+        ]
+        write_rows("changes", ("time", "what", "version", "by", "after", "because"), rows)
+
+
+def shadow(
+    file: Annotated[Path | None, Parameter(help="The new version's text.")] = None,
+    *,
+    name: NameOption = "",
+    promote: Annotated[bool, Parameter(help="Make it the policy.", negative="")] = False,
+    drop: Annotated[bool, Parameter(help="End it.", negative="")] = False,
+    where: Where = HERE,
+) -> None:
+    """Run a new version beside a policy; only what one of them finds alone is told, in
+    `detections`. Then promote or drop it.
+    """
+    node = NodeAccess(where)
+    if file is not None and not (promote or drop):
+        _bring(node, "shadow", file, name)
+    elif promote != drop and (name or file is not None):
+        policy = name or str(file and file.stem)
+        if promote:
+            _act(node, policy, "promote", lambda life: life.promote(policy, by="local"))
+        else:
+            _act(node, policy, "drop", lambda life: life.drop(policy, by="local"))
+    else:
+        raise InvalidInput(
+            "say what to do about a shadow",
+            code="cli.no_shadow",
+            hint="FILE starts one; --name NAME with --promote or --drop ends it",
+        )
+
+
+def reload(
+    *,
+    where: Where = HERE,
+) -> None:
+    """Have the running node take ontology, tables and policies from the site's files anew."""
+    remote = where.remote()
+    done = remote.post("/policies", b"{}")
+    write_data(done)
+    for one in done:
+        report_change(one)
+    if not done:
+        print_line("every policy is as it was")
+
+
+def _bring(
+    node: NodeAccess,
+    how: Literal["register", "replace", "shadow"],
+    file: Path,
+    name: str,
+    expects: str = "",
+) -> None:
+    text, policy = _read(file), name or file.stem
+    path = f"/policies/{quote(policy, safe='')}?how={how}&expects={quote(expects, safe='')}"
+
+    async def local(life: PolicyLifecycle) -> ChangeResult:
+        if how == "replace":
+            return await life.replace(policy, text, by="local", expects=expects)
+        bring = life.register if how == "register" else life.shadow
+        return await bring(policy, text, by="local")
+
+    _change(node, lambda remote: remote.post(path, text.encode(), _TEXT), local)
+
+
+def _act(node: NodeAccess, name: str, act: str, local: LocalCall) -> None:
+    path = f"/policies/{quote(name, safe='')}/{act}"
+    _change(node, lambda remote: remote.post(path, b"{}"), local)
+
+
+def _change(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> None:
+    """Makes a change and says what came of it."""
+    done = _done(node, ask, local)
+    write_data(done)
+    report_change(done)
+    if node.is_resting:
+        print_line("no node runs: it holds from its next start on")
+
+
+def _done(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> Any:
+    try:
+        return node.ask(ask, _of_node(local), record=True)
+    except NodeRefusal as refused:
+        if refused.status not in _CHECKED or not any(one.line for one in refused.problems):
+            raise
+        raise PolicyError(refused.problems) from None
+
+
+def _look(node: NodeAccess, path: str, local: LocalCall) -> Any:
+    return node.ask(lambda remote: remote.get(path), _of_node(local), record=False)
+
+
+def _of_node(local: LocalCall) -> Callable[[Node], Awaitable[Any]]:
+    async def work(node: Node) -> Any:
+        return await local(node.policies.life)
+
+    return work
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise cannot_read(file, error) from None
+
+
+Stage = Literal["parsed", "terms", "ecnf", "tree", "plan", "json", "partitions"]
+
+app = App(name="policy", help="Look at policies, format them, and change them while events flow.")
+add_to(app)
+
+
+@app.command
+def show(
+    name: str,
+    *,
+    site: SiteOption = None,
+    stage: Annotated[Stage, Parameter(help="Which stage to show.")] = "tree",
+    svg: Annotated[bool, Parameter(help="Draw it: the tree or the plan.", negative="")] = False,
+    out: Annotated[Path | None, Parameter(help="File to write to instead of stdout.")] = None,
+) -> None:
+    """Print one stage of a policy: parsed, own terms in root, normal form, tree, plan, Spark
+    partitions."""
+    from rapport.cli.policy_files import stage_drawing, stage_text
+    from rapport.site.site import load_site
+
+    loaded = load_site(site_directory(site), policies=[name])
+    text = stage_drawing(loaded, name, stage) if svg else stage_text(loaded, name, stage)
+    raw = text.rstrip("\n").encode() + b"\n"
+    if out is None:
+        write_bytes(raw)
+        return
+    try:
+        out.write_bytes(raw)
+    except OSError as error:
+        raise cannot_write(out, error) from None
+
+
+@app.command
+def fmt(
+    *files: Path,
+    site: SiteOption = None,
+    check: Annotated[
+        bool, Parameter(negative="", help="Write nothing; exit 1 when a file would change.")
+    ] = False,
+) -> int:
+    """Rewrite policy files in canonical form, comments kept; all of the site's when none is
+    named."""
+    from rapport.cli.policy_files import format_files
+
+    return format_files(files, site_directory(site), check=check)
+
+
+@app.command
+def similar(
+    name: str,
+    *,
+    site: SiteOption = None,
+    limit: Annotated[int, Parameter(help="At most so many.")] = 10,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+) -> None:
+    """List the policies that speak of the same things as this one, most alike first."""
+    from rapport.cli.policy_files import show_similar
+
+    show_similar(name, site_directory(site), limit=limit, as_json=json)

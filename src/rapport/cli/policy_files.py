@@ -1,0 +1,176 @@
+"""Compiler stages as text and drawings, `rapport policy fmt` and `rapport policy similar`; separate
+from `policy.py` because it imports the compiler. [PO-3, PO-5, PO-12, UX-2]
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from rapport.cli.hints import NO_POLICIES, unknown
+from rapport.cli.output import show_problem, stderr, write_json, write_table
+from rapport.cli.policy import Stage
+from rapport.core.errors import InvalidInput, PolicyError, Problem, StoreUnavailable
+from rapport.kernel.files import atomic_replacement
+from rapport.kernel.toml import TomlFile
+from rapport.policy.compiler.compile import compile_draft
+from rapport.policy.compiler.drawing import draw_logic_tree, draw_plan
+from rapport.policy.compiler.normal_form import ecnf_text
+from rapport.policy.compiler.plan_text import plan_text
+from rapport.policy.compiler.planner import CompilerDraft
+from rapport.policy.language.formatter import format_policy
+from rapport.policy.language.printer import print_policy
+from rapport.policy.lint.policy_set import features, most_similar
+from rapport.policy.plan import Plan, encode_plan
+from rapport.site.policies import PolicyFile, placed, policy_files, read_policy
+from rapport.site.site import SITE_FILE, Site, load_site
+
+Drawn = Literal["tree", "plan"]
+
+
+def stage_text(site: Site, name: str, stage: Stage) -> str:
+    """One stage of a policy of the site, for people to read."""
+    compiled = site.policies[name]
+    match stage:
+        case "parsed":
+            return print_policy(compiled.tree)
+        case "terms":
+            lines = [f"{e.place.line}: {e.written}  ->  {e.root}" for e in compiled.rewritten]
+            return "\n".join(lines) or "written in root's terms"
+        case "ecnf":
+            return ecnf_text(_draft(site, name).ecnf)
+        case "tree":
+            tree = _draft(site, name).logic_tree
+            return tree.text() if tree else ""
+        case "plan":
+            return plan_text(compiled.plan)
+        case "json":
+            return encode_plan(compiled.plan).decode()
+        case "partitions":
+            from rapport.pipeline.history.explaining import explain_run
+
+            return "\n".join(explain_run(compiled.plan, site.tables, site.ontology.sources))
+
+
+def stage_drawing(site: Site, name: str, stage: Stage) -> str:
+    """The logic tree or the plan as SVG; raises InvalidInput for other stages."""
+    if stage == "plan":
+        return draw_plan(site.policies[name].plan, title=f"Plan of {name}")
+    tree = _draft(site, name).logic_tree
+    if stage == "tree" and tree is not None:
+        return draw_logic_tree(tree, title=f"Logic tree of {name}")
+    raise InvalidInput(
+        f"the stage {stage!r} is text and is not drawn",
+        code="cli.not_drawn",
+        hint=f"use --svg with --stage {' or '.join(get_args(Drawn))}",
+    )
+
+
+def _draft(site: Site, name: str) -> CompilerDraft:
+    """What every stage made of the policy, written in root."""
+    written = print_policy(site.policies[name].tree)
+    draft, _ = compile_draft(written, name=name, ontology=site.ontology, window_ms=site.window_ms)
+    return draft
+
+
+def format_files(files: Sequence[Path], site: Path, *, check: bool) -> int:
+    """Rewrites the files, all policies of the site when none is named; prints those that changed.
+
+    With `check` nothing is written. Returns 1 when a file is faulty, which leaves it untouched, or
+    would change under `check`.
+    """
+    policies, faulty = _of_site(site) if not files else ([_of_path(path) for path in files], False)
+    changed = 0
+    for policy in policies:
+        text, problems = read_policy(policy)
+        formatted = text
+        if text is not None:
+            formatted, problems = _formatted(policy, text)
+        for problem in problems:
+            show_problem(problem)
+        faulty = faulty or bool(problems)
+        if formatted is None or formatted == text:
+            continue
+        changed += 1
+        if not check:
+            _replace(policy.path.resolve(), formatted.encode())
+        print(policy.shown)
+    _summarize(len(policies), changed, check=check)
+    return int(faulty or (check and changed > 0))
+
+
+def _of_site(site: Path) -> tuple[list[PolicyFile], bool]:
+    """The policies of a site, and whether what names them is faulty."""
+    file = TomlFile.load(site / SITE_FILE, name=SITE_FILE)
+    found, _window_ms, problems = policy_files(file, site)
+    for problem in problems:
+        show_problem(problem)
+    return list(found.values()), any(problem.severity == "error" for problem in problems)
+
+
+def _of_path(path: Path) -> PolicyFile:
+    return PolicyFile(path.stem, path, str(path))
+
+
+def _formatted(policy: PolicyFile, text: str) -> tuple[str | None, list[Problem]]:
+    try:
+        return format_policy(text, name=policy.name), []
+    except PolicyError as error:
+        return None, placed(policy, error.problems)
+
+
+def _replace(path: Path, raw: bytes) -> None:
+    """Puts `raw` in the place of the file at once, with the file's rights."""
+    try:
+        with atomic_replacement(path) as temporary:
+            temporary.write_bytes(raw)
+            shutil.copymode(path, temporary)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot write {path}: {error.strerror}",
+            code="store.disk_failed",
+            hint="look at the rights of the file and its directory; the file is as it was",
+        ) from None
+
+
+def _summarize(count: int, changed: int, *, check: bool) -> None:
+    doing = "would change" if check else "changed"
+    stderr().print(f"{count} polic{'y' if count == 1 else 'ies'}, {changed} {doing}")
+
+
+_SHOWN = 6
+
+
+def show_similar(name: str, site: Path, *, limit: int, as_json: bool) -> None:
+    """Prints them with what they have in common; raises UnknownName."""
+    if limit < 1:
+        raise InvalidInput(
+            f"cannot list {limit} policies",
+            code="cli.wrong_use",
+            hint="--limit is 1 or more; leave it out for 10",
+        )
+    loaded = load_site(site, refusing_policies=False)
+    plans = {each: compiled.plan for each, compiled in loaded.policies.items()}
+    if name not in plans:
+        raise unknown("policy", name, plans, if_none=NO_POLICIES, code="policy.unknown")
+    found = most_similar(name, plans, limit=limit)
+    if as_json:
+        write_json([{"policy": one.policy, "score": round(one.score, 3)} for one in found])
+        return
+    rows = [
+        (f"{one.score:.0%}", one.policy, _in_common(plans[name], plans[one.policy]))
+        for one in found
+    ]
+    write_table(f"like {name}", ("alike", "policy", "both speak of"), rows)
+    if not found:
+        stderr().print(f"no other policy speaks of what {name} does")
+
+
+def _in_common(one: Plan, other: Plan) -> str:
+    """Attributes, properties and relationships of both, as features name them."""
+    kinds = ("attribute ", "property ", "relation ")
+    both = features(one).keys() & features(other).keys()
+    shown = [text.removeprefix(kind) for kind in kinds for text in sorted(both) if kind in text]
+    return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")

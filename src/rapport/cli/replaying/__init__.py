@@ -1,1 +1,0 @@
-"""Policies over recorded events: `rapport replay`."""

@@ -1,1 +1,0 @@
-"""Commands that make a site, check it, run it and look after it."""

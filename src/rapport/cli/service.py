@@ -1,0 +1,366 @@
+"""`rapport up`, `status`, `stop`, `logs` and `reload`: the node of a site on this machine.
+[UX-2, UX-3, UX-5]
+
+A running node writes two files beside its data: `node.json` with its process id and address, and
+`node.log` with its log as JSON lines. SIGTERM and Ctrl-C drain the node: endpoints close, readers
+finish their batches. SIGKILL loses nothing acknowledged; the next start resumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.node_api import HERE, Remote, Where, expected_identity
+from rapport.cli.output import show_problem, stderr, stdout, write_json
+from rapport.core.errors import Conflict, RapportError, Unavailable
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.files import make_private_directory, write_atomically
+from rapport.kernel.settings import NodeSettings, load_settings
+from rapport.kernel.telemetry import LOG_FILE, configure_logs
+from rapport.kernel.threads import pinned_to_cpu
+from rapport.kernel.toml import TomlFile
+
+if TYPE_CHECKING:
+    from rapport.kernel.settings import NodeSettings
+    from rapport.site.site import Site
+
+PROCESS_FILE = "node.json"
+_STOP_SECONDS, _LOOK_SECONDS = 60.0, 0.1
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+Level = Literal["debug", "info", "warning", "error", "critical"]
+JsonOption = Annotated[bool, Parameter(help="As JSON.", negative="")]
+
+
+class NodeProcess(msgspec.Struct, frozen=True):
+    """A running node, as it describes itself to commands on its machine."""
+
+    pid: int
+    url: str
+
+    def write(self, data: Path) -> None:
+        """Stores it with the node's data."""
+        write_atomically(data / PROCESS_FILE, msgspec.json.encode(self))
+
+    @staticmethod
+    def read(data: Path) -> NodeProcess | None:
+        """The process that wrote it, whether it runs or not; None if there is no readable file."""
+        try:
+            return msgspec.json.decode((data / PROCESS_FILE).read_bytes(), type=NodeProcess)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process with this number runs."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return not _is_zombie(self.pid)
+
+
+def status(*, json: JsonOption = False, where: Where = HERE) -> int:
+    """Show whether the site's node runs, and what is wrong with it; 0 if it is ready."""
+    remote = _remote(where)
+    try:
+        identity, state = remote.identity(), _readiness(remote)
+    except Unavailable as error:
+        if error.code != "node.unreachable":
+            raise
+        identity, state = None, {"status": "not running", "reasons": [error.message]}
+    if json:
+        write_json({"url": remote.url, "site": identity and identity.site, **state})
+    else:
+        site = f" of site {identity.site}" if identity else ""
+        _print(f"{state['status']}: the node{site} at {remote.url}")
+        for reason in state["reasons"]:
+            _print(f"  {reason}")
+    return 0 if state["status"] == "ready" else 1
+
+
+def stop(*, site: SiteOption = None) -> None:
+    """Stop the site's node on this machine; returns when it has ended."""
+    directory = site_directory(site)
+    file, settings = _settings(directory)
+    process = NodeProcess.read(directory / settings.data)
+    if process is None or not process.is_alive:
+        raise Unavailable(
+            f"no node of {directory} runs on this machine",
+            code="node.not_running",
+            hint="rapport status looks for it at its address",
+        )
+    # A process number is given anew after a restart of the machine: the node itself must answer.
+    expected = expected_identity(directory, file, settings)
+    if not expected.is_same(Remote(process.url).identity()):
+        raise Conflict(
+            f"process {process.pid} is not the node of {directory}",
+            code="node.other_site",
+            hint="rapport status shows the node that answers at the site's address",
+        )
+    os.kill(process.pid, signal.SIGTERM)
+    clock = SystemClock()
+    deadline_ns = clock.steady_ns() + int(_STOP_SECONDS * 1e9)
+    while process.is_alive:
+        if clock.steady_ns() > deadline_ns:
+            raise Unavailable(
+                f"the node has not ended after {_STOP_SECONDS:.0f} s; it may still be delivering",
+                code="node.still_running",
+                hint=f"rapport logs says why; kill -9 {process.pid} loses nothing acknowledged",
+            )
+        time.sleep(_LOOK_SECONDS)
+    _print("stopped")
+
+
+def logs(
+    *,
+    last: Annotated[int, Parameter(help="So many of the newest entries.")] = 50,
+    level: Annotated[Level, Parameter(help="This level and those above it.")] = "info",
+    follow: Annotated[bool, Parameter(alias="-f", help="Go on as they come.", negative="")] = False,
+    json: JsonOption = False,
+    site: SiteOption = None,
+) -> None:
+    """Show the log of the site's node on this machine."""
+    directory = site_directory(site)
+    _file, settings = _settings(directory)
+    path = directory / settings.data / LOG_FILE
+    if not path.exists():
+        raise Unavailable(
+            f"there is no log at {path}",
+            code="node.no_log",
+            hint="rapport up writes it; a node in a container logs to stderr",
+        )
+    wanted = _LEVELS[_LEVELS.index(level) :]
+    older = path.with_name(f"{LOG_FILE}.1")
+    lines = [*(_lines(older) if older.exists() else ()), *_lines(path)]
+    shown = [line for line in lines if _level(line) in wanted]
+    for line in shown[len(shown) - min(last, len(shown)) :]:
+        _show(line, as_json=json)
+    if follow:
+        for line in _new_lines(path):
+            if _level(line) in wanted:
+                _show(line, as_json=json)
+
+
+def _remote(where: Where) -> Remote:
+    """The node at --url, else the one that runs here, whatever its port, else at the site's."""
+    if where.url is None and (where.directory / "site.toml").exists():
+        _file, settings = _settings(where.directory)
+        process = NodeProcess.read(where.directory / settings.data)
+        if process is not None and process.is_alive:
+            return Remote.of_site(where.directory, process.url, where.token_file)
+    return where.remote()
+
+
+def _settings(directory: Path) -> tuple[TomlFile, NodeSettings]:
+    file = TomlFile.load(directory / "site.toml")
+    return file, load_settings(file.section("node"), flags={})
+
+
+def _readiness(remote: Remote) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = remote.get("/readyz")
+    except Unavailable as error:
+        if error.code != "node.not_ready":
+            raise
+        found = {"status": "not ready", "reasons": [error.message]}
+    return found
+
+
+def _is_zombie(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [_entry(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _new_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Entries that are written from now on; a file that was rotated is read from its start."""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        place, text = file.tell(), b""
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        with suppress(OSError), path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < place:
+                place, text = 0, b""
+            file.seek(place)
+            text += file.read()
+            place = file.tell()
+        whole, _, text = text.rpartition(b"\n")
+        yield from (_entry(line) for line in whole.decode("utf-8", "replace").splitlines())
+
+
+def _entry(line: str) -> dict[str, Any]:
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(line, type=dict[str, Any])
+    return {"event": line}  # cut by a crash
+
+
+def _level(entry: dict[str, Any]) -> str:
+    return str(entry.get("level", "info"))
+
+
+def _show(entry: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        write_json(entry)
+        return
+    rest = {
+        key: value for key, value in entry.items() if key not in ("timestamp", "level", "event")
+    }
+    trace = rest.pop("exception", "")
+    values = " ".join(f"{key}={value}" for key, value in rest.items())
+    begins = f"{entry.get('timestamp', '')} {_level(entry):8} {entry.get('event', '')}"
+    _print(f"{begins}  {values}".rstrip())
+    if trace:
+        _print(str(trace))
+
+
+def _print(line: str) -> None:
+    stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def up(
+    *,
+    site: SiteOption = None,
+    host: Annotated[str | None, Parameter(help="Address to listen on.")] = None,
+    port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
+    data: Annotated[str | None, Parameter(help="Data directory, relative to the site.")] = None,
+    log_json: Annotated[bool, Parameter(help="Logs as JSON lines.")] = False,
+    processor: Annotated[
+        int | None,
+        Parameter(
+            help="Hold the node on this processor, counted from 0, but for its indexes: faster "
+            "where little else runs there."
+        ),
+    ] = None,
+) -> None:
+    """Run a node: endpoints, mediation, policies, deliveries."""
+    import uvloop
+
+    from rapport.channel.access.admission import read_node_token
+    from rapport.site.site import load_site
+
+    os.umask(0o077)  # what a node writes is its owner's, whichever part writes it
+    configure_logs(json=log_json)
+    _raise_descriptor_limit()
+    directory = site_directory(site)
+    loaded = load_site(
+        directory,
+        refusing_policies=False,
+        data_directory=None if data is None else directory / data,
+    )
+    for fault in loaded.faults:
+        show_problem(fault)
+    flags = {"host": host, "port": port, "data": data}
+    settings = load_settings(loaded.file.section("node"), flags=flags)
+    token = read_node_token(settings.token_file, loaded.directory)
+    make_private_directory(loaded.data_directory)
+    configure_logs(json=log_json, directory=loaded.data_directory)
+    with nullcontext() if processor is None else pinned_to_cpu(processor):
+        uvloop.run(_serve(loaded, settings, token))
+
+
+async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
+    from rapport.node.wiring import make_node
+    from rapport.web.app import serving
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    node = make_node(loaded, settings, SystemClock())
+    try:
+        async with serving(node, token=token) as url:
+            await node.start()
+            _settle()
+            process = NodeProcess(os.getpid(), url)
+            await asyncio.to_thread(process.write, loaded.data_directory)
+            stderr().print(f"rapport is up: {url}  (stop with Ctrl-C)", soft_wrap=True)
+            await stop.wait()
+    except Unavailable as error:
+        if error.code != "web.cannot_listen":
+            raise
+        raise await asyncio.to_thread(_port_taken, settings, error) from None
+    finally:
+        await node.stop()
+
+
+def _port_taken(settings: NodeSettings, error: Unavailable) -> Unavailable:
+    """Says whose the port is, where that is the node of a site."""
+    from rapport.cli.node_api import Remote
+
+    try:
+        found = Remote(settings.local_url()).identity()
+    except RapportError:
+        return error  # another program's
+    return Unavailable(
+        f"cannot listen on {settings.host}:{settings.port}: the port is taken by the node of the "
+        f"site {found.site!r}",
+        code=error.code,
+        hint="give this site a port of its own: port in [node] of its site.toml, or --port",
+    )
+
+
+def _raise_descriptor_limit() -> None:
+    """Lets the process open as many files and connections as the system allows it; a shell gives
+    less unless it is told.
+    """
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A system that gives the limit and then refuses it (macOS does) leaves the node as it was.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _settle() -> None:
+    """What is there when the doors open stays to the end: it is not searched for garbage again and
+    again, which would cost a twelfth of the work of taking in events.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def reload(
+    *,
+    json: Annotated[bool, Parameter(help="As JSON.", negative="")] = False,
+    where: Where = HERE,
+) -> None:
+    """Have the running node take people, actions, sources, interpretations, tables, ontology and
+    policies from the site's files anew; with a fault anywhere nothing changes.
+    """
+    done = where.remote().post("/reload", b"{}")
+    if json:
+        write_json(done)
+        return
+    lines = list(lines_of(done))
+    for line in lines or ["everything is as it was"]:
+        stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+    for warning in done["warnings"]:
+        stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+
+
+def lines_of(done: Any) -> Iterator[str]:
+    """A line for each change."""
+    yield from done["people"]
+    for kind in ("action", "source", "interpretation"):
+        for name in done[f"{kind}s"]:
+            yield f"{kind} {name} changed"
+    for one in done["policies"]:
+        yield f"policy {one['name']} {one['what']}"
