@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
+from rapport.cli.laboratory import lab_command
 from rapport.cli.main import PROBLEMS, WRONG_USE
 from rapport.cli.main import run as rapport
-from rapport.ensemble.rules.trace_files import read_trace, write_trace
 from rapport.ensemble.runtime.asking import ask_status
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.trace import Kind, NodeFacts, System, Trace
+from rapport.ensemble.trace_files import read_trace, write_trace
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.addresses import format_address
@@ -151,3 +153,14 @@ def test_membership_is_measured_the_same_each_time(capsys: pytest.CaptureFixture
     first, again = capsys.readouterr().out.splitlines()
     assert first == again
     assert json.loads(first)["detection"][0]["false_positives"] == 0
+
+
+def test_without_the_laboratory_its_commands_say_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rapport.cli.laboratory.find_spec", lambda name: None)
+    app = App(name="rapport")
+    app.command(lab_command("rapport_lab.commands.experiment:experiment"), name="experiment")
+    monkeypatch.setattr("rapport.cli.main.app", app)
+    assert rapport(["experiment", "all", "--quick"]) == PROBLEMS
+    assert "pip install ./lab" in capsys.readouterr().err

@@ -12,9 +12,9 @@ from rapport.context.broker.settings import BrokerSettings
 from rapport.context.messages import Answer, Message, Put, Question, Request, Status
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
-from rapport.overlay.topology import Topology
 from rapport.transport.base import Address, Now, Sender
+from rapport_lab.scheduler import Scheduler
+from rapport_lab.topology import Topology
 
 CONSUMER: Address = ("consumer", 1)
 PROVIDER: Address = ("provider", 1)

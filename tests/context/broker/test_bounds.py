@@ -21,8 +21,8 @@ from rapport.context.broker.settings import (
 from rapport.context.table import TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import from_edges, random_regular, waxman
 from rapport.transport.base import Now, Sender
+from rapport_lab.topology import from_edges, random_regular, waxman
 
 ADDRESSES = st.sampled_from([("b", 0), ("b", 1), ("b", 2), ("c", 9), ("", 0)])
 NUMBERS = st.one_of(st.integers(-3, 70), st.integers(-(2**63), 2**63 - 1))

@@ -36,8 +36,8 @@ from rapport.context.table import TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import from_edges, ring
 from rapport.transport.base import Now, Sender
+from rapport_lab.topology import from_edges, ring
 
 HERE, CLIENT, OTHER = ("b", 1), ("c", 9), ("b", 2)
 ROOM = EntityRef("room", "r1")

@@ -11,8 +11,8 @@ import pytest
 from rapport.context.broker.settings import BrokerSettings, SearchSettings
 from rapport.context.messages import Notice, Noticed, Put, Watch
 from rapport.core.context_record import ContextRecord
-from rapport.overlay.topology import from_edges
 from rapport.transport.base import Now, Sender
+from rapport_lab.topology import from_edges
 
 WATCHER = ("watcher", 1)
 

@@ -6,8 +6,8 @@ import pytest
 
 from rapport.context.broker.effects import NeighbourLost, NetworkJoined, NotJoined
 from rapport.context.messages import NOT_FOUND, RECEIVED, Command, Departed
-from rapport.overlay.topology import Topology, from_edges, is_connected, mesh
 from rapport.transport.base import Address, Sender
+from rapport_lab.topology import Topology, from_edges, is_connected, mesh
 
 
 def neighbourhoods(net) -> Topology[Address]:

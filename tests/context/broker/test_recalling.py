@@ -16,8 +16,8 @@ from rapport.context.broker.settings import (
 from rapport.context.codec import decode, encode
 from rapport.context.messages import Heard, Notice, Noticed, Outdated, Put, Watch
 from rapport.core.context_record import ContextRecord
-from rapport.overlay.topology import from_edges, ring
 from rapport.transport.base import Sender
+from rapport_lab.topology import from_edges, ring
 
 READER = ("reader", 1)
 PROVIDES = Sender(("provider", 2), "", "client")

@@ -9,7 +9,7 @@ import pytest
 from rapport.context.broker.settings import BrokerSettings, ReplicationSettings, SearchSettings
 from rapport.context.messages import NOT_FOUND, Answer, Ask, Found, Refused, Status
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import from_edges, mesh, ring, waxman
+from rapport_lab.topology import from_edges, mesh, ring, waxman
 
 NO_COPIES = ReplicationSettings(kind="none")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rapport.context.broker.settings import BrokerSettings, ReplicationSettings, SearchSettings
 from rapport.context.replication import answer_path, choose_marks
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import from_edges, ring
+from rapport_lab.topology import from_edges, ring
 
 OFF = SearchSettings(look_ahead="off")
 

@@ -15,7 +15,7 @@ from rapport.context.broker.settings import (
 )
 from rapport.context.messages import NOT_FOUND, Answer, Status
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import from_edges, mesh, ring, waxman
+from rapport_lab.topology import from_edges, mesh, ring, waxman
 
 NO_COPIES = ReplicationSettings(kind="none")
 

@@ -21,8 +21,8 @@ from rapport.context.messages import (
     Watch,
 )
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.overlay.topology import from_edges, ring
 from rapport.transport.base import Now, Sender
+from rapport_lab.topology import from_edges, ring
 
 CONSUMER = ("watcher", 1)
 WATCHES = Sender(CONSUMER, "x", "client")

@@ -13,8 +13,8 @@ from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.messages import Message, Outgoing
 from rapport.ensemble.trace import IP, RADIO, Recorder
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Now, Sender
+from rapport_lab.scheduler import Scheduler
 
 
 class Components:

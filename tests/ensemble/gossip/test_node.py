@@ -20,8 +20,8 @@ from rapport.ensemble.model.role import Role
 from rapport.ensemble.node import NodeMachine
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
+from rapport_lab.scheduler import Scheduler
 
 WALL = 1_700_000_000_000
 

@@ -13,9 +13,9 @@ from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.messages import Published
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
-from rapport.transport.simulated import SimulatedLink, SimulatedMedium
+from rapport_lab.scheduler import Scheduler
+from rapport_lab.simulated_transport import SimulatedLink, SimulatedMedium
 
 HOUR_MS = 3_600_000
 NODES = [(f"n{number:02}", 7) for number in range(20)]

@@ -13,8 +13,8 @@ from rapport.ensemble.grouping.settings import GroupingSettings
 from rapport.ensemble.messages import Outgoing, Published
 from rapport.ensemble.trace import Recorder
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
+from rapport_lab.scheduler import Scheduler
 
 PERIOD_MS = 5_000.0
 

@@ -13,8 +13,8 @@ from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.role import Role
 from rapport.ensemble.node import NodeMachine
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
+from rapport_lab.scheduler import Scheduler
 
 PERIOD_MS = 5_000.0
 

@@ -17,13 +17,13 @@ from rapport.ensemble.grouping.machine import GrouperMachine
 from rapport.ensemble.grouping.retransmission import BesideGroups
 from rapport.ensemble.grouping.side import GroupSide
 from rapport.ensemble.messages import Message, Published
-from rapport.ensemble.rules.breach import report
-from rapport.ensemble.rules.check import check_all
 from rapport.ensemble.trace import IP, NodeFacts, Recorder, System, Trace, address_text
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
+from rapport_lab.ensemble.rules.breach import report
+from rapport_lab.ensemble.rules.check import check_all
+from rapport_lab.scheduler import Scheduler
 
 PERIOD_MS = 5_000.0
 

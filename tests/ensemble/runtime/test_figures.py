@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from rapport.core.times import DurationHistogram
 from rapport.ensemble.messages import Headers, Published, Pull
 from rapport.ensemble.runtime.figures import GossipFigures, GossipSummary
-from rapport.ensemble.simulation.ages import KnowledgeAges
 from rapport.kernel.clock import Now
+from rapport_lab.ensemble.simulation.ages import KnowledgeAges
 
 ARRIVALS = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 5_000), st.integers(0, 5_000)), max_size=40

@@ -11,9 +11,9 @@ from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.node import NodeMachine
-from rapport.ensemble.rules.trace_files import read_trace
 from rapport.ensemble.runtime.recording import TraceFile
 from rapport.ensemble.trace import Kind, Recorder, TraceEvent
+from rapport.ensemble.trace_files import read_trace
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 

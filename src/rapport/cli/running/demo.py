@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.text import Text
 
+from rapport.cli.laboratory import lab_command
 from rapport.cli.terminal import stdout
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
@@ -29,6 +30,11 @@ Scenario = Literal["secure-building", "dangerous-goods"]
 app = App(name="demo", help="Play a scenario end to end, or make up a history.")
 app.command(
     "rapport.cli.backtesting.year:year", name="year", help="Make up a history to back-test."
+)
+app.command(
+    lab_command("rapport_lab.commands.cars:cars"),
+    name="car-sharing",
+    help="Play car sharing; see it on a map.",
 )
 
 

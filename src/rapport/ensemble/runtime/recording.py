@@ -11,9 +11,9 @@ from pathlib import Path
 from rapport.ensemble.grouping.machine import GrouperMachine
 from rapport.ensemble.messages import Message, Outgoing
 from rapport.ensemble.node import NodeMachine
-from rapport.ensemble.rules.facts import facts_of
-from rapport.ensemble.rules.trace_files import TraceWriter
 from rapport.ensemble.trace import IP, RADIO, Kind, NodeFacts, Recorder, System, TraceEvent
+from rapport.ensemble.trace_facts import facts_of
+from rapport.ensemble.trace_files import TraceWriter
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
 
