@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from benchmarks.results import Result, limit, rate
-from rapport.context.broker.settings import ReplicationSettings
+from rapport.context.broker.broker_settings import ReplicationSettings
 from rapport.kernel.clock import SystemClock
 from rapport_lab.context.formulas import expected_success
 from rapport_lab.context.point import SearchPoint, make_load, make_network, run_point

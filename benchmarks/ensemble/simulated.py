@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.results import Result, limit, rate
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.kernel.clock import SystemClock
 from rapport_lab.ensemble.experiments.broadcasts import (
     broadcast_points,

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.context import messages as m
-from rapport.context.codec import (
-    MAX_DEPTH,
-    MAX_MESSAGE,
-    MAX_PATH,
-    check_record,
-    decode,
-    encode,
-)
+from rapport.context import protocol as m
+from rapport.context.protocol import MAX_DEPTH, MAX_MESSAGE, MAX_PATH, check_record, decode, encode
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.context.table import Outcome, Records, TableLimits
+from rapport.context.records import Outcome, RecordTable, TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
 from support.work import lines
 
@@ -71,7 +71,7 @@ STEPS = st.lists(
 @given(STEPS)
 @settings(max_examples=150, deadline=None)
 def test_the_table_answers_as_a_plain_list_would(steps: list) -> None:
-    table, naive = Records(), NaiveTable()
+    table, naive = RecordTable(), NaiveTable()
     wall = 1_000
     for number, (passes, start, duration, provider, swept) in enumerate(steps):
         wall += passes
@@ -100,7 +100,7 @@ def test_the_table_answers_as_a_plain_list_would(steps: list) -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_counts_stay_exact_and_replicas_within_their_bounds(steps: list) -> None:
-    table = Records(TableLimits(replicas=4, replica_bytes=200))
+    table = RecordTable(TableLimits(replicas=4, replica_bytes=200))
     wall = 500
     for room, start, duration, own in steps:
         wall += 1
@@ -115,7 +115,7 @@ def test_counts_stay_exact_and_replicas_within_their_bounds(steps: list) -> None
 
 
 def test_a_record_is_never_answered_before_or_past_its_validity() -> None:
-    table = Records()
+    table = RecordTable()
     assert table.put(record(100, 200), 50) is Outcome.TAKEN
     answered = [at for at in range(90, 210) if table.answer(KEY, at)]
     assert answered == list(range(100, 200))
@@ -123,14 +123,14 @@ def test_a_record_is_never_answered_before_or_past_its_validity() -> None:
 
 
 def test_a_clock_set_back_shows_nothing_that_is_not_yet_valid() -> None:
-    table = Records()
+    table = RecordTable()
     table.put(record(100, 200), 150)
     assert table.answer(KEY, 150)
     assert table.answer(KEY, 99) is None
 
 
 def test_the_present_record_is_answered_until_the_next_one_begins() -> None:
-    table = Records()
+    table = RecordTable()
     table.put(record(0, 1_000, now=1), 10)
     table.put(record(500, 600, later=1), 10)
     assert table.answer(KEY, 499).record.values == {"now": 1}
@@ -139,7 +139,7 @@ def test_the_present_record_is_answered_until_the_next_one_begins() -> None:
 
 
 def test_the_newest_start_wins_then_the_provider() -> None:
-    table = Records()
+    table = RecordTable()
     for provider, start in (("b", 10), ("c", 10), ("a", 9)):
         table.put(record(start, 100, provider), 10)
     assert table.answer(KEY, 20).record.provider == "c"
@@ -148,7 +148,7 @@ def test_the_newest_start_wins_then_the_provider() -> None:
 
 
 def test_an_update_that_arrives_late_changes_nothing() -> None:
-    table = Records()
+    table = RecordTable()
     table.put(record(20, 100, new=1), 30)
     assert table.put(record(10, 200, old=1), 30) is Outcome.STALE
     assert table.put(record(20, 100, new=1), 30) is Outcome.SAME
@@ -158,7 +158,7 @@ def test_an_update_that_arrives_late_changes_nothing() -> None:
 
 
 def test_an_own_record_is_not_overwritten_by_a_replica_of_itself_but_by_a_newer_one() -> None:
-    table = Records()
+    table = RecordTable()
     table.put(record(10, 100), 20)
     assert table.put(record(10, 100), 20, holder=ELSEWHERE) is Outcome.STALE
     assert table.answer(KEY, 20).holder is None
@@ -168,7 +168,7 @@ def test_an_own_record_is_not_overwritten_by_a_replica_of_itself_but_by_a_newer_
 
 
 def test_the_replica_not_asked_for_longest_goes_first() -> None:
-    table = Records(TableLimits(replicas=2))
+    table = RecordTable(TableLimits(replicas=2))
     for name in "12":
         table.put(record(0, 100, "p", EntityRef("room", name)), 10, holder=ELSEWHERE)
     assert table.answer(("room", "1", "status"), 10)
@@ -181,7 +181,7 @@ def test_the_replica_not_asked_for_longest_goes_first() -> None:
 
 
 def test_voided_replicas_go_and_newer_ones_stay() -> None:
-    table = Records()
+    table = RecordTable()
     table.put(record(10, 100), 20, holder=ELSEWHERE)
     assert table.void_replicas(("p", *KEY), 10, 20) == 0
     assert table.void_replicas(("p", *KEY), 11, 20) == 1
@@ -190,7 +190,7 @@ def test_voided_replicas_go_and_newer_ones_stay() -> None:
 
 
 def test_a_full_table_takes_updates_but_nothing_new() -> None:
-    table = Records(TableLimits(own_records=1))
+    table = RecordTable(TableLimits(own_records=1))
     table.put(record(10, 100), 20)
     assert table.put(record(11, 100), 20) is Outcome.TAKEN
     other = record(10, 100, "p", EntityRef("room", "r2"))
@@ -199,7 +199,7 @@ def test_a_full_table_takes_updates_but_nothing_new() -> None:
 
 def test_a_full_table_takes_no_further_provider_and_no_further_announcement() -> None:
     """Whoever writes chooses the provider's name, so names must not get round the limit."""
-    table = Records(TableLimits(own_records=2))
+    table = RecordTable(TableLimits(own_records=2))
     table.put(record(10, 100, "p1"), 20)
     table.put(record(10, 100, "p2"), 20)
     more = [table.put(record(11, 100, f"p{number}"), 20) for number in range(3, 9)]
@@ -210,13 +210,13 @@ def test_a_full_table_takes_no_further_provider_and_no_further_announcement() ->
 
 
 def test_a_provider_can_announce_only_so_many_records_ahead() -> None:
-    table = Records(TableLimits(ahead_per_provider=3))
+    table = RecordTable(TableLimits(ahead_per_provider=3))
     outcomes = [table.put(record(start, 900), 10) for start in range(100, 104)]
     assert outcomes == [Outcome.TAKEN] * 3 + [Outcome.FULL]
 
 
 def test_many_updates_leave_one_turn_in_the_heap_not_one_each() -> None:
-    table = Records()
+    table = RecordTable()
     for at in range(10_000):
         table.put(record(at, at + 3_600_000), at)
     for at in range(10_000):
@@ -226,7 +226,7 @@ def test_many_updates_leave_one_turn_in_the_heap_not_one_each() -> None:
 
 
 def test_an_update_takes_its_place_among_those_of_a_thousand_providers() -> None:
-    table = Records()
+    table = RecordTable()
     for number in range(1_000):
         table.put(record(number, 5_000 + number, f"p{number}"), number)
     for number in (0, 500, 999):
@@ -239,7 +239,7 @@ def test_an_update_takes_its_place_among_those_of_a_thousand_providers() -> None
 
 
 def test_after_the_clock_was_set_back_an_update_is_answered_at_once() -> None:
-    table = Records()
+    table = RecordTable()
     table.put(record(100, 900, "a"), 100)
     table.put(record(500, 900, "b"), 500)
     table.put(record(200, 900, "a"), 200)
@@ -253,13 +253,13 @@ def test_after_the_clock_was_set_back_an_update_is_answered_at_once() -> None:
 def test_an_update_costs_the_same_however_many_providers_tell_the_same() -> None:
     costs = []
     for providers in (1, 1_000):
-        table, at = Records(), 0
+        table, at = RecordTable(), 0
         for number in range(providers):
             at += 1
             table.put(record(at, at + 1_000_000, f"p{number}"), at)
         new = [record(at + 1 + n, at + 1_000_000, f"p{n % providers}", value=n) for n in range(200)]
 
-        def update(table: Records = table, new: list[ContextRecord] = new) -> None:
+        def update(table: RecordTable = table, new: list[ContextRecord] = new) -> None:
             for one in new:
                 table.put(one, one.valid_from)
 
@@ -271,7 +271,7 @@ def test_an_update_costs_the_same_however_many_providers_tell_the_same() -> None
 def test_looking_up_does_not_grow_with_the_table() -> None:
     costs = []
     for size in (1_000, 100_000):
-        table = Records()
+        table = RecordTable()
         for number in range(size):
             table.put(record(0, 10_000 + number, "p", EntityRef("room", str(number))), 1)
         keys = [("room", str(number), "status") for number in range(0, size, size // 1_000)]

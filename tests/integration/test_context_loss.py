@@ -17,8 +17,7 @@ from rapport.context.api import (
     EntityRef,
     load_keys,
 )
-from rapport.context.codec import decode
-from rapport.context.messages import Status
+from rapport.context.protocol import Status, decode
 from rapport.core.errors import Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock

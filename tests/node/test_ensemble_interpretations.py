@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import Problem
-from rapport.ensemble.sharing import Offer
+from rapport.ensemble.text_sharing import Offer
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.changing.shown import shown_change
 from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.transport.base import Address

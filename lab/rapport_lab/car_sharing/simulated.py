@@ -9,10 +9,10 @@ import numpy as np
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble import Component
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.node import NodeMachine
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.node_machine import NodeMachine
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address
 from rapport_lab.car_sharing.cast import Part, make_component

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.context.messages import PROCESSED
+from rapport.context.protocol import PROCESSED
 from rapport_lab.context.load import Moments
 
 ASKS, RETURNS, PROBES, HEARD = range(4)

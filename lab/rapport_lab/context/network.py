@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from rapport.context.broker.machine import BrokerMachine
-from rapport.context.broker.settings import BrokerSettings
-from rapport.context.codec import decode, encode
-from rapport.context.messages import Heard, Message, Probe, Put
+from rapport.context.broker.broker_machine import BrokerMachine
+from rapport.context.broker.broker_settings import BrokerSettings
+from rapport.context.protocol import Heard, Message, Probe, Put, decode, encode
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address, Sender

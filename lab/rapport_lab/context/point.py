@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from rapport.context.broker.settings import (
+from rapport.context.broker.broker_settings import (
     BrokerLimits,
     BrokerSettings,
     LookAhead,
@@ -17,7 +17,7 @@ from rapport.context.broker.settings import (
     SearchSettings,
     StrategyName,
 )
-from rapport.context.table import TableLimits
+from rapport.context.records import TableLimits
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.overlay.membership_steps import MembershipSettings

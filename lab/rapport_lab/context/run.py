@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from rapport.context.messages import (
+from rapport.context.protocol import (
     PROCESSED,
     RECEIVED,
     Answer,

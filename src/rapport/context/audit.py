@@ -1,17 +1,22 @@
-"""The audit log of a broker: who did what to which entity, in the channel `context.audit`. [CX-9]
+"""The audit log of a broker, in the channel `context.audit`. [CX-9]
 
-Every refusal and every batch of updates is a line. Reads are summed up: a line per identity,
-entity, outcome and minute, so that reading at a high rate does not write at a high rate. Pure:
-lines come out, the shell appends them.
+Every refusal, command and batch of updates is a line. Reads are summed up into a line per identity,
+entity, status and minute, so that a high rate of reads causes few writes. Pure: the server appends
+the lines.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from rapport.context.broker.broker_state import AuditEffect
+from rapport.context.protocol import NOT_ALLOWED, NOT_FOUND, PROCESSED, RECEIVED
 from rapport.core.context_record import EntityRef
 from rapport.core.event import Event, as_subject
 from rapport.core.ids import content_id
+from rapport.kernel.clock import Clock
+from rapport.transport.addresses import format_address
+from rapport.transport.base import Address
 
 AUDIT_CHANNEL = "context.audit"
 AUDIT_TYPE = "rapport.context.audit"
@@ -157,3 +162,72 @@ class AuditTrail:
         self._reads.clear()
         self._refused.clear()
         self._minute_began = None
+
+
+OWN_PROCESS: Address = ("own process", 0)
+"""Where the broker's own process is: requests from there came over no network."""
+
+_DONE = frozenset((PROCESSED, RECEIVED, NOT_FOUND))
+
+
+class BrokerAudit:
+    """Sorts operations into lines: reads are summed up, refusals and commands stand alone."""
+
+    def __init__(self, clock: Clock, *, is_kept: bool) -> None:
+        """Without a channel nothing is noted, as nobody would ever take it."""
+        self._clock, self._is_kept = clock, is_kept
+        self.trail = AuditTrail()
+
+    def note(self, effect: AuditEffect) -> None:
+        """A client did something. Updates are told by the batch, with their places in the log."""
+        if not self._is_kept:
+            return
+        if effect.status not in _DONE:
+            self._refused(effect)
+        elif effect.what in ("request", "watch") and effect.entity is not None:
+            wall_ms = self._clock.now_ms()
+            self.trail.read(effect.identity, effect.entity, effect.status, wall_ms)
+        elif effect.what != "put":
+            self._commanded(effect)
+
+    def note_asked(self, identity: str, entity: EntityRef, scope: str, status: int) -> None:
+        """This process asked, for somebody."""
+        self.note(AuditEffect("request", identity, OWN_PROCESS, status, entity, scope))
+
+    def note_status(self, identity: str, address: Address) -> None:
+        """Somebody without the right wanted to know how the broker is."""
+        self.note(AuditEffect("status", identity, address, NOT_ALLOWED))
+
+    def due(self, all_of_it: bool) -> list[AuditLine]:
+        """Lines to append now."""
+        return self.trail.due(self._clock.now_ms(), all_of_it=all_of_it)
+
+    def _commanded(self, effect: AuditEffect) -> None:
+        wall_ms = self._clock.now_ms()
+        self.trail.add(
+            AuditLine(
+                what="control",
+                identity=effect.identity,
+                since=wall_ms,
+                until=wall_ms,
+                count=1,
+                status=effect.status,
+                why=effect.what,
+                address=_address_text(effect.address),
+            )
+        )
+
+    def _refused(self, effect: AuditEffect) -> None:
+        self.trail.refused(
+            effect.identity,
+            self._clock.now_ms(),
+            entity=str(effect.entity) if effect.entity is not None else "",
+            scope=effect.scope,
+            status=effect.status,
+            why=effect.what,
+            address=_address_text(effect.address),
+        )
+
+
+def _address_text(address: Address) -> str:
+    return "" if address == OWN_PROCESS else format_address(address)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, TimeoutError
 
 from rapport.channel.channel import Channels
-from rapport.context.serving import ContextBroker
+from rapport.context.broker_server import ContextBroker
 from rapport.core.context_record import EntityRef
 from rapport.core.errors import RapportError, SourceUnavailable, Unavailable
 from rapport.kernel.clock import Clock

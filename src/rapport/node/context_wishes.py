@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rapport.channel.channel import Channels
 from rapport.channel.guarantees import NOTHING, Effect, serve_with
-from rapport.context.serving import ContextBroker
+from rapport.context.broker_server import ContextBroker
 from rapport.core.context_record import CONTEXT_UPDATES, ContextUpdate
 from rapport.core.event import CAUSE, StoredEvent, cause_text
 from rapport.kernel.clock import Clock

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rapport.context.faults import ContextNotFound
-from rapport.context.serving import ContextBroker
+from rapport.context.broker_server import ContextBroker
+from rapport.context.connections import ContextNotFound
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import RapportError
 from rapport.core.event import CAUSE, cause_text

@@ -2,7 +2,7 @@
 that its site names, checked as any change is. [ME-12, EN-14]
 
 What the node's own files declare is never taken from others. Of a name that several nodes changed,
-the later change counts everywhere (`ensemble/sharing.py`). Removals are not spread.
+the later change counts everywhere (`ensemble/text_sharing.py`). Removals are not spread.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import msgspec
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, Problem, RapportError
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.sharing import (
+from rapport.ensemble.text_sharing import (
     MOST_OFFERS,
     PAGE_MS,
+    Capacity,
     Offer,
-    Rooms,
-    Shared,
     Sharing,
     digest_of,
     newer_of,
     page,
-    shared_by,
+    parse_shared,
 )
+from rapport.ensemble.text_sharing import SharedInterpretations as Shared
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
@@ -82,7 +82,7 @@ class SharedInterpretations:
         clock: Clock,
         assign: Callable[[Mapping[str, Any]], None],
         tables: Callable[[], Mapping[str, dict[str, Any]]],
-        rooms: Rooms,
+        rooms: Capacity,
     ) -> None:
         """`assign` sets fields of the node's shelf, which has these `rooms`; `tables`: what the
         site's file says of interpretations of the fields form.
@@ -194,7 +194,7 @@ class SharedInterpretations:
     def _take_in(self) -> None:
         for knowledge in self.inbox.take_all():
             try:
-                self._shelves[knowledge.node] = shared_by(knowledge.values)
+                self._shelves[knowledge.node] = parse_shared(knowledge.values)
             except InvalidInput as error:
                 _log.warning("shelf cannot be read", node=knowledge.node, reason=error.message)
 

@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
-from rapport.ensemble.gossip.advice import advice
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed
+from rapport.ensemble.gossip.gossip_settings import GossipSettings, advice
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.runtime.node_status import RuntimeSettings, check_sealed
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import is_file, is_inside
 from rapport.kernel.toml import TomlFile

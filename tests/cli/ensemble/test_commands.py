@@ -15,8 +15,8 @@ from cyclopts import App
 from rapport.cli.laboratory import lab_command
 from rapport.cli.main import PROBLEMS, WRONG_USE
 from rapport.cli.main import run as rapport
-from rapport.ensemble.runtime.asking import ask_status
-from rapport.ensemble.runtime.serving import EnsembleNode
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import fetch_status
 from rapport.ensemble.trace import Kind, NodeFacts, System, Trace
 from rapport.ensemble.trace_files import read_trace, write_trace
 from rapport.kernel.chance import Chance
@@ -110,7 +110,7 @@ async def until_both_are_known(address: Address) -> None:
     """Returns when the node knows a component of another."""
     clock, chance = SystemClock(), Chance.from_machine()
     async with asyncio.timeout(20):
-        while not (await ask_status(address, clock=clock, chance=chance)).replicas:  # noqa: ASYNC110
+        while not (await fetch_status(address, clock=clock, chance=chance)).replicas:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

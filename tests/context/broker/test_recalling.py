@@ -7,14 +7,13 @@ import itertools
 import msgspec
 import pytest
 
-from rapport.context.broker.settings import (
+from rapport.context.broker.broker_settings import (
     BrokerLimits,
     BrokerSettings,
     ReplicationSettings,
     SearchSettings,
 )
-from rapport.context.codec import decode, encode
-from rapport.context.messages import Heard, Notice, Noticed, Outdated, Put, Watch
+from rapport.context.protocol import Heard, Notice, Noticed, Outdated, Put, Watch, decode, encode
 from rapport.core.context_record import ContextRecord
 from rapport.transport.base import Sender
 from rapport_lab.topology import from_edges, ring
@@ -238,7 +237,7 @@ def test_a_broker_of_before_acts_on_a_call_and_its_silence_ends_it(network, brok
     net.run(30_000)
     assert net.holders("r1") == {names[2]}
     assert net.sent["Outdated"] <= 2 * 5
-    assert net.machines[names[2]]._recalling._open == set()
+    assert net.machines[names[2]]._invalidation._open == set()
 
 
 class OutdatedOfBefore(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag="out"):
@@ -267,7 +266,7 @@ def test_what_is_known_of_copies_is_bounded_and_ends_with_them(network, brokers)
     for number in range(30):
         net.put(names[2], f"r{number}", valid_ms=60_000)
         assert net.ask(names[0], f"r{number}", within_ms=100).found
-    recalling = net.machines[names[2]]._recalling
+    recalling = net.machines[names[2]]._invalidation
     assert len(recalling) == 10
     assert len(recalling) == sum(len(one.to) for one in recalling._given.values())
     net.run(60_000)

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.context.broker.settings import BrokerSettings, ReplicationSettings, SearchSettings
-from rapport.context.replication import answer_path, choose_marks
+from rapport.context.broker.broker_settings import (
+    BrokerSettings,
+    ReplicationSettings,
+    SearchSettings,
+)
+from rapport.context.broker.walks import answer_path, choose_marks
 from rapport.kernel.chance import Chance
 from rapport_lab.topology import from_edges, ring
 
@@ -153,7 +157,7 @@ def test_an_update_voids_old_copies_where_the_site_wants_it(
 
 
 def test_copies_stay_within_their_memory(network, brokers) -> None:
-    from rapport.context.table import TableLimits
+    from rapport.context.records import TableLimits
 
     names = brokers(3)
     chosen = BrokerSettings(

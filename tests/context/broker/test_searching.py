@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from rapport.context.broker.settings import (
+from rapport.context.broker.broker_settings import (
     LOOK_AHEADS,
     STRATEGIES,
     BrokerSettings,
     ReplicationSettings,
     SearchSettings,
 )
-from rapport.context.messages import NOT_FOUND, Answer, Status
+from rapport.context.protocol import NOT_FOUND, Answer, Status
 from rapport.kernel.chance import Chance
 from rapport_lab.topology import from_edges, mesh, ring, waxman
 
@@ -146,7 +146,7 @@ def test_a_broker_without_neighbours_refuses_at_once(network, brokers) -> None:
 
 
 def test_repeating_a_request_gives_the_same_answer_without_another_search(network, brokers) -> None:
-    from rapport.context.messages import Request
+    from rapport.context.protocol import Request
     from rapport.transport.base import Sender
 
     names = brokers(4)

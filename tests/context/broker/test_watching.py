@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from rapport.context.broker.effects import Audited
-from rapport.context.broker.settings import BrokerLimits, BrokerSettings
-from rapport.context.messages import (
+from rapport.context.broker.broker_settings import BrokerLimits, BrokerSettings
+from rapport.context.broker.broker_state import AuditEffect
+from rapport.context.protocol import (
     NOT_ALLOWED,
     RECEIVED,
     TOO_BUSY,
@@ -21,7 +21,8 @@ from rapport.context.messages import (
     Watch,
 )
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.transport.base import Now, Sender
+from rapport.kernel.clock import Now
+from rapport.transport.base import Sender
 from rapport_lab.topology import from_edges, ring
 
 CONSUMER = ("watcher", 1)
@@ -256,7 +257,7 @@ def test_a_client_that_says_it_is_a_broker_is_audited_and_judged_as_a_client(
     net.put(name, "r1", v=1)
     net.run(100)
     assert [m.record.values for m, _ in net.inbox[CONSUMER] if isinstance(m, Notice)] == [{"v": 1}]
-    audited = [e for _, e in net.effects if isinstance(e, Audited) and e.what == "watch"]
+    audited = [e for _, e in net.effects if isinstance(e, AuditEffect) and e.what == "watch"]
     assert [(one.identity, one.status) for one in audited] == [("x", RECEIVED), ("x", NOT_ALLOWED)]
 
 

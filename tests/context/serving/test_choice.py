@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rapport.context.clients.choice import BrokerChoice
-from rapport.context.settings import ClientSettings
+from rapport.context.clients.broker_link import BrokerChoice
+from rapport.context.connections import ClientSettings
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address
 

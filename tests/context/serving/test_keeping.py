@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rapport.channel.backends.memory import open_memory
-from rapport.context.keeping import CHANNEL, Keeping
+from rapport.context.persistence import CHANNEL, RecordPersistence
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
 from rapport.core.event import Event
@@ -32,7 +32,7 @@ async def until(holds: Callable[[], bool]) -> None:
 def test_what_waits_together_is_appended_together(clock: ManualClock) -> None:
     async def scenario() -> None:
         channels = open_memory(clock)
-        keeping = await Keeping.open(channels, clock)
+        keeping = await RecordPersistence.open(channels, clock)
         appends: list[int] = []
         channel = channels.channel(CHANNEL)
         append = channel.append
@@ -59,7 +59,7 @@ def test_what_waits_together_is_appended_together(clock: ManualClock) -> None:
 def test_a_disk_that_is_full_keeps_nobody_from_the_truth(clock: ManualClock) -> None:
     async def scenario() -> None:
         channels = open_memory(clock)
-        keeping = await Keeping.open(channels, clock)
+        keeping = await RecordPersistence.open(channels, clock)
         append, is_full = keeping._channel.append, True
 
         async def failing(events: Sequence[Event]) -> Any:
@@ -88,7 +88,7 @@ def test_a_disk_that_is_full_keeps_nobody_from_the_truth(clock: ManualClock) -> 
 def test_a_restart_reads_no_more_than_what_is_needed(clock: ManualClock) -> None:
     async def scenario() -> None:
         channels = open_memory(clock)
-        keeping = await Keeping.open(channels, clock)
+        keeping = await RecordPersistence.open(channels, clock)
         running = asyncio.create_task(keeping.run())
         done: list[RapportError | None] = []
 
@@ -109,7 +109,7 @@ def test_a_restart_reads_no_more_than_what_is_needed(clock: ManualClock) -> None
         keeping.neighbours = (("127.0.0.1", 7421),)
         await keeping.close()
 
-        again = await Keeping.open(channels, clock)
+        again = await RecordPersistence.open(channels, clock)
         assert again._place.position == 240
         found = await again.recall()
         assert [one.values["n"] for one in found] == list(range(240, 300))
@@ -124,7 +124,7 @@ def test_records_of_other_nodes_are_history_here_and_nothing_else(clock: ManualC
         channels = open_memory(clock)
         foreign = record(1, clock).to_event(source="context", headers={"hops": "other"})
         await channels.channel(CHANNEL).append([foreign])
-        keeping = await Keeping.open(channels, clock)
+        keeping = await RecordPersistence.open(channels, clock)
         assert await keeping.recall() == []
         await channels.close()
 
@@ -134,7 +134,7 @@ def test_records_of_other_nodes_are_history_here_and_nothing_else(clock: ManualC
 def test_a_disk_that_fills_while_a_bad_update_is_sorted_out_loses_none(clock: ManualClock) -> None:
     async def scenario() -> None:
         channels = open_memory(clock)
-        keeping = await Keeping.open(channels, clock)
+        keeping = await RecordPersistence.open(channels, clock)
         append, calls = keeping._channel.append, 0
 
         async def failing(events: Sequence[Event]) -> Any:
@@ -172,7 +172,7 @@ def test_a_disk_that_fills_while_a_bad_update_is_sorted_out_loses_none(clock: Ma
 def test_what_is_being_appended_when_a_broker_closes_is_kept(clock: ManualClock) -> None:
     async def scenario() -> None:
         channels = open_memory(clock)
-        keeping = await Keeping.open(channels, clock)
+        keeping = await RecordPersistence.open(channels, clock)
         append, may_write = keeping._channel.append, asyncio.Event()
 
         async def slow(events: Sequence[Event]) -> Any:

@@ -393,7 +393,7 @@ async def _addresses(count: int) -> list[tuple[str, int]]:
 def test_who_was_told_to_leave_does_not_go_on_joining(
     monkeypatch: pytest.MonkeyPatch, wait_s: float
 ) -> None:
-    monkeypatch.setattr("rapport.context.serving._JOIN_AGAIN_MS", 1_500)
+    monkeypatch.setattr("rapport.context.broker_server._JOIN_AGAIN_MS", 1_500)
 
     async def scenario() -> None:
         (place,) = await _addresses(1)

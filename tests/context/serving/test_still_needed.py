@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.context.still_needed import StillNeeded
-from rapport.context.table import Outcome, Records
+from rapport.context.persistence import LowWaterTracker
+from rapport.context.records import Outcome, RecordTable
 from rapport.core.context_record import ContextRecord, EntityRef
 
 
@@ -23,7 +23,7 @@ updates = st.lists(
 )
 
 
-def told(records: Records, now: int) -> list[ContextRecord | None]:
+def told(records: RecordTable, now: int) -> list[ContextRecord | None]:
     key = ("room", "r", "status")
     held = (records.answer(key, at) for at in range(now, now + 100, 3))
     return [one.record if one else None for one in held]
@@ -33,7 +33,7 @@ def told(records: Records, now: int) -> list[ContextRecord | None]:
 def test_a_restart_answers_as_if_there_had_been_none(
     sequence: list[tuple[str, int, int, int]], rest: int
 ) -> None:
-    lived, needed, now = Records(), StillNeeded(), 100
+    lived, needed, now = RecordTable(), LowWaterTracker(), 100
     log: list[tuple[int, ContextRecord]] = []
     for number, (provider, start, length, pause) in enumerate(sequence):
         one = record(provider, now + start, now + start + length, number=number)
@@ -44,19 +44,19 @@ def test_a_restart_answers_as_if_there_had_been_none(
     low = needed.low_water(len(log), now)
     now += rest
 
-    again = StillNeeded()
+    again = LowWaterTracker()
     again.recall(low)
     for position in range(low.position + 1, len(log) + 1):
         received, one = log[position - 1]
         again.take(position, one, received)
-    restarted = Records()
+    restarted = RecordTable()
     for one in again.records(now):
         restarted.put(one, now)
     assert told(restarted, now) == told(lived, now)
 
 
 def test_one_long_lived_record_does_not_make_a_restart_read_all_that_followed() -> None:
-    needed = StillNeeded()
+    needed = LowWaterTracker()
     old = record("long", 0, 10**9)
     needed.take(1, old, 0)
     for position in range(2, 60_000):
@@ -67,14 +67,14 @@ def test_one_long_lived_record_does_not_make_a_restart_read_all_that_followed() 
 
 
 def test_where_nothing_is_over_the_whole_log_is_needed() -> None:
-    needed = StillNeeded()
+    needed = LowWaterTracker()
     for position in range(1, 50):
         needed.take(position, record(f"p{position}", 0, 10**9), 0)
     assert needed.low_water(49, 10).position == 0
 
 
 def test_bookkeeping_stays_as_large_as_what_is_valid() -> None:
-    needed = StillNeeded()
+    needed = LowWaterTracker()
     for position in range(1, 100_000):
         needed.take(position, record("one", position, position + 10**6), position)
         if position % 5_000 == 0:

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.context.messages import Question
-from rapport.context.v0 import messages as m
-from rapport.context.v0.reading import operation_of, read
-from rapport.context.v0.writing import write
+from rapport.context.protocol import Question
+from rapport.context.v0 import v0_protocol as m
+from rapport.context.v0.v0_protocol import operation_of, read, write
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, TooLarge
 
@@ -22,73 +21,73 @@ ROOM = ContextRecord(
 PATH = (("10.0.0.7", 51234), ("10.0.0.1", 7410), ("10.0.0.2", 7410))
 
 GOLDEN = {
-    "monitoring": (b"0|1516060800000", m.StartMonitoring(T)),
-    "ping": (b"1|1516060800000", m.Ping(T)),
+    "monitoring": (b"0|1516060800000", m.V0StartMonitoring(T)),
+    "ping": (b"1|1516060800000", m.V0Ping(T)),
     "advertisement": (
         b"2|1516060800000|25|A|p1|room|r3|status|1516060800000|1516060860000"
         b"|free=yes;temperature=21.5",
-        m.Update(T, ROOM, advertises=True),
+        m.V0Update(T, ROOM, advertises=True),
     ),
     "update": (
         b"2|1516060800000|25|U|p1|room|r3|status|1516060800000|1516060860000"
         b"|free=yes;temperature=21.5",
-        m.Update(T, ROOM),
+        m.V0Update(T, ROOM),
     ),
     "request of a consumer": (
         b"3|1516060800000|room|r3|status",
-        m.Request(T, Question(ROOM.entity, "status")),
+        m.V0Request(T, Question(ROOM.entity, "status")),
     ),
     "request between brokers": (
         b"3|1516060800000|room|r3|status|10.0.0.7|51234|10.0.0.1|7410",
-        m.Request(T, Question(ROOM.entity, "status"), PATH[:2]),
+        m.V0Request(T, Question(ROOM.entity, "status"), PATH[:2]),
     ),
     "response to a consumer": (
         b"4|1516060800000|25|p1|room|r3|status|1516060800000|1516060860000"
         b"|free=yes;temperature=21.5",
-        m.Response(T, ROOM),
+        m.V0Response(T, ROOM),
     ),
     "response between brokers": (
         b"4|1516060800000|25|p1|room|r3|status|1516060800000|1516060860000"
         b"|free=yes;temperature=21.5|10.0.0.7|51234|10.0.0.1|7410|10.0.0.2|7410",
-        m.Response(T, ROOM, PATH),
+        m.V0Response(T, ROOM, PATH),
     ),
     "response that the entry broker and the last keep": (
         b"4|1516060800000|25|p1|room|r3|status|1516060800000|1516060860000"
         b"|free=yes;temperature=21.5|10.0.0.7|51234|*|10.0.0.1|7410|10.0.0.2|7410|*",
-        m.Response(T, ROOM, PATH, (0, 2)),
+        m.V0Response(T, ROOM, PATH, (0, 2)),
     ),
     "response without values": (
         b"4|1516060800000|0|p1|room|r3|status|1516060800000|1516060860000||10.0.0.7|51234",
-        m.Response(
+        m.V0Response(
             T, ContextRecord("p1", ROOM.entity, "status", T, T + 60_000), (("10.0.0.7", 51234),)
         ),
     ),
     "first ack": (
         b"5|1516060800000|ACK|Status:101|Operation Context Update/Advertisement"
         b"|Requested by 10.0.0.7",
-        m.Acknowledgement(T, 101, "Context Update/Advertisement", "10.0.0.7"),
+        m.V0Acknowledgement(T, 101, "Context Update/Advertisement", "10.0.0.7"),
     ),
     "second ack": (
         b"5|1516060800000|ACK|Status:102|Operation BrokerJoining|Requested by 10.0.0.9",
-        m.Acknowledgement(T, 102, "BrokerJoining", "10.0.0.9"),
+        m.V0Acknowledgement(T, 102, "BrokerJoining", "10.0.0.9"),
     ),
     "nack": (
         b"6|1516060800000|NACK|Status:202|Operation Context Request|Requested by 10.0.0.7",
-        m.Refusal(T, 202, "Context Request", "10.0.0.7"),
+        m.V0Refusal(T, 202, "Context Request", "10.0.0.7"),
     ),
     "nack between brokers": (
         b"6|1516060800000|NACK|Status:202|Operation Context Request|Requested by 10.0.0.7"
         b"|10.0.0.7|51234|10.0.0.1|7410",
-        m.Refusal(T, 202, "Context Request", "10.0.0.7", PATH[:2]),
+        m.V0Refusal(T, 202, "Context Request", "10.0.0.7", PATH[:2]),
     ),
-    "leaving of a controller": (b"7|1516060800000", m.Leaving(T)),
-    "leaving of a broker": (b"7|1516060800000|*", m.Leaving(T, is_brokers=True)),
+    "leaving of a controller": (b"7|1516060800000", m.V0Leaving(T)),
+    "leaving of a broker": (b"7|1516060800000|*", m.V0Leaving(T, is_brokers=True)),
     "joining of a controller": (
         b"8|1516060800000|10.0.0.1|10.0.0.2:7500",
-        m.Joining(T, ("10.0.0.1", "10.0.0.2:7500")),
+        m.V0Joining(T, ("10.0.0.1", "10.0.0.2:7500")),
     ),
-    "joining of a broker": (b"8|1516060800000|*", m.Joining(T, is_brokers=True)),
-    "ping response": (b"9|1516060800000|Ctx_Broker|10.0.0.1", m.PingResponse(T, "10.0.0.1")),
+    "joining of a broker": (b"8|1516060800000|*", m.V0Joining(T, is_brokers=True)),
+    "ping response": (b"9|1516060800000|Ctx_Broker|10.0.0.1", m.V0PingResponse(T, "10.0.0.1")),
 }
 
 
@@ -119,35 +118,35 @@ def test_bars_with_spaces_as_the_appendix_prints_them_are_read(name: str) -> Non
 
 def test_a_bar_in_a_strangers_payload_survives_because_of_its_size() -> None:
     update = read(b"2|1|7|A|p1|room|r3|note|1|2|a=x|y;b".replace(b"y;b", b"y|z"))
-    assert isinstance(update, m.Update)
+    assert isinstance(update, m.V0Update)
     assert update.record.values == {"a": "x|y|z"}
 
 
 def test_a_bar_in_the_payload_of_a_response_is_no_path() -> None:
     response = read(b"4|1|5|p1|room|r3|note|1|2|a=x|y|10.0.0.7|51234")
-    assert isinstance(response, m.Response)
+    assert isinstance(response, m.V0Response)
     assert response.record.values == {"a": "x|y"}
     assert response.path == (("10.0.0.7", 51234),)
 
 
 def test_a_bar_in_our_own_output_is_escaped_and_the_size_counts_the_escape() -> None:
     record = ContextRecord("p|1", EntityRef("room", "r|3"), "sco|pe", 1, 2, {"a": "x|y"})
-    assert write(m.Update(1, record)) == b"2|1|7|U|p%7C1|room|r%7C3|sco%7Cpe|1|2|a=x%7Cy"
-    assert read(write(m.Update(1, record))) == m.Update(1, record)
+    assert write(m.V0Update(1, record)) == b"2|1|7|U|p%7C1|room|r%7C3|sco%7Cpe|1|2|a=x%7Cy"
+    assert read(write(m.V0Update(1, record))) == m.V0Update(1, record)
 
 
 def test_the_size_counts_bytes_not_characters() -> None:
     record = ContextRecord("p", EntityRef("room", "r"), "s", 1, 2, {"a": "grün"})
-    assert write(m.Update(1, record)) == "2|1|7|U|p|room|r|s|1|2|a=grün".encode()
-    assert read(write(m.Update(1, record))) == m.Update(1, record)
+    assert write(m.V0Update(1, record)) == "2|1|7|U|p|room|r|s|1|2|a=grün".encode()
+    assert read(write(m.V0Update(1, record))) == m.V0Update(1, record)
 
 
 def test_empty_fields_survive() -> None:
     empty = b"6|1|NACK|Status:202|Operation |Requested by "
-    assert read(empty) == m.Refusal(1, 202, "", "")
-    assert write(m.Refusal(1, 202, "", "")) == empty
+    assert read(empty) == m.V0Refusal(1, 202, "", "")
+    assert write(m.V0Refusal(1, 202, "", "")) == empty
     update = read(b"2|1|0|A|p1|room|r3|status|1|2|")
-    assert isinstance(update, m.Update)
+    assert isinstance(update, m.V0Update)
     assert update.record.values == {}
 
 
@@ -160,12 +159,12 @@ def test_empty_fields_survive() -> None:
 )  # fmt: skip
 def test_the_spellings_of_the_flag(flag: str, advertises: bool) -> None:
     update = read(f"2|1|3|{flag}|p1|room|r3|status|1|2|a=1".encode())
-    assert isinstance(update, m.Update)
+    assert isinstance(update, m.V0Update)
     assert update.advertises is advertises
 
 
 def test_an_asterisk_that_follows_the_joining_brokers_names_is_a_brokers() -> None:
-    assert read(b"8|1|10.0.0.1|*") == m.Joining(1, ("10.0.0.1",), is_brokers=True)
+    assert read(b"8|1|10.0.0.1|*") == m.V0Joining(1, ("10.0.0.1",), is_brokers=True)
 
 
 BAD = {
@@ -229,7 +228,7 @@ def test_the_operation_of_what_cannot_be_read_is_named() -> None:
 def test_what_does_not_fit_in_a_datagram_is_not_written() -> None:
     large = ContextRecord("p", EntityRef("room", "r"), "s", 1, 2, {"a": "x" * 70_000})
     with pytest.raises(TooLarge) as caught:
-        write(m.Update(1, large))
+        write(m.V0Update(1, large))
     assert caught.value.code == "context.too_large_for_v0"
 
 
@@ -250,23 +249,23 @@ records = st.builds(
 
 
 @st.composite
-def responses(draw: st.DrawFn) -> m.Response:
+def responses(draw: st.DrawFn) -> m.V0Response:
     path = draw(paths)
     marks = tuple(place for place in range(len(path)) if draw(st.booleans()))
-    return m.Response(draw(numbers), draw(records), path, marks)
+    return m.V0Response(draw(numbers), draw(records), path, marks)
 
 
 any_message = st.one_of(
-    st.builds(m.StartMonitoring, numbers),
-    st.builds(m.Ping, numbers),
-    st.builds(m.Update, numbers, records, st.booleans()),
-    st.builds(m.Request, numbers, st.builds(Question, entities, texts), paths),
+    st.builds(m.V0StartMonitoring, numbers),
+    st.builds(m.V0Ping, numbers),
+    st.builds(m.V0Update, numbers, records, st.booleans()),
+    st.builds(m.V0Request, numbers, st.builds(Question, entities, texts), paths),
     responses(),
-    st.builds(m.Acknowledgement, numbers, st.integers(0, 999), texts, texts),
-    st.builds(m.Refusal, numbers, st.integers(0, 999), texts, texts, paths),
-    st.builds(m.Leaving, numbers, st.booleans()),
-    st.builds(m.Joining, numbers, st.just(("10.0.0.1",)), st.booleans()),
-    st.builds(m.PingResponse, numbers, texts),
+    st.builds(m.V0Acknowledgement, numbers, st.integers(0, 999), texts, texts),
+    st.builds(m.V0Refusal, numbers, st.integers(0, 999), texts, texts, paths),
+    st.builds(m.V0Leaving, numbers, st.booleans()),
+    st.builds(m.V0Joining, numbers, st.just(("10.0.0.1",)), st.booleans()),
+    st.builds(m.V0PingResponse, numbers, texts),
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rapport.context.broker.settings import ReplicationSettings
+from rapport.context.broker.broker_settings import ReplicationSettings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address

@@ -16,16 +16,17 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.backlog import Backlog, Receipt
-from rapport.ensemble.carrying import (
+from rapport.ensemble.device_readings import (
     WINDOW,
     WINDOW_BYTES,
+    Backlog,
     Collector,
     Confirming,
     Reader,
-    fresh_of,
+    Receipt,
+    new_readings,
+    parse_device_knowledge,
     reading_id,
-    told_by,
 )
 from rapport.ensemble.model.host import Host
 from rapport.kernel.chance import Chance
@@ -80,8 +81,8 @@ class Line:
     def to_node(self, knowledge: Knowledge) -> None:
         if not self.node.replace(knowledge, self.now()):
             return
-        told = told_by(knowledge.values)
-        fresh = fresh_of(told, self.collector.receipts.get("door", Receipt()))
+        told = parse_device_knowledge(knowledge.values)
+        fresh = new_readings(told, self.collector.receipts.get("door", Receipt()))
         for one in fresh.readings:
             id = reading_id("door", told.life, one.number)
             self.log.setdefault(id, told_number(one.data))
@@ -215,7 +216,7 @@ def test_a_reading_that_a_full_disk_refused_leaves_nothing_that_a_restart_would_
         raise OSError(errno.ENOSPC, "no space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr("rapport.ensemble.backlog.os.fsync", is_full)
+        full.setattr("rapport.ensemble.device_readings.os.fsync", is_full)
         for _ in range(2):
             with pytest.raises(OSError, match="no space"):
                 backlog.note({"n": "refused"}, 2)
@@ -246,7 +247,9 @@ def test_a_node_that_knows_only_a_life_before_does_not_hide_what_another_has() -
 def test_a_file_of_which_nobody_ever_confirms_anything_stays_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rapport.ensemble.backlog.os.fsync", lambda file: None)  # it takes long
+    monkeypatch.setattr(
+        "rapport.ensemble.device_readings.os.fsync", lambda file: None
+    )  # it takes long
     path, most = tmp_path / "backlog", 50
     with closing(Backlog(path, most=most)) as backlog:
         for number in range(4_000):
@@ -268,9 +271,9 @@ def test_a_disk_that_is_full_when_the_file_is_made_anew_refuses_no_reading_that_
 
     with closing(Backlog(path, most=1)) as backlog:
         with monkeypatch.context() as full:
-            full.setattr("rapport.ensemble.backlog.os.fsync", lambda file: None)
-            full.setattr("rapport.ensemble.backlog._LINES_TO_SPARE", 5)
-            full.setattr("rapport.ensemble.backlog.os.replace", is_full)
+            full.setattr("rapport.ensemble.device_readings.os.fsync", lambda file: None)
+            full.setattr("rapport.ensemble.device_readings._LINES_TO_SPARE", 5)
+            full.setattr("rapport.ensemble.device_readings.os.replace", is_full)
             noted = [backlog.note(number, number).number for number in range(7)]
             with pytest.raises(OSError, match="no space"):
                 backlog.note("refused", 7)
@@ -322,7 +325,7 @@ def test_knowledge_that_says_nothing_sensible_of_readings_is_refused(
     values: dict[str, Any],
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
-        told_by(values)
+        parse_device_knowledge(values)
     assert refused.value.code == "ensemble.bad_readings"
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.gossip.advice import advice
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings, advice
 
 GOOD: dict[str, Any] = {
     "knowledge_ms": 5_000,

@@ -10,12 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.codec import MAX_MESSAGE, MAX_TIME, decode, encode, values_of
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
-from rapport.ensemble.gossip.recipients import Askers, RandomRecipients
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients
 from rapport.ensemble.gossip.strategies import CounterBased
-from rapport.ensemble.messages import Header, Headers, Part, Published, Pull, PullParts
+from rapport.ensemble.protocol import (
+    MAX_MESSAGE,
+    MAX_TIME,
+    Header,
+    Headers,
+    Part,
+    Published,
+    Pull,
+    PullParts,
+    decode,
+    encode,
+    values_of,
+)
 from rapport.ensemble.trace import Recorder
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
@@ -155,8 +166,8 @@ def test_a_body_gives_its_values() -> None:
 class Two:
     """A source with a small and a large component."""
 
-    def published(self, now: Now) -> list[Offer]:
-        return [Offer("x", (), b""), Offer("large", (), bytes(3_000))]
+    def published(self, now: Now) -> list[Publication]:
+        return [Publication("x", (), b""), Publication("large", (), bytes(3_000))]
 
 
 @given(st.lists(messages, max_size=30), st.booleans(), st.booleans(), st.data())
@@ -182,7 +193,7 @@ def test_machines_take_whatever_was_decoded(
         strategy=CounterBased(Chance(2)),
         recipients=recipients,
         address=("n", 1),
-        askers=Askers(),
+        askers=PullCounts(),
         trace=Recorder(),
     )
     steady_ms = 0.0

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Headers, Published, Pull
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.protocol import Headers, Published, Pull
 from rapport.ensemble.trace import RADIO, Kind, System, Trace, TraceEvent
-from rapport.ensemble.trace_facts import facts_of
+from rapport.ensemble.trace_files import facts_of
 from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check_all
 

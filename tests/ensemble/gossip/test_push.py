@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Outgoing, Published, Pull
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.protocol import Outgoing, Published, Pull
 from rapport.kernel.clock import Now
 from rapport.transport.base import Sender
 
@@ -80,7 +80,7 @@ def test_on_ip_a_version_goes_to_a_random_subset_of_the_known_nodes(net: Any) ->
     settings = GossipSettings(radio=False, ip=True, fan_out=3, probability=0)
     for name in names:
         net.add(name, settings)
-        net.nodes[name]._place.recipients.know([net.address(other) for other in names])
+        net.nodes[name]._state.recipients.know([net.address(other) for other in names])
     net.run(50_000)
     by_turn = Counter((time, who) for time, who, _ in net.sent)
     assert set(by_turn.values()) == {3}
@@ -96,7 +96,7 @@ def test_a_node_with_radio_and_ip_joins_both_worlds(net: Any) -> None:
     net.link(("radio", "bridge"))
     everybody = [net.address("bridge"), net.address("ip")]
     for name in ("bridge", "ip"):
-        net.nodes[name]._place.recipients.know(everybody)
+        net.nodes[name]._state.recipients.know(everybody)
     net.run(20_000)
     assert set(net.heard["ip"]) == {"radio", "bridge"}
     assert set(net.heard["radio"]) == {"ip", "bridge"}

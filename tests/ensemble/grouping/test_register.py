@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.grouping.register import Register
-from rapport.ensemble.grouping.settings import GroupingSettings
+from rapport.ensemble.grouping.group_register import MemberRegister
+from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -18,12 +18,12 @@ def at(periods: float) -> Now:
     return Now(0, 5_000 * periods)
 
 
-def members(register: Register, group: str, now: Now) -> set[Address]:
+def members(register: MemberRegister, group: str, now: Now) -> set[Address]:
     return {entry.address for entry in register.entries(group, now)}
 
 
 def test_a_node_is_in_a_table_once_with_the_age_of_its_youngest_component() -> None:
-    register = Register(GroupingSettings())
+    register = MemberRegister(GroupingSettings())
     register.heard("a", 1, HERE, ["red"], at(0))
     register.heard("b", 1, HERE, ["red"], at(1))
     [entry] = register.entries("red", at(1.5))
@@ -31,7 +31,7 @@ def test_a_node_is_in_a_table_once_with_the_age_of_its_youngest_component() -> N
 
 
 def test_who_changes_its_groups_is_only_in_the_new_ones() -> None:
-    register = Register(GroupingSettings())
+    register = MemberRegister(GroupingSettings())
     assert register.heard("a", 1, HERE, ["red", "blue"], at(0))
     assert register.heard("a", 2, HERE, ["blue", "green"], at(0))
     assert sorted(register.groups()) == ["blue", "green"]
@@ -41,14 +41,14 @@ def test_who_changes_its_groups_is_only_in_the_new_ones() -> None:
 
 
 def test_a_group_that_is_named_twice_counts_once() -> None:
-    register = Register(GroupingSettings())
+    register = MemberRegister(GroupingSettings())
     register.heard("a", 1, HERE, ["red", "red"], at(0))
     register.heard("a", 2, HERE, [], at(0))
     assert register.groups() == []
 
 
 def test_copies_of_what_was_said_keep_nobody_alive() -> None:
-    register = Register(GroupingSettings())
+    register = MemberRegister(GroupingSettings())
     register.heard("a", 7, HERE, ["red"], at(0))
     assert not register.heard("a", 7, HERE, ["red"], at(2))
     assert not register.heard("a", 6, HERE, ["blue"], at(2))
@@ -57,7 +57,7 @@ def test_copies_of_what_was_said_keep_nobody_alive() -> None:
 
 
 def test_nobody_takes_the_name_of_a_registered_component() -> None:
-    register = Register(GroupingSettings())
+    register = MemberRegister(GroupingSettings())
     register.heard("a", 1, HERE, ["red"], at(0))
     assert not register.heard("a", 9, THERE, ["red"], at(0))
     assert members(register, "red", at(0)) == {HERE}
@@ -67,7 +67,7 @@ def test_nobody_takes_the_name_of_a_registered_component() -> None:
 
 
 def test_a_dead_node_is_out_of_all_tables_at_once() -> None:
-    register = Register(GroupingSettings())
+    register = MemberRegister(GroupingSettings())
     register.heard("a", 1, HERE, ["red"], at(0))
     register.heard("b", 1, HERE, ["blue"], at(0))
     register.heard("c", 1, THERE, ["blue"], at(0))
@@ -78,7 +78,7 @@ def test_a_dead_node_is_out_of_all_tables_at_once() -> None:
 
 @pytest.mark.parametrize("limit", ["members", "node_members", "group_members"])
 def test_no_more_are_registered_than_there_is_room_for(limit: str) -> None:
-    register = Register(GroupingSettings(**{limit: 3}))  # type: ignore[arg-type]
+    register = MemberRegister(GroupingSettings(**{limit: 3}))  # type: ignore[arg-type]
     for number in range(5):
         register.heard(f"component {number}", 1, HERE, ["red"], at(0))
     assert len(register) == 3
@@ -101,7 +101,7 @@ def test_no_more_are_registered_than_there_is_room_for(limit: str) -> None:
 def test_a_register_is_what_a_naive_one_is(
     steps: list[tuple[int, int, frozenset[str], bool]],
 ) -> None:
-    register, now_periods = Register(GroupingSettings()), 0.0
+    register, now_periods = MemberRegister(GroupingSettings()), 0.0
     naive: dict[str, tuple[int, float, frozenset[str]]] = {}
     for number, version, groups, later in steps:
         now_periods += 0.65 * later

@@ -4,10 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.ensemble.grouping.peers import GroupPeers
-from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.grouping.table import Entry, GroupTable, encode, read_table, split
-from rapport.ensemble.messages import Published
+from rapport.ensemble.grouping.group_tables import (
+    GroupingSettings,
+    GroupPeers,
+    GroupTable,
+    TableEntry,
+    encode_body,
+    read_table,
+    split,
+)
+from rapport.ensemble.protocol import Published
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -19,8 +25,8 @@ def at(periods: float) -> Now:
     return Now(0, 5_000 * periods)
 
 
-def entries(*numbers: int, age_ms: int = 0) -> tuple[Entry, ...]:
-    return tuple(Entry("10.1.0.0", number, age_ms) for number in numbers)
+def entries(*numbers: int, age_ms: int = 0) -> tuple[TableEntry, ...]:
+    return tuple(TableEntry("10.1.0.0", number, age_ms) for number in numbers)
 
 
 def ports(peers: GroupPeers, periods: float = 0, group: str = "red") -> list[int]:
@@ -108,11 +114,11 @@ def test_a_group_that_is_left_is_told_twice_and_has_no_peers() -> None:
         b"\xc1" * 20,
         None,
         {"group": "red"},
-        encode(GroupTable("red", (), (), 3, 2)),
-        encode(GroupTable("red", (), (), -1, 2)),
-        encode(GroupTable("red", (), (), 0, 1_000_000)),
-        encode(GroupTable("red", (("", 1),))),
-        encode(GroupTable("red", (), (Entry("10.0.0.1", 70_000),), 0, 1)),
+        encode_body(GroupTable("red", (), (), 3, 2)),
+        encode_body(GroupTable("red", (), (), -1, 2)),
+        encode_body(GroupTable("red", (), (), 0, 1_000_000)),
+        encode_body(GroupTable("red", (("", 1),))),
+        encode_body(GroupTable("red", (), (TableEntry("10.0.0.1", 70_000),), 0, 1)),
     ],
     ids=[
         "empty",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.ensemble.model.schedule import Schedule, next_slot
+from rapport.ensemble.model.work_scheduler import Schedule, next_slot
 
 
 def test_things_are_due_at_offset_and_period() -> None:

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.times import DurationHistogram
-from rapport.ensemble.messages import Headers, Published, Pull
-from rapport.ensemble.runtime.figures import GossipFigures, GossipSummary
+from rapport.ensemble.protocol import Headers, Published, Pull
+from rapport.ensemble.runtime.gossip_summary import GossipCounters, GossipSummary
 from rapport.kernel.clock import Now
 from rapport_lab.ensemble.simulation.ages import KnowledgeAges
 
@@ -32,7 +32,7 @@ def version(component: str, created_ms: int) -> Published:
 def test_ages_are_those_of_the_simulator_but_for_first_versions(
     arrivals: list[tuple[str, int, int]],
 ) -> None:
-    figures, judge = GossipFigures("here", 0), KnowledgeAges()
+    figures, judge = GossipCounters("here", 0), KnowledgeAges()
     figures.received(version("a", 0))
     known: set[str] = set()
     expected, now_ms = DurationHistogram(), 0
@@ -50,7 +50,7 @@ def test_ages_are_those_of_the_simulator_but_for_first_versions(
 
 
 def test_messages_are_counted_by_kind_and_only_once() -> None:
-    figures = GossipFigures("here", 1_000)
+    figures = GossipCounters("here", 1_000)
     for _ in range(3):
         figures.sent(version("a", 1))
     figures.sent(Pull((("a", 0),)))
@@ -63,7 +63,7 @@ def test_messages_are_counted_by_kind_and_only_once() -> None:
 
 
 def test_what_was_forgotten_is_heard_for_the_first_time_again() -> None:
-    figures = GossipFigures("here", 0)
+    figures = GossipCounters("here", 0)
     figures.received(version("a", 0))
     figures.replaced([version("a", 0), version("b", 0)], 10)
     figures.take({"b"}, 1, 20)
@@ -77,8 +77,8 @@ def test_what_was_forgotten_is_heard_for_the_first_time_again() -> None:
 def test_components_that_come_and_go_are_forgotten_though_nobody_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rapport.ensemble.runtime.figures._MOST", 10)
-    figures = GossipFigures("here", 0)
+    monkeypatch.setattr("rapport.ensemble.runtime.gossip_summary._MOST", 10)
+    figures = GossipCounters("here", 0)
     for number in range(100):
         figures.replaced([version("stays", number), version(f"goes {number}", number)], number + 1)
     assert len(figures._created) == 10
@@ -89,7 +89,7 @@ def test_components_that_come_and_go_are_forgotten_though_nobody_asks(
 
 
 def test_the_event_reads_back_and_is_the_same_twice() -> None:
-    figures = GossipFigures("here", 0)
+    figures = GossipCounters("here", 0)
     figures.sent(version("a", 1))
     told = figures.take(set(), 0, 9)
     assert told is not None

@@ -7,13 +7,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.node import NodeMachine
-from rapport.ensemble.runtime.recording import TraceFile
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.node_machine import NodeMachine
 from rapport.ensemble.trace import Kind, Recorder, TraceEvent
-from rapport.ensemble.trace_files import read_trace
+from rapport.ensemble.trace_files import TraceFile, read_trace
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 

@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from rapport.cli.main import run as rapport
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.ensemble.trace import IP, RADIO, Kind, Recorder, System, Trace, TraceEvent
-from rapport.ensemble.trace_facts import facts_of
-from rapport.ensemble.trace_files import write_trace
+from rapport.ensemble.trace_files import facts_of, write_trace
 from rapport.transport.base import Address
 from rapport.transport.udp import MulticastGroup
 from rapport_lab.ensemble.rules.breach import report

@@ -22,10 +22,8 @@ from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.role import Role
-from rapport.ensemble.runtime.asking import ask_status
-from rapport.ensemble.runtime.control import SWIM_BYTE
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import SWIM_BYTE, RuntimeSettings, fetch_status
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
 from rapport.overlay.swim_protocol import Ping, encode
@@ -326,7 +324,7 @@ def test_a_client_key_asks_how_a_node_is_and_takes_no_part(opened: Opened) -> No
             first = await world.person("a", keys=members)
             ana = DatagramKeys([client])
             clock = SystemClock()
-            status = await ask_status(first.address, clock=clock, chance=Chance(), keys=ana)
+            status = await fetch_status(first.address, clock=clock, chance=Chance(), keys=ana)
             assert status.node == "node-a"
             assert status.components == ("a",)
             with pytest.raises(InvalidInput) as raised:
@@ -379,7 +377,7 @@ def test_a_group_stays_whole_when_no_configured_grouper_survives(
 def test_nobody_there_is_said_clearly() -> None:
     async def scenario() -> None:
         with pytest.raises(Unavailable) as raised:
-            await ask_status(("127.0.0.1", 9), clock=SystemClock(), chance=Chance(), within_ms=40)
+            await fetch_status(("127.0.0.1", 9), clock=SystemClock(), chance=Chance(), within_ms=40)
         assert raised.value.code == "ensemble.no_node"
 
     asyncio.run(scenario())

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from rapport.ensemble.model.calls import Call, Outcome
-from rapport.ensemble.runtime.threads import Threads
+from rapport.ensemble.runtime.call_threads import CallThreads
 from rapport.kernel.clock import Now, SystemClock
 
 
@@ -31,7 +31,7 @@ class Harness:
     def __init__(self, **settings: float) -> None:
         self.told: dict[str, Outcome] = {}
         self.changed = asyncio.Event()
-        self.threads = Threads(self._done, SystemClock(), **settings)  # type: ignore[arg-type]
+        self.threads = CallThreads(self._done, SystemClock(), **settings)  # type: ignore[arg-type]
 
     def _done(self, call: Call, outcome: Outcome) -> None:
         assert call.name not in self.told

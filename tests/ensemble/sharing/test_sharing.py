@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.sharing import (
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.text_sharing import (
     MOST_BYTES,
     MOST_OFFERS,
     Offer,
     Shelf,
     Wishing,
+    capacities_in,
     digest_of,
     fitting,
     newer_of,
     page,
-    rooms_in,
-    shared_by,
+    parse_shared,
 )
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
@@ -143,7 +143,7 @@ def test_nodes_that_have_much_and_want_as_much_of_each_other_come_to_have_it() -
 def test_a_shelf_that_is_as_full_as_it_may_be_can_be_published(
     most_bytes: int, name: int, size: int, turn: int
 ) -> None:
-    rooms = rooms_in(most_bytes)
+    rooms = capacities_in(most_bytes)
     own = [f"{number:04}".ljust(min(size, rooms.texts), "t") for number in range(300)]
     offers = [Offer("n".ljust(name, "x"), digest_of(one), 2**40, "origin", "v") for one in own]
     texts = {digest_of(one): one for one in own}
@@ -211,10 +211,10 @@ def test_an_offer_from_the_future_does_not_count_until_then() -> None:
 
 def test_a_text_that_is_not_what_its_digest_says_is_left_out() -> None:
     true, false = digest_of("text"), digest_of("other")
-    assert shared_by({"told": {true: "text", false: "text"}}).told == {true: "text"}
+    assert parse_shared({"told": {true: "text", false: "text"}}).told == {true: "text"}
 
 
 def test_knowledge_that_is_no_shelf_is_refused() -> None:
     with pytest.raises(InvalidInput) as refused:
-        shared_by({"offers": [["us"]]})
+        parse_shared({"offers": [["us"]]})
     assert refused.value.code == "ensemble.bad_shelf"

@@ -12,7 +12,7 @@ import pytest
 
 from rapport.cli.main import run as rapport
 from rapport.core.errors import InvalidInput, Unsupported
-from rapport.ensemble.model.host_settings import HostSettings
+from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport_lab.car_sharing.cast import CastSettings, draw_cast, make_town

@@ -1,8 +1,12 @@
 import pytest
 
-from rapport.context.broker.machine import BrokerMachine
-from rapport.context.broker.settings import BrokerSettings, ReplicationSettings, SearchSettings
-from rapport.context.messages import NOT_FOUND, PROCESSED
+from rapport.context.broker.broker_machine import BrokerMachine
+from rapport.context.broker.broker_settings import (
+    BrokerSettings,
+    ReplicationSettings,
+    SearchSettings,
+)
+from rapport.context.protocol import NOT_FOUND, PROCESSED
 from rapport.kernel.chance import Chance
 from rapport_lab.context.load import Load
 from rapport_lab.context.network import SimulatedNetwork

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rapport.context.broker_status import BrokerStatus
 from rapport.context.clients.controller import ContextController
-from rapport.context.status import BrokerStatus
 from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.clock import SystemClock
 from rapport.transport.addresses import format_address

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 import pyarrow as pa
 
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport_lab.ensemble.experiments.city_run import PERIOD_MS, city_of, run_and_measure
 from rapport_lab.ensemble.experiments.experiment import Experiment, one_row
 from rapport_lab.ensemble.experiments.published import TABLE_5

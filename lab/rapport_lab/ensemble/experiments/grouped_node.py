@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.grouping.client import GroupsOf, is_of_groupers
-from rapport.ensemble.grouping.side import GroupSide
-from rapport.ensemble.messages import Message, Outgoing, Published
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.grouping.group_client import GroupSide, GroupsOf, is_of_groupers
+from rapport.ensemble.protocol import Message, Outgoing, Published
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Sender
@@ -30,10 +29,10 @@ class SectorActor:
         """Where it is now."""
         return self._sector_of(self.actor.position)
 
-    def published(self, now: Now) -> Iterable[Offer]:
+    def published(self, now: Now) -> Iterable[Publication]:
         """See KnowledgeSource."""
         actor = self.actor
-        return (Offer(actor.name, actor.roles, actor.position, (self.sector,)),)
+        return (Publication(actor.name, actor.roles, actor.position, (self.sector,)),)
 
     def groups_of(self, component: str) -> tuple[str, ...]:
         """Of its only component; others have none here."""

@@ -11,13 +11,12 @@ from math import isqrt
 import msgspec
 import pyarrow as pa
 
-from rapport.ensemble.gossip.machine import GossipMachine
+from rapport.ensemble.gossip.gossip_machine import GossipMachine
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import RandomRecipients
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.grouping.client import GroupClient, GroupsOf
-from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.grouping.side import GroupSide
+from rapport.ensemble.grouping.group_client import GroupClient, GroupSide, GroupsOf
+from rapport.ensemble.grouping.group_tables import GroupingSettings
+from rapport.ensemble.grouping.grouper import GrouperMachine
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address

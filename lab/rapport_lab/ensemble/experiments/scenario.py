@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Kind, Recorder, TraceEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
@@ -79,8 +79,8 @@ class _One:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def published(self, now: Now) -> Iterable[Offer]:
-        return (Offer(self._name, (), b"\x80"),)
+    def published(self, now: Now) -> Iterable[Publication]:
+        return (Publication(self._name, (), b"\x80"),)
 
 
 def scenario_points(quick: bool, seed: int) -> list[ScenarioPoint]:

@@ -12,11 +12,17 @@ from typing import Final, Literal
 import msgspec
 import pyarrow as pa
 
-from rapport.ensemble.gossip.clusters import ClusterBased
-from rapport.ensemble.gossip.machine import GossipMachine
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.gossip.strategies import Adaptive, CounterBased, Probabilistic, Strategy
-from rapport.ensemble.gossip.strategies_by_place import DistanceBased, LocationBased
+from rapport.ensemble.gossip.gossip_machine import GossipMachine
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.gossip.strategies import (
+    Adaptive,
+    ClusterBased,
+    CounterBased,
+    DistanceBased,
+    LocationBased,
+    Probabilistic,
+    Strategy,
+)
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address, Sender
 from rapport_lab.ensemble.experiments.city_run import PERIOD_MS, city_of, run_and_measure

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rapport.ensemble.messages import Published
+from rapport.ensemble.protocol import Published
 from rapport.kernel.clock import Now
 
 _OLDEST: Final = 0xFFFF_FFFF

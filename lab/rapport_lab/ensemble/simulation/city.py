@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.gossip.machine import Boundary, GossipMachine, Offer
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Published
+from rapport.ensemble.gossip.gossip_machine import Boundary, GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.protocol import Published
 from rapport.ensemble.trace import Kind
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
@@ -180,9 +180,9 @@ class Actor:
         """Metres east and north."""
         return self._here[self.number]
 
-    def published(self, now: Now) -> Iterable[Offer]:
+    def published(self, now: Now) -> Iterable[Publication]:
         """See KnowledgeSource."""
-        return (Offer(self.name, self.roles, self._here[self.number]),)
+        return (Publication(self.name, self.roles, self._here[self.number]),)
 
 
 MakeNode = Callable[[Actor, Chance], SimulatedNode]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rapport.core.errors import StoreUnavailable
-from rapport.ensemble.messages import Headers, Message, Part, Published, Pull, PullParts
+from rapport.ensemble.protocol import Headers, Message, Part, Published, Pull, PullParts
 
 _WORD: Final = pa.dictionary(pa.int32(), pa.string())
 _ROWS: Final = 65_536

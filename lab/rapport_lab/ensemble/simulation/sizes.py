@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.codec import encode
-from rapport.ensemble.messages import Message, Published
+from rapport.ensemble.protocol import Message, Published, encode
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):

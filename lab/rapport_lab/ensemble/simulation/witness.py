@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rapport.ensemble.messages import Message, Outgoing, Part, Published
+from rapport.ensemble.protocol import Message, Outgoing, Part, Published
 from rapport.ensemble.trace import IP, RADIO, Kind, Recorder
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address

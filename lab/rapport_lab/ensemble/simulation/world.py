@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
-from rapport.ensemble.messages import Message, Outgoing, Published
+from rapport.ensemble.protocol import Message, Outgoing, Published
 from rapport.ensemble.trace import IP, RADIO
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rapport.ensemble.runtime.asking import ask_status
+from rapport.ensemble.runtime.node_status import fetch_status
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
@@ -38,7 +38,7 @@ def reach_ensemble_node(address: Address, file: TomlFile, site: Path, *, seconds
 
 
 async def _status(address: Address, keys: DatagramKeys | None, within_ms: int) -> str:
-    status = await ask_status(
+    status = await fetch_status(
         address,
         clock=SystemClock(),
         chance=Chance.from_machine(),

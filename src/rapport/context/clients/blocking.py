@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequen
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rapport.context.clients.consumer import ContextConsumer, Located
+from rapport.context.clients.consumer import ContextConsumer, LocatedRecord
 from rapport.context.clients.provider import ContextProvider
-from rapport.context.settings import ClientSettings
+from rapport.context.connections import ClientSettings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Conflict
 from rapport.transport.base import Address
@@ -148,7 +148,7 @@ class BlockingConsumer(_Blocking):
 
     def request(
         self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000, fresh: bool = False
-    ) -> Located:
+    ) -> LocatedRecord:
         """What is true now; with `fresh` not from a copy."""
         return self._loop.call(
             self._consumer.request(entity, scope, within_ms=within_ms, fresh=fresh)

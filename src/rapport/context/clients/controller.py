@@ -8,11 +8,10 @@ from typing import Self
 
 import msgspec
 
-from rapport.context.clients.link import BrokerLink
-from rapport.context.faults import ContextNotFound
-from rapport.context.messages import Command, Message, Status
-from rapport.context.settings import ClientSettings
-from rapport.context.status import BrokerStatus
+from rapport.context.broker_status import BrokerStatus
+from rapport.context.clients.broker_link import BrokerLink
+from rapport.context.connections import ClientSettings, ContextNotFound
+from rapport.context.protocol import Command, Message, Status
 from rapport.core.errors import Corrupt, Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock

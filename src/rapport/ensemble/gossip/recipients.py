@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rapport.ensemble.messages import Published
+from rapport.ensemble.protocol import Published
 from rapport.kernel.chance import Chance
-from rapport.transport.base import Address, Now
+from rapport.kernel.clock import Now
+from rapport.transport.base import Address
 
 
 class Recipients(Protocol):
@@ -24,7 +25,7 @@ class Recipients(Protocol):
         """For a version of another node's component."""
 
 
-class Nobody:
+class NoRecipients:
     """For nodes without IP."""
 
     def to_publish(self, component: str, now: Now) -> list[Address]:
@@ -36,7 +37,7 @@ class Nobody:
         return []
 
 
-class Askers:
+class PullCounts:
     """Who pulled which component lately and how often: they are interested in it.
 
     At most `most` addresses for a component and `components` components are remembered; each time
@@ -88,7 +89,7 @@ class RandomRecipients:
         *,
         known: Sequence[Address] = (),
         own: Address | None = None,
-        askers: Askers | None = None,
+        askers: PullCounts | None = None,
     ) -> None:
         self._fan_out, self._chance, self._own, self._askers = fan_out, chance, own, askers
         self._known: list[Address] = []

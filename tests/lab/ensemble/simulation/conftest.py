@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rapport.ensemble.messages import Message, Outgoing, Published
+from rapport.ensemble.protocol import Message, Outgoing, Published
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
 

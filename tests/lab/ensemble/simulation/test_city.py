@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.gossip.machine import GossipMachine
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_machine import GossipMachine
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Recorder, System, Trace
-from rapport.ensemble.trace_facts import facts_of
+from rapport.ensemble.trace_files import facts_of
 from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check_all
 from rapport_lab.ensemble.simulation.ages import KnowledgeAges

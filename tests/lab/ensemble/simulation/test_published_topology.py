@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
@@ -24,8 +24,8 @@ class _Component:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def published(self, now: Now) -> list[Offer]:
-        return [Offer(self._name, (), {})]
+    def published(self, now: Now) -> list[Publication]:
+        return [Publication(self._name, (), {})]
 
 
 def _world(recorder: Recorder) -> World:

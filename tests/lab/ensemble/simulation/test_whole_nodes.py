@@ -7,9 +7,9 @@ from math import hypot
 import pytest
 
 from rapport.ensemble import Component, Ensemble, Local, Role, process
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.node import NodeMachine
+from rapport.ensemble.node_machine import NodeMachine
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport_lab.ensemble.simulation.ages import KnowledgeAges

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.core.errors import DuplicateName, InvalidInput, StoreUnavailable, UnknownName
-from rapport.ensemble.messages import Header, Headers, Published
+from rapport.ensemble.protocol import Header, Headers, Published
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now

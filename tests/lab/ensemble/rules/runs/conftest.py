@@ -9,21 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
-from rapport.ensemble.gossip.recipients import Askers, RandomRecipients
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients
 from rapport.ensemble.gossip.strategies import CounterBased, Probabilistic
-from rapport.ensemble.grouping.client import GroupClient, GroupsOf
-from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.messages import Message, Outgoing, Published
+from rapport.ensemble.grouping.group_client import GroupClient, GroupsOf
+from rapport.ensemble.grouping.group_tables import GroupingSettings
+from rapport.ensemble.grouping.grouper import GrouperMachine
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.role import Role
-from rapport.ensemble.node import NodeMachine
+from rapport.ensemble.node_machine import NodeMachine
+from rapport.ensemble.protocol import Message, Outgoing, Published
 from rapport.ensemble.trace import IP, RADIO, Kind, NodeFacts, Recorder, System, Trace
-from rapport.ensemble.trace_facts import facts_of
+from rapport.ensemble.trace_files import facts_of
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
@@ -77,8 +77,8 @@ class Components:
         self.name, self._body = name, bytes(body_bytes)
         self.is_here = True
 
-    def published(self, now: Now) -> Iterable[Offer]:
-        return [Offer(self.name, ("Thing",), self._body)] if self.is_here else []
+    def published(self, now: Now) -> Iterable[Publication]:
+        return [Publication(self.name, ("Thing",), self._body)] if self.is_here else []
 
 
 class Run:
@@ -120,7 +120,7 @@ class Run:
     def _machine(self, machine: type[GossipMachine], number: int, name: str) -> Any:
         plan, chance = self.plan, Chance(f"{self.plan.seed}/{number}")
         others = [self.address(other) for other in self.on_ip if other != name]
-        askers = Askers()
+        askers = PullCounts()
         strategy = (
             CounterBased(chance)
             if plan.counting

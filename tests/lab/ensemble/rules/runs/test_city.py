@@ -7,9 +7,9 @@ from collections import Counter
 import msgspec
 import pytest
 
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Kind, Recorder, System, Trace
-from rapport.ensemble.trace_facts import facts_of
+from rapport.ensemble.trace_files import facts_of
 from rapport_lab.ensemble.rules.breach import Breach, report
 from rapport_lab.ensemble.rules.check import check_all
 from rapport_lab.ensemble.simulation.city import City, CitySettings

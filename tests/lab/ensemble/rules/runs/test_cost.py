@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Trace
 from rapport_lab.ensemble.rules.check import RULES
 from rapport_lab.ensemble.rules.index import TraceIndex

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.grouping.client import GroupClient
-from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.grouping.table import GroupTable
-from rapport.ensemble.messages import Published
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.grouping.group_client import GroupClient
+from rapport.ensemble.grouping.group_tables import GroupTable
+from rapport.ensemble.grouping.grouper import GrouperMachine
+from rapport.ensemble.protocol import Published
 from rapport.ensemble.trace import Kind
-from rapport.transport.base import Address, Now
+from rapport.kernel.clock import Now
+from rapport.transport.base import Address
 from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check, check_all
 

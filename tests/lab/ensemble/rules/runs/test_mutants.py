@@ -8,20 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.ensemble.gossip.machine import GossipMachine
-from rapport.ensemble.gossip.reception_buffer import Reception
+from rapport.ensemble.gossip.gossip_machine import GossipMachine
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import RandomRecipients
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import (
-    Headers,
-    Message,
-    Outgoing,
-    Part,
-    Published,
-    Pull,
-)
+from rapport.ensemble.gossip.versions import Reception
+from rapport.ensemble.protocol import Headers, Message, Outgoing, Part, Published, Pull
 from rapport.ensemble.trace import Kind, TraceEvent
-from rapport.transport.base import Address, Now, Sender
+from rapport.kernel.clock import Now
+from rapport.transport.base import Address, Sender
 from rapport_lab.ensemble.rules.check import RULES, check_all
 
 Laboratory = Any

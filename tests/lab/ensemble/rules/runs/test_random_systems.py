@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Headers, Part, Published, Pull, PullParts
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.protocol import Headers, Part, Published, Pull, PullParts
 from rapport.ensemble.trace import Kind
 from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check_all
@@ -118,7 +118,7 @@ def test_a_run_with_everything_has_events_of_all_kinds_that_machines_tell(
 def test_a_recorder_tells_every_kind_of_message() -> None:
     """So that a new kind of message is not left out of traces."""
     from rapport.ensemble import trace
-    from rapport.ensemble.messages import Message
+    from rapport.ensemble.protocol import Message
 
     kinds = set(Message.__args__)
     assert kinds == {Published, Headers, Pull, Part, PullParts}
