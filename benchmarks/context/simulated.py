@@ -16,9 +16,14 @@ from benchmarks.results import Result, limit, rate
 from rapport.context.broker.broker_settings import ReplicationSettings
 from rapport.kernel.clock import SystemClock
 from rapport_lab.context.formulas import expected_success
-from rapport_lab.context.point import SearchPoint, make_load, make_network, run_point
-from rapport_lab.context.run import run_load
-from rapport_lab.context.study import study_points
+from rapport_lab.context.study import (
+    SearchPoint,
+    make_load,
+    make_network,
+    run_load,
+    run_point,
+    study_points,
+)
 from rapport_lab.curve_plot import Axis, Series, curves_plot
 from rapport_lab.grids import run_grid
 

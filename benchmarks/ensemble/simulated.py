@@ -18,8 +18,8 @@ from rapport_lab.ensemble.experiments.broadcasts import (
     report_broadcasts,
     run_broadcasts,
 )
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
 from rapport_lab.ensemble.simulation.city import City, CitySettings
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
 from rapport_lab.ensemble.simulation.rumour_rounds import spread_rumour
 from rapport_lab.grids import run_grid
 

@@ -1,8 +1,7 @@
-"""Simulated time: a scheduler of discrete events. [CX-7, CX-12, EN-10]
+"""Simulated time: a scheduler of discrete events, and a clock on it. [CX-7, CX-12, EN-10]
 
-It uses no asyncio: a simulation of a hundred thousand machines is a loop over calls.
-
-A clock on simulated time, for asyncio code in simulations and tests. [EN-10]
+The scheduler uses no asyncio: a simulation of a hundred thousand machines is a loop over calls. The
+clock is for asyncio code in simulations and tests.
 """
 
 from __future__ import annotations

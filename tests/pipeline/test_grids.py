@@ -21,7 +21,7 @@ from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.places import grid_folder
 from rapport.pipeline.lake.query import ask_duckdb
 from rapport.pipeline.lake.retention import expire
-from rapport_lab.context.point import SearchPoint, run_point
+from rapport_lab.context.study import SearchPoint, run_point
 from rapport_lab.grids import (
     TakenOver,
     count_made,

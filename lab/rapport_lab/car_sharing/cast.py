@@ -1,4 +1,4 @@
-"""Who is in the play, and where: drawn from a seed, so that several processes agree. [EN-13]"""
+"""The actors of car sharing and their places, drawn from a seed so that processes agree. [EN-13]"""
 
 from __future__ import annotations
 
@@ -12,19 +12,7 @@ from rapport.kernel.chance import Chance
 from rapport_lab.car_sharing.pedestrian import make_pedestrian
 from rapport_lab.car_sharing.town import Town
 from rapport_lab.car_sharing.vehicles import make_bus, make_driver
-from rapport_lab.ensemble.simulation.street_grid import GridSettings, grid_streets
-from rapport_lab.ensemble.simulation.streets import StreetMap
-
-_NAMES: Final = (
-    *("ana", "ben", "cleo", "dario", "emma", "finn", "greta", "hugo", "ida", "jan", "kim", "leo"),
-    *("mia", "nils", "olga", "paul", "rosa", "sami", "tina", "uwe", "vera", "wim", "yara", "zoe"),
-)
-_MOST: Final = 500
-_BUS_SEATS: Final = 20
-_CORNERS: Final = ((0.15, 0.15), (0.5, 0.1), (0.85, 0.2), (0.85, 0.8), (0.5, 0.9), (0.15, 0.8))
-"""Where a bus line has its check points, as parts of the town's sides."""
-
-Kind = Literal["car", "bus", "person"]
+from rapport_lab.ensemble.simulation.streets import GridSettings, StreetMap, grid_streets
 
 
 class CastSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,3 +105,22 @@ def _line(streets: StreetMap, number: int) -> tuple[int, ...]:
     ]
     line = tuple(dict.fromkeys(stops))
     return line[::-1] if number % 2 == 0 else line
+
+
+_NAMES: Final = (
+    *("ana", "ben", "cleo", "dario", "emma", "finn", "greta", "hugo", "ida", "jan", "kim", "leo"),
+    *("mia", "nils", "olga", "paul", "rosa", "sami", "tina", "uwe", "vera", "wim", "yara", "zoe"),
+)
+
+
+_MOST: Final = 500
+
+
+_BUS_SEATS: Final = 20
+
+
+_CORNERS: Final = ((0.15, 0.15), (0.5, 0.1), (0.85, 0.2), (0.85, 0.8), (0.5, 0.9), (0.15, 0.8))
+"""Where a bus line has its check points, as parts of the town's sides."""
+
+
+Kind = Literal["car", "bus", "person"]

@@ -1,4 +1,4 @@
-"""Who belongs together: offers, claims and confirmations travel by exchange. [EN-13]"""
+"""Ensembles of car sharing: offers, claims and confirmations travel by exchange. [EN-13]"""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from math import dist
 from typing import Final
 
 from rapport.ensemble import Ensemble, NodeKnowledge
-from rapport_lab.car_sharing.pedestrian import Pedestrian, SeatSeeking
+from rapport_lab.car_sharing.pedestrian import FRESH_MS, Offer, Pedestrian, SeatSeeking
 from rapport_lab.car_sharing.seats import KEEP_MS, Grant, Heard
-from rapport_lab.car_sharing.seeking import FRESH_MS, Offer
 from rapport_lab.car_sharing.vehicles import Placed, SeatOffering, Vehicle
 
 BOUNDARY_METRES: Final = 2_000

@@ -1,21 +1,87 @@
-"""Seats as leases: a passenger claims, the vehicle books, the passenger holds. [EN-13]
+"""Trips and seats: whether a ride is quicker than walking, and seats as leases. Pure. [EN-13]
 
-The vehicle alone gives its seats, so no two claims get the same one. What is left is time: a
-passenger who is not heard must lose its seat, and must know that before the vehicle gives it away.
-The passenger counts its beats and remembers when it made each; a booking names the newest beat that
-the vehicle saw. The passenger holds the seat for `HOLD_MS` from when it *made* that beat, the
-vehicle keeps it for longer than that from when it *saw* it, each by its own steady clock: whatever
-is lost, late or out of order, the passenger lets go first.
+A passenger claims a seat, the vehicle books it, the passenger holds it. Only the vehicle assigns
+its seats, so no two claims get the same one. A silent passenger must lose its seat, and must know
+it before the vehicle assigns the seat again. The passenger counts its beats and remembers when it made
+each; a booking names the newest beat that the vehicle saw. The passenger holds the seat for
+`HOLD_MS` from when it *made* that beat; the vehicle keeps it for longer from when it *saw*
+it, each by its own steady clock. So whatever is lost, late or reordered, the passenger releases
+first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from math import hypot
+from typing import Final, NamedTuple
 
 import msgspec
 
-from rapport_lab.car_sharing.matching import Spot
+Spot = tuple[int, int]
+"""A crossing, in whole metres east and north: as vehicles and passengers name it to each other."""
+Waypoint = tuple[int, int, int]
+"""A spot on the way ahead of a vehicle, and in how many tenths of a second it is there."""
+
+LEAD_S: Final = 3.0
+"""A claim takes some seconds to be heard and confirmed: no meeting is sooner."""
+_LEAST_GAIN: Final = 0.25
+"""A ride that saves less than this part of the time on foot is not worth it."""
+_STREETS: Final = 1.3
+"""Along streets one walks about so many times as far as the crow flies."""
+
+
+class Trip(NamedTuple):
+    """A ride that a walker may take."""
+
+    meet: Spot
+    drop: Spot
+    meet_s: float
+    """When both are there."""
+    arrival_s: float
+    """When the walker is at its destination, with the walk at the end."""
+
+
+def best_trip(
+    way: Sequence[Waypoint],
+    position: tuple[float, float],
+    destination: tuple[float, float],
+    walk_speed: float,
+    late_s: float,
+) -> Trip | None:
+    """The ride with this vehicle that ends soonest; none: walking is about as good, or the walker
+    would be there more than `late_s` after the vehicle. A microsecond for each pair of waypoints.
+    """
+    on_foot_s = walking_s(position, destination, walk_speed)
+    after = [walking_s(point[:2], destination, walk_speed) for point in way]
+    best: Trip | None = None
+    for number, (east, north, there) in enumerate(way):
+        vehicle_s, walk_s = there / 10, walking_s(position, (east, north), walk_speed)
+        if vehicle_s < LEAD_S or walk_s > vehicle_s + late_s:
+            continue
+        meet_s = max(vehicle_s, walk_s)
+        for end in range(number + 1, len(way)):
+            arrival_s = meet_s + way[end][2] / 10 - vehicle_s + after[end]
+            if best is None or arrival_s < best.arrival_s:
+                best = Trip((east, north), way[end][:2], meet_s, arrival_s)
+    if best is None or best.arrival_s > on_foot_s * (1 - _LEAST_GAIN):
+        return None
+    return best
+
+
+def arrival_s(
+    way: Sequence[Waypoint], drop: Spot, destination: tuple[float, float], walk_speed: float
+) -> float | None:
+    """When a passenger of the vehicle is at its destination; none: the spot is not ahead."""
+    for east, north, there in way:
+        if (east, north) == drop:
+            return there / 10 + walking_s(drop, destination, walk_speed)
+    return None
+
+
+def walking_s(start: tuple[float, float], end: tuple[float, float], walk_speed: float) -> float:
+    """About how long one walks."""
+    return hypot(start[0] - end[0], start[1] - end[1]) * _STREETS / walk_speed
+
 
 HOLD_MS: Final = 15_000.0
 """So long a passenger holds a seat after the last beat that it knows the vehicle saw."""

@@ -7,10 +7,9 @@ from dataclasses import field
 import msgspec
 
 from rapport.ensemble import Component, Local, Role, process
-from rapport_lab.car_sharing.matching import Spot, Waypoint
-from rapport_lab.car_sharing.seats import Booking, Desk, Heard, free_seats, settle
-from rapport_lab.car_sharing.town import Town
-from rapport_lab.car_sharing.travel import (
+from rapport_lab.car_sharing.seats import Booking, Desk, Heard, Spot, Waypoint, free_seats, settle
+from rapport_lab.car_sharing.town import (
+    Town,
     Travel,
     advanced,
     ahead,

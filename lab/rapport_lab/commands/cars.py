@@ -1,4 +1,4 @@
-"""`rapport ensemble cars`: cars, buses and people find each other; words, and a map. [EN-13]"""
+"""`rapport ensemble cars` and `rapport demo car-sharing`: car sharing with a map page. [EN-13]"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport.web.map.picture import Happening
 from rapport_lab.car_sharing.cast import CastSettings
-from rapport_lab.car_sharing.playing import PlayOptions, play
+from rapport_lab.car_sharing.play import PlayOptions, play
 
 _PORT = 8490
 

@@ -1,4 +1,4 @@
-"""`rapport ensemble check-trace`: whether what happened keeps the 25 rules. [EN-3]"""
+"""`rapport ensemble check-trace`: checks a recorded trace by the 25 rules. [EN-3]"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from rapport.cli.context.options import JsonOption
 from rapport.cli.terminal import stderr, visible, write_json
 from rapport.ensemble.trace_files import merge_traces, read_trace
-from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check_all
+from rapport_lab.ensemble.rules.trace_index import report
 
 
 def check_trace(

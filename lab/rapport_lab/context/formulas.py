@@ -1,7 +1,7 @@
-"""What theory expects of a search by random walk, to stand beside what was measured. [CX-12]
+"""Expected results of a search by random walk, for comparison with measurements. [CX-12]
 
-They hold for a walk that meets every broker with the same probability: a mesh exactly, a random
-graph of some degree about, a ring not at all.
+They hold for a walk that meets every broker with the same probability: exactly in a mesh, about in
+a random graph of some degree, not at all in a ring.
 """
 
 from __future__ import annotations

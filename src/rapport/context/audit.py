@@ -47,7 +47,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a batch of updates: its first and last place in the channel `context`."""
 
     def to_event(self, *, source: str, number: int) -> Event:
-        """The line as an event; `number` tells apart what else is equal."""
+        """The line as an event; `number` distinguishes equal lines."""
         data = msgspec.json.encode(self)
         return Event(
             source=source,
@@ -66,7 +66,7 @@ class _Sum(msgspec.Struct):
 
 
 class AuditTrail:
-    """Counts what happens and hands over lines when they are due; memory is bounded."""
+    """Collects operations and returns lines when they are due; memory is bounded."""
 
     def __init__(self) -> None:
         self._reads: dict[tuple[str, EntityRef, int], _Sum] = {}
@@ -75,7 +75,7 @@ class AuditTrail:
         self._minute_began: int | None = None
 
     def read(self, identity: str, entity: EntityRef, status: int, wall_ms: int) -> None:
-        """Somebody asked for an entity, and was told this."""
+        """Counts a read of an entity with this status."""
         if self._minute_began is None:
             self._minute_began = wall_ms
         found = self._reads.get((identity, entity, status))
@@ -97,7 +97,7 @@ class AuditTrail:
         why: str = "",
         address: str = "",
     ) -> None:
-        """Somebody was not let; a line of its own, up to so many a minute."""
+        """Records a refusal: a line of its own, up to a limit per minute."""
         if self._minute_began is None:
             self._minute_began = wall_ms
         if identity not in self._refused and len(self._refused) >= _MOST_SUMS:
@@ -171,15 +171,15 @@ _DONE = frozenset((PROCESSED, RECEIVED, NOT_FOUND))
 
 
 class BrokerAudit:
-    """Sorts operations into lines: reads are summed up, refusals and commands stand alone."""
+    """Turns operations into lines: reads are summed up, refusals and commands stand alone."""
 
     def __init__(self, clock: Clock, *, is_kept: bool) -> None:
-        """Without a channel nothing is noted, as nobody would ever take it."""
+        """Without a channel nothing is recorded."""
         self._clock, self._is_kept = clock, is_kept
         self.trail = AuditTrail()
 
     def note(self, effect: AuditEffect) -> None:
-        """A client did something. Updates are told by the batch, with their places in the log."""
+        """Records an operation of a client; updates are recorded by the batch when stored."""
         if not self._is_kept:
             return
         if effect.status not in _DONE:
@@ -191,11 +191,11 @@ class BrokerAudit:
             self._commanded(effect)
 
     def note_asked(self, identity: str, entity: EntityRef, scope: str, status: int) -> None:
-        """This process asked, for somebody."""
+        """Records a request of this process on behalf of an identity."""
         self.note(AuditEffect("request", identity, OWN_PROCESS, status, entity, scope))
 
     def note_status(self, identity: str, address: Address) -> None:
-        """Somebody without the right wanted to know how the broker is."""
+        """Records a refused request for the status."""
         self.note(AuditEffect("status", identity, address, NOT_ALLOWED))
 
     def due(self, all_of_it: bool) -> list[AuditLine]:

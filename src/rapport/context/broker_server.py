@@ -67,14 +67,14 @@ from rapport.transport.keys import DatagramKeys
 from rapport.transport.station import EndpointWrapper, Station, direct_link
 
 STATUS = "status"
-"""The command that the shell answers: how the broker is."""
+"""The command that the shell answers with the broker's status."""
 _BUSY_EVERY_MS = 1_000
 
 _log = get_logger(__name__)
 
 
 class BrokerShell:
-    """A machine that runs. After each call of the machine, `settle`."""
+    """Runs the machine of a broker. After each call of the machine, call `settle`."""
 
     def __init__(
         self,
@@ -92,14 +92,14 @@ class BrokerShell:
         self.tasks = Tasks(clock)
         self._alarm = DueTimer(clock, machine.next_due_ms, self._tick)
         self.tell_own: Callable[[Message], None] = lambda _message: None
-        """Gets what the machine answers to this very process."""
+        """Gets the machine's answers to this process."""
         self.tell_joined: Callable[[NetworkJoined | JoinFailed], None] = lambda _joined: None
         self.tell_status: Callable[[], str] = lambda: ""
         self.put_headers: Mapping[str, str] = {}
-        """What goes with the event of the record that is being put."""
+        """Headers of the event of the record being put."""
 
     def begin(self, recalled: Sequence[ContextRecord]) -> None:
-        """Takes up what was kept, then hears."""
+        """Restores stored records, then starts to receive."""
         now = self.now()
         if self.keeping is not None:
             self.machine.ownership.recall(self.keeping.owners)
@@ -118,7 +118,7 @@ class BrokerShell:
         self.station.receive(self._take)
 
     async def close(self) -> None:
-        """Hears no more, keeps what waits. Channels stay open."""
+        """Stops receiving and stores waiting updates. Channels stay open."""
         await self.tasks.stop()
         await self.station.close()
         if self.keeping is not None:
@@ -126,12 +126,12 @@ class BrokerShell:
             self.machine.outbox.clear()
 
     def now(self) -> Now:
-        """This moment, which a machine is told next."""
+        """The current time, for the next call of the machine."""
         self._moment_ms = self.clock.steady_ns() / 1e6
         return Now(self.clock.now_ms(), self._moment_ms)
 
     def settle(self) -> None:
-        """Sends what the machine wants sent, does what it wants done, looks when it is due."""
+        """Sends the outbox, carries out effects, and resets the timer."""
         outbox = self.machine.outbox
         if outbox:
             for message, to in outbox:
@@ -206,7 +206,7 @@ class BrokerShell:
                     _log.info("neighbour lost", broker=format_address(effect.address))
 
     def _note_time(self, effect: AuditEffect) -> None:
-        """The answer is sent: what the machine was told of, and what has passed since."""
+        """Records the response time of a request: its search, and the time since."""
         took_ms = effect.took_ms + self.clock.steady_ns() / 1e6 - self._moment_ms
         self.times.note(effect.status, effect.hops, took_ms)
 
@@ -225,12 +225,12 @@ class BrokerShell:
         self.keeping.keep(effect.record, effect.identity, done, headers)
 
     def _know_neighbours(self) -> None:
-        """Those of a broker that lost all are still worth asking after a restart."""
+        """Remembers the last neighbours: a broker that lost all asks them after a restart."""
         if self.keeping is not None and self.machine.neighbours:
             self.keeping.neighbours = self.machine.neighbours
 
     async def _measure_load(self) -> None:
-        """The part of a second in which this thread worked: clients go where there is room."""
+        """Measures the share of time in which this thread worked: clients prefer idle brokers."""
         while True:
             worked_ns, began_ns = time.thread_time_ns(), self.clock.steady_ns()
             await self.clock.sleep(_BUSY_EVERY_MS)
@@ -311,11 +311,11 @@ class ContextBroker:
 
     @property
     def rights(self) -> ContextRights:
-        """Who may what; other doors to this broker ask them too."""
+        """The rights in force; other endpoints of this broker use them too."""
         return self._shell.rights
 
     def note(self, operation: AuditEffect) -> None:
-        """Writes into the audit log what was done through another door."""
+        """Writes an operation at another endpoint into the audit log."""
         self._shell.audit.note(operation)
 
     async def put(
@@ -418,7 +418,7 @@ class ContextBroker:
 
     @property
     def has_left(self) -> bool:
-        """Whether it was told to leave, and not to join again since."""
+        """Whether it was commanded to leave, and has not joined since."""
         return self.machine.has_left
 
     async def leave(self) -> None:
@@ -432,7 +432,7 @@ class ContextBroker:
         self._shell.settle()
 
     def status(self) -> BrokerStatus:
-        """How it is, for people and metrics."""
+        """The status of the broker, for people and metrics."""
         found, keeping = self.machine.status(), self._shell.keeping
         return BrokerStatus(
             address=format_address(self.address),
@@ -451,7 +451,7 @@ class ContextBroker:
         )
 
     def take_summary(self) -> BrokerSummary | None:
-        """What was answered since this was last asked, for the log; none: nothing was."""
+        """The response times since the last call, for the log; none without requests."""
         return self._shell.times.take(self._shell.clock.now_ms())
 
     async def close(self) -> None:
@@ -472,7 +472,7 @@ class ContextBroker:
             waiting.cancel()
 
     def _promise(self) -> asyncio.Future[Any]:
-        """What somebody waits for; cancelled when the broker closes. Raises Conflict after that."""
+        """A future, cancelled when the broker closes. Raises Conflict after that."""
         if self._is_closed:
             raise Conflict("this broker is closed", code="context.closed", hint="open it anew")
         promise: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -535,7 +535,7 @@ def _usual_rights(keys: DatagramKeys | None) -> ContextRights:
 
 
 def _check_place(place: Address) -> None:
-    """Neighbours are told the address, so it must be one."""
+    """The address is sent to neighbours, so it must be a specific one."""
     found = ip_of(place[0])
     if found is not None and found.is_unspecified:
         raise InvalidInput(

@@ -11,23 +11,23 @@ from rapport.core.times import DurationCounts, DurationHistogram
 
 
 class NeighbourStatus(msgspec.Struct, frozen=True, kw_only=True, rename={"round_trip_ms": "rtt"}):
-    """A neighbour and how far away it is."""
+    """A neighbour and the round trip time to it."""
 
     address: str
     round_trip_ms: float | None = None
 
 
 class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker holds and does now; counters since it started."""
+    """Records, load and counters of a broker; counters since it started."""
 
     address: str
     neighbours: tuple[NeighbourStatus, ...] = ()
     records: int = 0
-    """Its own, told by providers."""
+    """Its own, from providers."""
     replicas: int = 0
     replica_bytes: int = 0
     searches: int = 0
-    """Under way."""
+    """Pending searches."""
     watches: int = 0
     queued: int = 0
     """Updates on their way to disk."""
@@ -83,7 +83,7 @@ class BrokerSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponseTimes:
-    """The answers of one broker since somebody last asked."""
+    """Response times of one broker since the last summary."""
 
     def __init__(self, broker: str, wall_ms: int) -> None:
         self._broker, self._since = broker, wall_ms
@@ -98,7 +98,7 @@ class ResponseTimes:
         known.add(int(took_ms * 1_000))
 
     def take(self, wall_ms: int) -> BrokerSummary | None:
-        """What was answered since the last time; none: nothing was asked."""
+        """The response times since the last call; none if nothing was requested."""
         since, self._since = self._since, max(wall_ms, self._since)
         if not self._answers:
             return None

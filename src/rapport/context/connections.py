@@ -27,7 +27,7 @@ class ContextNotFound(RapportError):
 
 
 def refusal(status: int, why: str, what: str) -> RapportError:
-    """The error that stands for a status of refusal; `what` was asked for or told."""
+    """The error for a refusing status; `what` names the request."""
     said = f": {why}" if why and why != MEANINGS.get(status) else ""
     if status == NOT_FOUND:
         return ContextNotFound(
@@ -51,7 +51,7 @@ def refusal(status: int, why: str, what: str) -> RapportError:
 
 
 def no_broker(brokers: str, what: str) -> Unavailable:
-    """Nobody answered."""
+    """The error when no broker answers."""
     return Unavailable(
         f"no broker answered: {what} ({brokers})",
         code="context.no_broker",
@@ -66,7 +66,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     pings: int = 3
     """Pings of each broker before one is chosen, as in the source."""
     choose_within_ms: int = 1_000
-    """No longer is waited for who does not answer a ping at the start."""
+    """Longest wait for the first pings."""
     look_every_ms: int = 5_000
     """Every so often all brokers are pinged: the load this adds is brokers / look_every_ms."""
     load_weight: float = 4.0
@@ -79,9 +79,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     better_factor: float = 0.5
     """Another broker is much better when its score is below this part of ours..."""
     better_ms: float = 2.0
-    """...and lower by at least so much: below that nobody gains by a change."""
+    """...and lower by at least so much: below that a change gains nothing."""
     better_rounds: int = 3
-    """...in so many rounds in a row, so that one slow answer moves nobody."""
+    """...in so many rounds in a row, so that one slow answer changes nothing."""
     dead_after: int = 3
     """So many unanswered pings or tries in a row mean that a broker is gone."""
     first_retry_ms: float = 50.0

@@ -33,7 +33,7 @@ Key = tuple[str, str, str, str]
 
 
 class LowWater(msgspec.Struct, frozen=True, array_like=True):
-    """A place in the log, and what before it is still needed."""
+    """A position in the log, and the earlier records that are still needed."""
 
     position: int
     stragglers: tuple[tuple[int, ContextRecord], ...] = ()
@@ -83,14 +83,14 @@ class LowWaterTracker:
         self._note(position, record)
 
     def recall(self, low: LowWater) -> None:
-        """What was written down; then `take` is called for all that came later, as it came."""
+        """Restores a saved state; then `take` is called for all later records, in order."""
         self._last = max(self._last, low.position)
         for position, record in low.stragglers:
             self._stragglers[position] = record
             self._note(position, record)
 
     def records(self, wall_ms: int) -> list[ContextRecord]:
-        """What is needed, in the order of the log."""
+        """The records that a restart needs, in the order of the log."""
         self._forget_ended(wall_ms)
         return [*self._stragglers.values(), *self._held.values()]
 
@@ -187,9 +187,9 @@ class LowWaterTracker:
 CHANNEL = "context"
 READER = "context-broker"
 IDENTITY = "identity"
-"""Header of an update: whose key brought it."""
+"""Header of an update: the identity of the key that sealed it."""
 OWNER = "owner"
-"""Header of an update that another than the owner of the record made: who owns it."""
+"""Header of an update by an identity other than the record's owner: the owner."""
 _AT_ONCE = 2_000
 _SHOWN_ENTITIES = 8
 _SAVE_EVERY_MS = 10_000
@@ -202,7 +202,7 @@ _log = get_logger(__name__)
 
 
 class PendingUpdate(msgspec.Struct, frozen=True):
-    """An update that is to be kept, and who wants to know."""
+    """An update to be stored, and the callback for its outcome."""
 
     record: ContextRecord
     identity: str
@@ -211,7 +211,7 @@ class PendingUpdate(msgspec.Struct, frozen=True):
 
 
 class RecordPersistence:
-    """The durable side of a broker. What waits is appended together: one sync for many updates."""
+    """Stores the updates of a broker; waiting updates are appended together, with one sync."""
 
     def __init__(self, channels: Channels, clock: Clock, place: Subscription) -> None:
         self._channels, self._clock, self._place = channels, clock, place
@@ -222,25 +222,27 @@ class RecordPersistence:
         self._unwritten: list[Event] = []
         self._saved = LowWater(place.position)
         self.audit: Callable[[bool], list[AuditLine]] = lambda _all: []
-        """Where due audit lines come from; the argument asks for all."""
+        """Source of due audit lines; the argument requests all."""
         self.told: Callable[[AuditLine], None] = lambda _line: None
-        """Who is told of each batch of updates."""
+        """Called with an audit line for each batch of updates."""
         self.batch_kept: Callable[[], None] = lambda: None
-        """Is called when those of a batch were told."""
+        """Called after the callbacks of a batch."""
         self.owners: dict[RecordKey, str] = {}
         """The owners of what `recall` found."""
         self.owner_of: Callable[[RecordKey], str] = lambda _key: ""
-        """Who owns a record now; written down with what a restart may not read again."""
+        """Returns the owner of a record; stored with records that a restart may not read again."""
         self.neighbours: tuple[Address, ...] = ()
-        """Of the broker; kept with the place, so that a restarted broker finds its way back."""
+        """Neighbours of the broker; stored with the position, so that a restarted broker finds
+        them.
+        """
 
     @staticmethod
     async def open(channels: Channels, clock: Clock) -> RecordPersistence:
-        """The keeping of a node's one broker."""
+        """Opens the persistence of the node's broker."""
         return RecordPersistence(channels, clock, await channels.subscribe(CHANNEL, READER))
 
     async def recall(self) -> list[ContextRecord]:
-        """What is still valid of what was ever kept; reads a few times as much as that."""
+        """The stored records that are still valid; reads a few times as many."""
         place = self._place
         if place.state:
             written = msgspec.msgpack.decode(place.state, type=LowWater)
@@ -268,7 +270,7 @@ class RecordPersistence:
         done: Done,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Queues an update; `done` is called when it is on disk, or with what went wrong."""
+        """Queues an update; `done` is called when it is on disk, or with the error."""
         self._waiting.append(PendingUpdate(record, identity, done, headers or {}))
         self._wake.set()
 
@@ -348,7 +350,9 @@ class RecordPersistence:
             await self._append_one_by_one(batch, error)
 
     async def _append_one_by_one(self, batch: list[PendingUpdate], error: InvalidInput) -> None:
-        """One of them cannot be kept; that one's sender is told."""
+        """Stores a batch one by one, because one of its updates is refused; that one's callback
+        gets the error.
+        """
         if len(batch) == 1:
             self._refuse(batch[0], error)
             return
@@ -365,7 +369,7 @@ class RecordPersistence:
         self.batch_kept()
 
     async def _append(self, batch: list[PendingUpdate]) -> None:
-        """Of the first that wait."""
+        """Appends updates from the head of the queue."""
         appended = await self._channel.append([_as_event(one) for one in batch])
         del self._waiting[: len(batch)]
         now_ms = self._clock.now_ms()
@@ -422,11 +426,11 @@ _PAGE = 2_000
 
 
 class PastUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """An update of the past: what was told, when, and by whom."""
+    """A stored update: record, time of receipt, identity."""
 
     record: ContextRecord
     told: int
-    """When the broker got it, ms UTC."""
+    """When the broker received it, ms UTC."""
     identity: str
     position: int
 

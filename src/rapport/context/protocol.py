@@ -42,7 +42,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag_field="t", gc=F
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is asked for."""
+    """The entity and scope that a request is about."""
 
     entity: EntityRef
     scope: str
@@ -96,11 +96,11 @@ class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
     question: Question
     path: tuple[Address, ...]
     left_ms: int
-    """What is left of the deadline."""
+    """The remaining time until the deadline."""
     hops_left: int
     strategy: str = "walk"
     identity: str = ""
-    """Who asks, as the entry broker knows it."""
+    """The identity of the consumer, as the entry broker knows it."""
     doubtful: bool = False
     """Whether some broker on the way did not answer, so that a refusal proves little."""
     without: tuple[Address, ...] = ()
@@ -136,7 +136,7 @@ class Refused(_Message, frozen=True, array_like=True, tag="ref", gc=False):
     status: int = NOT_FOUND
     why: str = ""
     doubtful: bool = False
-    """Worth another try: not everything could be asked."""
+    """Worth another try: not every broker could be reached."""
 
 
 class Heard(_Message, frozen=True, array_like=True, tag="hrd", gc=False):
@@ -165,7 +165,7 @@ class Probe(_Message, frozen=True, array_like=True, tag="prb", gc=False):
 
 
 class Have(_Message, frozen=True, array_like=True, tag="hav", gc=False):
-    """The answer to a probe, from who has the record."""
+    """The answer to a probe, from a broker that has the record."""
 
     search: int
     walker: int
@@ -175,7 +175,7 @@ class Have(_Message, frozen=True, array_like=True, tag="hav", gc=False):
 
 
 class Ping(_Message, frozen=True, array_like=True, tag="png", gc=False):
-    """Are you there? Anybody may ask who has a key."""
+    """Requests a Pong; any holder of a key may send it."""
 
     id: int
 
@@ -243,7 +243,7 @@ class Unwatch(_Message, frozen=True, array_like=True, tag="unw", gc=False):
 
 
 class Notice(_Message, frozen=True, array_like=True, tag="not", gc=False):
-    """What a Watch asked for; acknowledged by Noticed, sent again until then or superseded."""
+    """Notifies a subscriber; acknowledged by Noticed, repeated until then or superseded."""
 
     id: int
     number: int
@@ -274,11 +274,11 @@ class Outdated(_Message, frozen=True, array_like=True, tag="out", gc=False):
     before: int
     ttl: int
     called: bool = False
-    """Whether it comes from who gave the replica."""
+    """Whether the sender gave the replica."""
 
 
 Hop = Ask | Found | Refused
-"""What is acknowledged hop by hop."""
+"""Messages that are acknowledged hop by hop."""
 
 Message = (
     Put
@@ -369,7 +369,7 @@ def check_record(record: ContextRecord) -> None:
 
 
 def bad_message(why: str, *, hint: str = "") -> InvalidInput:
-    """What is raised for a message that is none."""
+    """The error for bytes that are not a valid message."""
     return InvalidInput(f"not a context message: {why}", code="context.bad_message", hint=hint)
 
 

@@ -25,7 +25,7 @@ NEVER = 1 << 62
 
 
 class Outcome(Enum):
-    """What became of a record that was put."""
+    """The outcome of putting a record into the table."""
 
     TAKEN = "taken"
     SAME = "same"
@@ -49,7 +49,7 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class TableLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a table takes."""
+    """Limits of a table."""
 
     own_records: int = 2_000_000
     replicas: int = 100_000
@@ -59,7 +59,7 @@ class TableLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(question: Question) -> QuestionKey:
-    """What a question is looked up by."""
+    """The key of a question in the table."""
     entity = question.entity
     return entity.type, entity.id, question.scope
 
@@ -104,7 +104,7 @@ class _Slot:
 
 
 class RecordTable:
-    """The table. Answers only what is valid at the time it is asked for."""
+    """The records of a broker by question; answers only records that are valid at the time."""
 
     __slots__ = (
         "_replicated",
@@ -124,7 +124,7 @@ class RecordTable:
         self._slots: dict[QuestionKey, _Slot] = {}
         self._turns: list[tuple[int, QuestionKey]] = []
         self._replicated: OrderedDict[QuestionKey, None] = OrderedDict()
-        """Questions with replicas, the one not asked for longest first."""
+        """Questions with replicas, the least recently requested first."""
 
     def __len__(self) -> int:
         """How many records are held."""
@@ -206,7 +206,7 @@ class RecordTable:
         return Outcome.TAKEN
 
     def void_replicas(self, record_key: tuple[str, str, str, str], before: int, now: int) -> int:
-        """Drops replicas of a record whose validity began before a time; says how many."""
+        """Drops replicas of a record whose validity began before a time; returns their number."""
         provider, key = record_key[0], record_key[1:]
 
         def is_void(one: StoredRecord) -> bool:
@@ -312,7 +312,7 @@ class RecordTable:
     def _others(
         self, slot: _Slot, record: ContextRecord, wall_ms: int, *, own: bool
     ) -> tuple[list[StoredRecord], Outcome | None]:
-        """What stays beside a new record, or why it is not taken."""
+        """The records that stay beside a new one, or why it is not taken."""
         others: list[StoredRecord] = []
         ahead = 0
         for one in slot.held:

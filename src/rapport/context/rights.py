@@ -22,7 +22,7 @@ from rapport.transport.keys import RESERVED
 
 Right = Literal["read", "write", "take_over", "control"]
 LOCAL = RESERVED
-"""The identity of the broker's own process: it may everything. No key has an owner of that name."""
+"""The identity of the broker's own process, with every right. No key has an owner of that name."""
 UNPROVEN = ""
 """The identity where nothing is sealed, which is only done within one machine."""
 EVERYBODY = "*"
@@ -30,14 +30,14 @@ EVERYBODY = "*"
 
 
 class ContextGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What one identity may."""
+    """The rights of one identity."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     take_over: tuple[str, ...] = ()
     """Whose records it may overwrite although another key provides them; needs `write`, too."""
     control: bool = False
-    """Whether it may tell the broker to join, leave and monitor, and see its state."""
+    """Whether it may make the broker join, leave and monitor, and read its status."""
 
 
 READ_AND_WRITE = ContextGrant(read=("*",), write=("*",))
@@ -48,12 +48,12 @@ _Patterns = tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
 
 
 class ContextRights:
-    """The grants in force; who is not named may nothing. Asking costs about a microsecond."""
+    """The grants in force; unnamed identities have no rights. A check costs about a microsecond."""
 
     def __init__(
         self, grants: Mapping[str, ContextGrant], *, controls: Callable[[str], bool] | None = None
     ) -> None:
-        """`controls` is asked who else may control, each time."""
+        """`controls` is called with an identity that no grant lets control the broker."""
         self.grants = dict(grants)
         self._also_controls = controls
         self._patterns: dict[tuple[str, str], _Patterns] = {}
@@ -66,7 +66,7 @@ class ContextRights:
             for right in _ON_ENTITIES
             if EVERYBODY in self.grants and "*" in getattr(self.grants[EVERYBODY], right)
         }
-        """What everybody may on everything: then no pattern is looked at."""
+        """Rights that everybody has on everything: patterns are not evaluated for them."""
         self._controls = {name for name, grant in self.grants.items() if grant.control}
         for right in _ON_ENTITIES:
             self._patterns.setdefault((EVERYBODY, right), ())
@@ -80,7 +80,7 @@ class ContextRights:
 
     @staticmethod
     def of_this_machine() -> ContextRights:
-        """What holds where nothing is sealed: who reaches the loopback may everything."""
+        """The rights without seals: senders on the loopback interface have every right."""
         return ContextRights({EVERYBODY: READ_AND_WRITE, UNPROVEN: EVERYTHING})
 
     def allows(self, identity: str, right: str, entity: EntityRef | None, scope: str) -> bool:
@@ -150,11 +150,11 @@ class Ownership:
         return len(self._owners)
 
     def owner(self, key: RecordKey) -> str:
-        """The identity that the record belongs to; empty: nobody's yet."""
+        """The identity that the record belongs to; empty if it has no owner yet."""
         return self._owners.get(key, "")
 
     def claim(self, key: RecordKey, identity: str) -> None:
-        """The identity wrote the record: it is the owner's from now on, if it was nobody's."""
+        """Makes the identity the owner of the record, if it has none."""
         if key in self._owners:
             self._owners.move_to_end(key)
         elif identity:

@@ -28,7 +28,7 @@ from rapport.transport.station import EndpointWrapper, direct_link
 from rapport.transport.udp import UdpEndpoint
 
 _MOST_AT_ONCE = 10_000
-"""Updates on their way to disk and searches in v1; beyond it, 201."""
+"""Pending updates and v1 searches; beyond it, 201."""
 
 
 class _Found(Protocol):
@@ -42,7 +42,7 @@ class _Machine(Protocol):
 
 
 class V0Backend(Protocol):
-    """The running broker behind the door; `ContextBroker` is one."""
+    """The broker behind the endpoint; `ContextBroker` is one."""
 
     address: Address
 
@@ -58,7 +58,7 @@ class V0Backend(Protocol):
 
 
 class V0Endpoint:
-    """A door that is open. Lives on the loop it was opened on."""
+    """An open endpoint. Lives on the loop it was opened on."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class V0Endpoint:
         return door
 
     async def close(self) -> None:
-        """Hears and says nothing more; the broker behind goes on. A second call is no error."""
+        """Closes the endpoint; the broker goes on. A second call is no error."""
         await self._tasks.stop()
         await self._endpoint.close()
         waiting = list(self._at_once)
@@ -137,7 +137,7 @@ class V0Endpoint:
         self._settle()
 
     def _settle(self) -> None:
-        """After every call of the machine: sends, tells the audit, looks at the time."""
+        """After every call of the machine: sends, writes the audit, resets the timer."""
         outbox, effects = self.machine.outbox, self.machine.effects
         for datagram, to in outbox:
             self._endpoint.send(datagram, to)

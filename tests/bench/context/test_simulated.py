@@ -8,8 +8,7 @@ from benchmarks.context import simulated
 from benchmarks.context.simulated import scale_point, study_lines, study_plots, study_results
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.lake.query import ask_duckdb
-from rapport_lab.context.point import SearchPoint, run_point
-from rapport_lab.context.study import study_points
+from rapport_lab.context.study import SearchPoint, run_point, study_points
 from rapport_lab.curve_plot import Axis, curves_plot
 
 

@@ -160,7 +160,9 @@ def test_without_the_laboratory_its_commands_say_how_to_install_it(
 ) -> None:
     monkeypatch.setattr("rapport.cli.laboratory.find_spec", lambda name: None)
     app = App(name="rapport")
-    app.command(lab_command("rapport_lab.commands.experiment:experiment"), name="experiment")
+    app.command(
+        lab_command("rapport_lab.commands.experiment_command:experiment"), name="experiment"
+    )
     monkeypatch.setattr("rapport.cli.main.app", app)
     assert rapport(["experiment", "all", "--quick"]) == PROBLEMS
     assert "pip install ./lab" in capsys.readouterr().err

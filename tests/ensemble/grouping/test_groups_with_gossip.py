@@ -24,8 +24,8 @@ from rapport.ensemble.trace import IP, NodeFacts, Recorder, System, Trace, addre
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
-from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check_all
+from rapport_lab.ensemble.rules.trace_index import report
 from rapport_lab.scheduler import Scheduler
 
 PERIOD_MS = 5_000.0

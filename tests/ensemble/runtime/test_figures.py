@@ -17,7 +17,7 @@ from rapport.core.times import DurationHistogram
 from rapport.ensemble.protocol import Headers, Published, Pull
 from rapport.ensemble.runtime.gossip_summary import GossipCounters, GossipSummary
 from rapport.kernel.clock import Now
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
 
 ARRIVALS = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 5_000), st.integers(0, 5_000)), max_size=40

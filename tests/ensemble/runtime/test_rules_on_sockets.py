@@ -16,8 +16,8 @@ from rapport.ensemble.trace import IP, RADIO, Kind, Recorder, System, Trace, Tra
 from rapport.ensemble.trace_files import facts_of, write_trace
 from rapport.transport.base import Address
 from rapport.transport.udp import MulticastGroup
-from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import RULES, check_all
+from rapport_lab.ensemble.rules.trace_index import report
 
 Opened = Callable[[], Any]
 PULLING = {"header_ms": 60, "pull_ms": 90, "local_ms": 120, "global_ms": 1_000}

@@ -16,9 +16,9 @@ from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport_lab.car_sharing.cast import CastSettings, draw_cast, make_town
-from rapport_lab.car_sharing.on_sockets import Meeting, free_group, observing, opened_parts
-from rapport_lab.car_sharing.playing import PlayOptions, play
-from rapport_lab.car_sharing.watching import Watcher
+from rapport_lab.car_sharing.map_watcher import Watcher
+from rapport_lab.car_sharing.play import PlayOptions, play
+from rapport_lab.car_sharing.socket_world import Meeting, free_group, observing, opened_parts
 
 
 async def until(holds: Callable[[], bool], seconds: float = 50) -> None:

@@ -16,9 +16,8 @@ from rapport.ensemble.model.host import Host
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport_lab.car_sharing.cast import CastSettings, draw_cast, make_town
-from rapport_lab.car_sharing.matching import LEAD_S, Trip, best_trip, walking_s
-from rapport_lab.car_sharing.seats import Booking, Claim, Grant
-from rapport_lab.car_sharing.seeking import (
+from rapport_lab.car_sharing.map_watcher import Watcher
+from rapport_lab.car_sharing.pedestrian import (
     ANSWER_MS,
     FRESH_MS,
     Offer,
@@ -28,12 +27,18 @@ from rapport_lab.car_sharing.seeking import (
     to_claim,
     vehicle_aboard,
 )
-from rapport_lab.car_sharing.town import Town
-from rapport_lab.car_sharing.travel import Travel, advanced, ahead, heading_to, position, standing
+from rapport_lab.car_sharing.seats import LEAD_S, Booking, Claim, Grant, Trip, best_trip, walking_s
+from rapport_lab.car_sharing.town import (
+    Town,
+    Travel,
+    advanced,
+    ahead,
+    heading_to,
+    position,
+    standing,
+)
 from rapport_lab.car_sharing.vehicles import make_bus
-from rapport_lab.car_sharing.watching import Watcher
-from rapport_lab.ensemble.simulation.street_grid import GridSettings, grid_streets
-from rapport_lab.ensemble.simulation.streets import Street, StreetMap
+from rapport_lab.ensemble.simulation.streets import GridSettings, Street, StreetMap, grid_streets
 
 WALK = 1.4
 ROW = StreetMap([(0, 0), (100, 0), (200, 0), (300, 0)], [Street(n, n + 1, 10.0) for n in range(3)])

@@ -10,12 +10,11 @@ import pytest
 
 from rapport.kernel.chance import Chance
 from rapport_lab.car_sharing.cast import CastSettings, draw_cast, make_town
-from rapport_lab.car_sharing.pedestrian import Pedestrian
+from rapport_lab.car_sharing.map_watcher import Watcher
+from rapport_lab.car_sharing.pedestrian import Pedestrian, held_by
 from rapport_lab.car_sharing.seats import HOLD_MS, KEEP_MS
-from rapport_lab.car_sharing.seeking import held_by
-from rapport_lab.car_sharing.simulated import StreetWorld, StreetWorldSettings
+from rapport_lab.car_sharing.simulated_world import StreetWorld, StreetWorldSettings
 from rapport_lab.car_sharing.vehicles import Bus, Vehicle
-from rapport_lab.car_sharing.watching import Watcher
 from rapport_lab.ensemble.simulation.ip_network import IpSettings
 
 pytestmark = pytest.mark.slow

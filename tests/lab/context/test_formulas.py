@@ -7,8 +7,7 @@ import pytest
 
 from rapport.testing.judge.naive_search import walk
 from rapport_lab.context.formulas import expected_coverage, expected_hops, expected_success
-from rapport_lab.context.point import SearchPoint, make_load, make_network, run_point
-from rapport_lab.context.run import run_load
+from rapport_lab.context.study import SearchPoint, make_load, make_network, run_load, run_point
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,7 @@ from rapport.context.protocol import NOT_FOUND, PROCESSED
 from rapport.kernel.chance import Chance
 from rapport_lab.context.load import Load
 from rapport_lab.context.network import SimulatedNetwork
-from rapport_lab.context.point import SearchPoint, make_load, make_network
-from rapport_lab.context.run import run_load
+from rapport_lab.context.study import SearchPoint, make_load, make_network, run_load
 from rapport_lab.simulated_transport import SimulatedLink
 from rapport_lab.topology import from_edges, random_regular, ring
 

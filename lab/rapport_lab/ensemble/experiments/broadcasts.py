@@ -25,7 +25,7 @@ from rapport_lab.ensemble.experiments.report import (
     seconds,
     whole,
 )
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
 
 _SIMPLE, _BOUNDED = "simple", "boundary"
 _SHOWN_FROM = 0.5

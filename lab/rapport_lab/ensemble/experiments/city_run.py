@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges, quartiles
 from rapport_lab.ensemble.simulation.city import City, CitySettings
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges, quartiles
 from rapport_lab.ensemble.simulation.world import World
 
 PERIOD_MS: Final = 5_000.0

@@ -1,6 +1,4 @@
-"""How soon the dead are found, how often the living are called dead, and what that costs.
-[EN-10, EN-12]
-"""
+"""Failure detection: time to detect, false positives, and load. [EN-10, EN-12]"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from rapport_lab.ensemble.experiments.report import (
     seconds,
     whole,
 )
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
 
 GRID: Final = "grid"
 SELECTED: Final = "table 6"

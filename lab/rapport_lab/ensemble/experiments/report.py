@@ -1,6 +1,4 @@
-"""What an experiment found, as plain data: tables, plots and statements that hold or do not. Who
-writes files and draws is elsewhere. [EN-12]
-"""
+"""Results of an experiment as plain data: tables, plots, and statements checked. [EN-12]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many rounds of gossip it takes until everybody knows. [EN-12]"""
+"""Rounds of gossip until every node has a rumour. [EN-12]"""
 
 from __future__ import annotations
 

@@ -18,10 +18,8 @@ from rapport.kernel.clock import Now
 from rapport_lab.ensemble.experiments.experiment import Experiment
 from rapport_lab.ensemble.experiments.published import TABLE_8, TABLE_9
 from rapport_lab.ensemble.experiments.report import Report, Row, Statement, Table
-from rapport_lab.ensemble.simulation.neighbourhoods import FixedLinks
-from rapport_lab.ensemble.simulation.radio import Radio
-from rapport_lab.ensemble.simulation.radio_settings import EXACT
-from rapport_lab.ensemble.simulation.witness import Witness
+from rapport_lab.ensemble.simulation.measurements import Witness
+from rapport_lab.ensemble.simulation.radio import EXACT, FixedLinks, Radio
 from rapport_lab.ensemble.simulation.world import World
 from rapport_lab.scheduler import Scheduler
 

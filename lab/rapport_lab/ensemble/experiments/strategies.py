@@ -1,5 +1,5 @@
-"""Who passes on: the strategies that the source names, and an adaptive one, against the one
-probability, at equal delivery. [EN-5, EN-12]
+"""Retransmission strategies of the source and an adaptive one, compared with one probability at
+equal delivery. [EN-5, EN-12]
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from rapport_lab.ensemble.experiments.report import (
     seconds,
     whole,
 )
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
 from rapport_lab.ensemble.simulation.city import Actor
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
 
 StrategyName = Literal["probability", "counter", "distance", "location", "cluster", "adaptive"]
 

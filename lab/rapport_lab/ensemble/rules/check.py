@@ -13,16 +13,8 @@ import msgspec
 
 from rapport.core.errors import UnknownName
 from rapport.ensemble.trace import Trace
-from rapport_lab.ensemble.rules import (
-    gossip_rules,
-    group_rules,
-    header_rules,
-    message_rules,
-    network_rules,
-    pull_rules,
-)
-from rapport_lab.ensemble.rules.breach import Breach
-from rapport_lab.ensemble.rules.index import TraceIndex
+from rapport_lab.ensemble.rules import gossip_rules, group_rules, message_rules, pull_rules
+from rapport_lab.ensemble.rules.trace_index import Breach, TraceIndex
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -36,16 +28,16 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 RULES: Final = (
-    Rule(1, "No local communication", 1, network_rules.no_local_communication),
-    Rule(2, "Shared node interface", 2, network_rules.shared_node_interface),
-    Rule(3, "Network topology", 3, network_rules.network_topology),
-    Rule(4, "Radio broadcast", 3, network_rules.radio_broadcast),
+    Rule(1, "No local communication", 1, message_rules.no_local_communication),
+    Rule(2, "Shared node interface", 2, message_rules.shared_node_interface),
+    Rule(3, "Network topology", 3, message_rules.network_topology),
+    Rule(4, "Radio broadcast", 3, message_rules.radio_broadcast),
     Rule(5, "Follow publish strategy", 3, message_rules.follow_publish_strategy),
     Rule(6, "Local message", 4, message_rules.local_message),
     Rule(7, "Combine parts", 2, message_rules.combine_parts),
     Rule(8, "Send what was put", 3, message_rules.send_what_was_put),
     Rule(9, "Periodic publish", 1, gossip_rules.periodic_publish),
-    Rule(10, "Radio gossip", 3, network_rules.radio_gossip),
+    Rule(10, "Radio gossip", 3, message_rules.radio_gossip),
     Rule(11, "IP gossip", 4, gossip_rules.ip_gossip),
     Rule(12, "Follow retransmission strategy", 3, gossip_rules.follow_retransmission_strategy),
     Rule(13, "No circular retransmission", 1, gossip_rules.no_circular_retransmission),
@@ -53,14 +45,14 @@ RULES: Final = (
     Rule(15, "Partial publish", 1, group_rules.partial_publish),
     Rule(16, "Publish to groups", 4, group_rules.publish_to_groups),
     Rule(17, "Group join", 4, group_rules.group_join),
-    Rule(18, "No header or pull retransmission", 4, header_rules.no_header_or_pull_retransmission),
-    Rule(19, "Received message", 1, header_rules.received_message),
-    Rule(20, "Publish headers", 1, header_rules.publish_headers),
-    Rule(21, "Process headers", 1, header_rules.process_headers),
+    Rule(18, "No header or pull retransmission", 4, pull_rules.no_header_or_pull_retransmission),
+    Rule(19, "Received message", 1, pull_rules.received_message),
+    Rule(20, "Publish headers", 1, pull_rules.publish_headers),
+    Rule(21, "Process headers", 1, pull_rules.process_headers),
     Rule(22, "Pull outdated messages", 1, pull_rules.pull_outdated_messages),
     Rule(23, "Receive pull request", 1, pull_rules.receive_pull_request),
     Rule(24, "Retransmit pulled message", 1, pull_rules.retransmit_pulled_message),
-    Rule(25, "Up-to-date messages", 4, header_rules.up_to_date_messages),
+    Rule(25, "Up-to-date messages", 4, pull_rules.up_to_date_messages),
 )
 
 

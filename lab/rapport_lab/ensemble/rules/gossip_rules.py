@@ -1,4 +1,4 @@
-"""Rules 9 and 11 to 14: when knowledge is published, to whom, and what is passed on. [EN-3]"""
+"""Rules 9 and 11 to 14: times and recipients of publications, and passing on. [EN-3]"""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from rapport.ensemble.trace import IP, RADIO, Kind, TraceEvent
-from rapport_lab.ensemble.rules.breach import Breach
-from rapport_lab.ensemble.rules.index import TraceIndex, Version, version_of
 from rapport_lab.ensemble.rules.message_rules import PUTS
-from rapport_lab.ensemble.rules.schedule import Schedule
+from rapport_lab.ensemble.rules.trace_index import Breach, Schedule, TraceIndex, Version, version_of
 
 _CHOSEN_AT_RANDOM = frozenset({"period", "asked", "strategy", "pulled", ""})
 

@@ -1,4 +1,4 @@
-"""Rules 15 to 17: what groupers publish, to whom, and what nodes make of it. [EN-3, EN-7]"""
+"""Rules 15 to 17: tables of groupers, their recipients, and their use. [EN-3, EN-7]"""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from rapport.ensemble.trace import IP, Kind, TraceEvent
-from rapport_lab.ensemble.rules.breach import Breach
-from rapport_lab.ensemble.rules.index import TraceIndex, version_of
 from rapport_lab.ensemble.rules.message_rules import was_asked_for
+from rapport_lab.ensemble.rules.trace_index import Breach, TraceIndex, version_of
 
 _Page = tuple[str, str, str]
 """The grouper's node, the group, and the component that stands for a page of its table."""

@@ -18,17 +18,11 @@ from rapport.ensemble.trace import Kind
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork, IpSettings
-from rapport_lab.ensemble.simulation.mobility import Mobility, traffic
-from rapport_lab.ensemble.simulation.neighbourhoods import InRange
-from rapport_lab.ensemble.simulation.plans import PlanSettings
-from rapport_lab.ensemble.simulation.radio import Radio
-from rapport_lab.ensemble.simulation.radio_settings import RadioSettings
-from rapport_lab.ensemble.simulation.sizes import Sizes
-from rapport_lab.ensemble.simulation.street_grid import GridSettings, grid_streets
-from rapport_lab.ensemble.simulation.streets import Place, StreetMap
-from rapport_lab.ensemble.simulation.witness import Witness
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges, Sizes, Witness
+from rapport_lab.ensemble.simulation.mobility import Mobility, PlanSettings, traffic
+from rapport_lab.ensemble.simulation.radio import InRange, Radio, RadioSettings
+from rapport_lab.ensemble.simulation.streets import GridSettings, Place, StreetMap, grid_streets
 from rapport_lab.ensemble.simulation.world import SimulatedNode, World
 from rapport_lab.scheduler import Scheduler
 

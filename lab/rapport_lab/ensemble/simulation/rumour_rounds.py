@@ -1,7 +1,4 @@
-"""How fast word spreads among very many: push gossip in rounds, all nodes at once. [EN-11, EN-12]
-
-Push gossip in rounds on arrays instead of machines.
-"""
+"""Push gossip in rounds among very many nodes, on arrays instead of machines. [EN-11, EN-12]"""
 
 from __future__ import annotations
 

@@ -16,12 +16,9 @@ from rapport.ensemble.protocol import Message, Outgoing, Published
 from rapport.ensemble.trace import IP, RADIO
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork
+from rapport_lab.ensemble.simulation.measurements import KINDS, KnowledgeAges, Sizes, Witness
 from rapport_lab.ensemble.simulation.radio import Radio
-from rapport_lab.ensemble.simulation.request_log import KINDS
-from rapport_lab.ensemble.simulation.sizes import Sizes
-from rapport_lab.ensemble.simulation.witness import Witness
 from rapport_lab.scheduler import Scheduler, without_collector
 
 _NEVER: Final = float("inf")

@@ -18,12 +18,12 @@ _COMMANDS = (
     ),
     (
         "experiment",
-        lab_command("rapport_lab.commands.experiment:experiment"),
+        lab_command("rapport_lab.commands.experiment_command:experiment"),
         "Repeat the experiments of the source.",
     ),
     (
         "membership",
-        lab_command("rapport_lab.commands.membership:membership"),
+        lab_command("rapport_lab.commands.membership_command:membership"),
         "Measure failure detection.",
     ),
     ("cars", lab_command("rapport_lab.commands.cars:cars"), "Play car sharing; see it on a map."),

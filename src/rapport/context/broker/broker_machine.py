@@ -57,7 +57,7 @@ from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
 
 PLANNED_AS_THEY_COME = frozenset((Ask, Found, Refused, Probe, Have, Request))
-"""Most messages are these, and what they give to do later is on the agenda at once."""
+"""The most frequent messages; their timers are set when they are handled."""
 HANDLERS: Final[dict[type[Message], Callable[[Any], Callable[..., None]]]] = {
     Put: attrgetter("_updates.put"),
     Request: attrgetter("_requests.request"),
@@ -86,7 +86,7 @@ in a processor's cache.
 
 
 CLIENTS_MAY = frozenset((Put, Request, Watch, Unwatch, Noticed, Ping, Command))
-"""What is taken from a sender of kind `client`."""
+"""Messages accepted from a sender of kind `client`."""
 
 _SWEEP_MS = 1_000.0
 _SWEEP_ON_MS = 10.0
@@ -149,7 +149,7 @@ class BrokerMachine:
         self.effects: list[Effect] = state.effects
         self.counts = state.counts
         self.busy = 0.0
-        """How busy the shell is, from 0 to 1; told with pongs."""
+        """Load of the shell from 0 to 1, sent with pongs."""
         self._heard_ms = state.membership.heard_ms
         self._hop_sender = HopSender(state)
         self._silent = self._hop_sender.silent
@@ -171,7 +171,7 @@ class BrokerMachine:
         self._neighbourhood.load = self.load
         self._swept_ms = 0.0
         self._last = Now(0, 0.0)
-        """The latest moment it was told: how wall and steady time lie to each other."""
+        """The latest time of a call: relates wall clock and steady clock."""
 
     # Messages and time
 
@@ -259,7 +259,7 @@ class BrokerMachine:
         )
 
     def put(self, record: ContextRecord, now: Now) -> Outcome:
-        """Takes a record of this process itself, or one reloaded; keeping it is the caller's."""
+        """Puts a record of this process, or a reloaded one; the caller stores it."""
         self._last = now
         outcome = self._updates.take(record, now)
         self.next_due_ms()
@@ -271,15 +271,17 @@ class BrokerMachine:
         return self._state.ownership
 
     def kept(self, token: int, now: Now) -> None:
-        """The record of a Kept effect is on disk: 102 goes out."""
+        """The record of a StoreRecord effect is on disk: 102 goes out."""
         self._updates.kept(token, now)
 
     def not_kept(self, token: int, why: str, now: Now) -> None:
-        """The record of a Kept effect could not be put on disk: 201 goes out."""
+        """The record of a StoreRecord effect could not be stored: 201 goes out."""
         self._updates.not_kept(token, why, now)
 
     def join(self, candidates: Sequence[Address], now: Now) -> None:
-        """Looks for neighbours among these; NetworkJoined or NotJoined tells how it ended."""
+        """Looks for neighbours among these; the effect NetworkJoined or JoinFailed reports the
+        result.
+        """
         self._neighbourhood.carry_out(self._state.membership.start(candidates, now), now)
         self.next_due_ms()
 
@@ -289,18 +291,18 @@ class BrokerMachine:
         self.next_due_ms()
 
     def adopt(self, neighbours: Sequence[Address], now: Now) -> None:
-        """Has these as neighbours at once, without a message: simulations."""
+        """Sets these neighbours without messages, for simulations."""
         self._state.membership.adopt(neighbours, now)
         self.next_due_ms()
 
     def leave(self, now: Now) -> None:
-        """Says good-bye to the neighbours."""
+        """Takes leave of the neighbours."""
         self._neighbourhood.carry_out(self._state.membership.leave(now), now)
         self.next_due_ms()
 
     @property
     def has_left(self) -> bool:
-        """Whether it was told to leave, and not to join again since."""
+        """Whether it was commanded to leave, and has not joined since."""
         return self._state.membership.has_left
 
     def monitor(self, now: Now) -> None:
@@ -327,7 +329,7 @@ class BrokerMachine:
         )
 
     def status(self) -> MachineStatus:
-        """How this broker stands; for people and metrics."""
+        """The status of the broker; for people and metrics."""
         membership = self._state.membership
         return MachineStatus(
             tuple(MachineNeighbour(one, membership.mean_ms(one)) for one in membership.neighbours),
@@ -356,7 +358,7 @@ class BrokerMachine:
         self._upstream_subscriptions.lost(address, now)
 
     def _sweep_due_ms(self, turn_ms: int) -> float:
-        """When the table has its next turn: in time for those who watch, else at leisure."""
+        """When the table is swept next: in time for subscribers, else at leisure."""
         last = self._last
         due_ms = last.steady_ms + (turn_ms - last.wall_ms)
         if due_ms <= self._swept_ms:

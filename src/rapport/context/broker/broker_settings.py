@@ -91,7 +91,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker takes on at once; beyond it says TOO_BUSY or forgets the oldest."""
+    """Limits of pending work; beyond them the broker answers TOO_BUSY or forgets the oldest."""
 
     searches: int = 10_000
     searches_per_sender: int = 2_000
@@ -125,7 +125,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     once and there are no Kept effects.
     """
     audits: bool = False
-    """Whether operations of clients are told as Audited effects."""
+    """Whether operations of clients produce AuditEffects."""
     notice_again_ms: float = 200.0
     """A notice that was not acknowledged is sent again after this, doubling."""
 

@@ -86,7 +86,7 @@ class TimerQueue:
 
 
 class StoreRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record to be put on disk; then call `kept(token)`, or `not_kept(token, why)`."""
+    """Store a record; then call `kept(token)`, or `not_kept(token, why)`."""
 
     token: int
     record: ContextRecord
@@ -136,14 +136,14 @@ Effect = StoreRecord | AuditEffect | NeighbourLost | NetworkJoined | JoinFailed
 
 
 class MachineNeighbour(msgspec.Struct, frozen=True):
-    """A neighbour as seen from here."""
+    """A neighbour and its mean round trip time."""
 
     address: Address
     mean_ms: float | None
 
 
 class MachineStatus(msgspec.Struct, frozen=True):
-    """How a broker stands."""
+    """The status of a broker's machine."""
 
     neighbours: tuple[MachineNeighbour, ...]
     own_records: int
@@ -165,12 +165,12 @@ entity).
 
 
 def everybody_may(identity: str, right: str, entity: EntityRef | None, scope: str) -> bool:
-    """No rights are declared."""
+    """Grants every right; used when no rights are declared."""
     return True
 
 
 class BrokerState:
-    """One broker's place, table, memory of what is to be sent and done."""
+    """The state of one broker that its parts share."""
 
     __slots__ = (
         "address",
@@ -205,7 +205,7 @@ class BrokerState:
         self.outbox: list[tuple[Message, Address]] = [] if outbox is None else outbox
         self.effects: list[Effect] = []
         self.counts: defaultdict[str, int] = defaultdict(int)
-        """What happened how often, for metrics."""
+        """Event counts, for metrics."""
 
     def answer(
         self, question: Question, without: tuple[Address, ...], now: Now, *, fresh: bool = False

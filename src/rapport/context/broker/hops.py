@@ -33,7 +33,7 @@ class HopSender:
     __slots__ = ("_acknowledges", "_hops", "_state", "failed", "silent")
 
     failed: HopFailedCallback
-    """Called with a message that nobody acknowledged; set by the machine."""
+    """Called with a message that was not acknowledged; set by the machine."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -48,7 +48,7 @@ class HopSender:
         return len(self._hops)
 
     def send(self, message: Hop, to: Address, now: Now) -> None:
-        """On its way; comes back to `failed` if it is not heard."""
+        """Sends a message; calls `failed` if it is not acknowledged."""
         state = self._state
         state.outbox.append((message, to))
         if not self._acknowledges:
@@ -90,7 +90,7 @@ class HopSender:
             self._state.agenda.settle(self._hops.next_due())
 
     def alive(self, address: Address) -> None:
-        """Something was heard from there."""
+        """Marks a broker as alive."""
         self.silent.pop(address, None)
 
     def lost(self, address: Address, now: Now) -> None:
@@ -123,7 +123,7 @@ class HopSender:
         return tuple(self.silent)
 
     def _send_again(self, message: Hop, to: Address, now: Now) -> None:
-        """The same once more; what has expired meanwhile is told no more, but refused."""
+        """Repeats a message; an expired record is replaced by a refusal."""
         if type(message) is Found and not message.record.is_valid_at(now.wall_ms):
             refused = Refused(
                 message.search, message.walker, message.hop, message.path, NOT_FOUND, EXPIRED

@@ -58,7 +58,7 @@ class BrokerNeighbourhood:
     def __init__(self, state: BrokerState, probes: NeighbourProbes) -> None:
         self._state, self._probes = state, probes
         self._controllers: list[tuple[int, Address]] = []
-        """Who waits to hear that a join succeeded."""
+        """Controllers that wait for the result of a join."""
 
     def pinged(self, ping: Ping, sender: Sender, now: Now) -> None:
         """Anybody may ask; neighbours learn what can be found here."""
@@ -80,7 +80,7 @@ class BrokerNeighbourhood:
         self.carry_out(admission.steps, now)
 
     def welcomed(self, welcome: Welcome, sender: Sender, now: Now) -> None:
-        """Another broker says whether it is a neighbour now."""
+        """Another broker answers whether it is a neighbour now."""
         membership = self._state.membership
         steps = membership.welcomed(sender.address, welcome.accepted, welcome.others, now)
         self.carry_out(steps, now)

@@ -27,7 +27,7 @@ class Strategy(Protocol):
     """A way of searching; pure, one for all searches of a broker."""
 
     def launches(self, round_number: int) -> tuple[Launch, ...]:
-        """What sets out in a round, counted from 0; nothing: the search has failed."""
+        """The walkers or floods of a round, counted from 0; nothing if the search has failed."""
 
     def patience_ms(self, round_number: int, within_ms: int, hop_ms: float) -> float:
         """How long a round is waited for, when a hop takes about so long there and back."""

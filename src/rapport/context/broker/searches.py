@@ -45,7 +45,7 @@ NOT_BEGUN = "what was found is not valid yet by this broker's clock"
 
 
 class Search:
-    """A search under way."""
+    """A pending search."""
 
     __slots__ = (
         "answered",
@@ -95,7 +95,7 @@ class Searches:
         self._strategy = make_strategy(state.settings.search)
 
     def __len__(self) -> int:
-        """How many searches are under way."""
+        """The number of pending searches."""
         return len(self._searches)
 
     def begin(
@@ -146,7 +146,7 @@ class Searches:
             search.answered(found, now)
 
     def _await_beginning(self, search: Search, found: Found, now: Now) -> None:
-        """It is valid where it was found; by this clock, which is behind, it is in a moment."""
+        """Waits for a record that begins soon by the local clock, which is behind the holder's."""
         begins_ms = now.steady_ms + (found.record.valid_from - now.wall_ms)
         if begins_ms >= search.deadline_ms:
             self._end(search, NOT_FOUND, NOT_BEGUN, now)
@@ -237,7 +237,7 @@ _REMEMBERED_MS = 10_000.0
 
 
 class ConsumerRequests:
-    """What consumers asked. What the table answers costs a look-up and leaves nothing behind."""
+    """Requests of consumers. One answered from the table costs a look-up and leaves no state."""
 
     __slots__ = ("_finished", "_per_sender", "_searches", "_state", "_under_way")
 
@@ -249,7 +249,7 @@ class ConsumerRequests:
         self._finished: OrderedDict[RequestKey, tuple[Answer | Status, float]] = OrderedDict()
 
     def request(self, request: Request, sender: Sender, now: Now) -> None:
-        """A consumer asks."""
+        """Answers a request of a consumer, or starts a search."""
         state = self._state
         question = request.question
         entity = question.entity
@@ -320,7 +320,7 @@ class ConsumerRequests:
                 self._audit(PROCESSED, question, sender, took_ms, answer.hops)
 
     def _remember(self, key: RequestKey, answer: Answer | Status, now: Now) -> None:
-        """Because the answer may be lost, and the same request come once more."""
+        """Keeps an answer, because it may get lost and the request be repeated."""
         if isinstance(answer, Status) and answer.status == TOO_BUSY:
             return
         finished, most = self._finished, self._state.settings.limits.remembered
@@ -330,7 +330,7 @@ class ConsumerRequests:
             finished.popitem(last=False)
 
     def _told_before(self, key: RequestKey, now: Now) -> Answer | Status | None:
-        """What this very request was told, while it may be told again."""
+        """The answer that this request got before, while it may be repeated."""
         before = self._finished.get(key)
         if before is None:
             return None

@@ -44,7 +44,7 @@ SubscriberKey = tuple[Address, int]
 
 
 class Subscriber:
-    """One that is told: a consumer, or (`at_holder`) a broker that tells its consumers."""
+    """A subscriber: a consumer, or (`at_holder`) a broker on behalf of its consumers."""
 
     __slots__ = (
         "address",
@@ -71,7 +71,7 @@ class Subscriber:
         after a restart of this broker, takes none for a repetition.
         """
         self.record: ContextRecord | None = None
-        """What it was told last."""
+        """The last record it was notified of."""
         self.tries = 0
         """Of the last notice; 0 when it was acknowledged."""
 
@@ -98,13 +98,13 @@ class Subscriptions:
     )
 
     begun: Callable[[Subscriber, Now], None]
-    """Called for each consumer that begins to watch; set by the machine."""
+    """Called for each consumer that subscribes; set by the machine."""
     ended: Callable[[QuestionKey, Now], None]
-    """Called when the last consumer of a question ended."""
+    """Called when the last consumer of a question unsubscribes."""
     fetch: Callable[[Subscriber, Now], None]
-    """Finds the present record for a periodic watcher, and calls `tell`."""
+    """Finds the current record for a periodic subscriber, and calls `tell`."""
     not_here: Callable[[QuestionKey, Now], None]
-    """Called when this broker itself has no valid record (any more) of what is watched here."""
+    """Called when this broker has no valid record of its own for a subscribed question."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -113,11 +113,11 @@ class Subscriptions:
         self._per_sender: defaultdict[Address, int] = defaultdict(int)
 
     def __len__(self) -> int:
-        """How many watch."""
+        """The number of subscriptions."""
         return len(self._watchers)
 
     def watch(self, watch: Watch, sender: Sender, now: Now) -> None:
-        """Begins or prolongs a watch; one that watches already is told nothing twice."""
+        """Begins or renews a subscription; a subscriber gets no record twice."""
         if watch.at_holder and sender.kind != "network":
             # Members answer for theirs; a client is judged and audited as what it is.
             watch = msgspec.structs.replace(watch, at_holder=False)
@@ -140,13 +140,13 @@ class Subscriptions:
             self._begin(watcher, now)
 
     def unwatch(self, unwatch: Unwatch, sender: Sender, now: Now) -> None:
-        """It wants to be told no longer."""
+        """Ends a subscription."""
         watcher = self._watchers.get((sender.address, unwatch.id))
         if watcher is not None:
             self._end(watcher, now)
 
     def noticed(self, noticed: Noticed, sender: Sender, now: Now) -> None:
-        """It was told."""
+        """A subscriber acknowledged a notice."""
         watcher = self._watchers.get((sender.address, noticed.id))
         if watcher is not None and watcher.number == noticed.number:
             watcher.tries = 0
@@ -167,7 +167,7 @@ class Subscriptions:
             self.not_here(key, now)
 
     def tell_consumers(self, key: QuestionKey, record: ContextRecord, now: Now) -> None:
-        """The holder of a record said that it changed."""
+        """Notifies consumers of a record that changed at its holder."""
         for watcher in list(self._by_question.get(key, {}).values()):
             if not (watcher.every_ms or watcher.at_holder):
                 self.tell(watcher, record, now)
@@ -195,7 +195,7 @@ class Subscriptions:
         return held is not None and held.holder in (None, self._state.address)
 
     def is_watched(self, watcher: Subscriber) -> bool:
-        """Whether it is still one."""
+        """Whether the subscription is still active."""
         return self._watchers.get(watcher.key()) is watcher
 
     def _begin(self, watcher: Subscriber, now: Now) -> None:
@@ -295,7 +295,7 @@ class Subscriptions:
 
 
 def _knows(last: ContextRecord | None, record: ContextRecord, wall_ms: int) -> bool:
-    """Whether who was told `last` has no use for `record`: it is the same, or less."""
+    """Whether a subscriber that has `last` needs no `record`: it is the same or older."""
     if last is None:
         return False
     return last == record or (last.is_valid_at(wall_ms) and record.rank() < last.rank())
@@ -311,7 +311,7 @@ _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500.0, 30_000.0
 
 
 class _Upstream:
-    """What is watched elsewhere: for one question, whoever and however many want it here."""
+    """A subscription at the holder of a record, for all consumers of one question here."""
 
     __slots__ = (
         "doubted",
@@ -338,7 +338,7 @@ class _Upstream:
         """Holders that hold it no longer, or are silent, since one took the watch."""
         self.record: ContextRecord | None = None
         self.over_ms = NEVER
-        """When it is looked whether the record is over: planned once, not for each record."""
+        """When the end of the record is checked: set once, not for each record."""
         self.notice = 0
         self.unanswered = 0
         self.searching = False
@@ -386,7 +386,7 @@ class UpstreamSubscriptions:
             self._subscriptions.tell(watcher, upstream.record, now)
 
     def ended(self, key: QuestionKey, now: Now) -> None:
-        """Nobody here wants it any more."""
+        """The last consumer is gone: unsubscribes at the holder."""
         upstream = self._upstreams.pop(key, None)
         if upstream is not None:
             del self._by_id[upstream.id]
@@ -410,7 +410,7 @@ class UpstreamSubscriptions:
         self._searches.begin(OWN_CONSUMER, question, within_ms, identity, now, answered)
 
     def not_here(self, key: QuestionKey, now: Now) -> None:
-        """What was held here is over before its time: its provider may have taken it along."""
+        """A record held here ended early: its provider may have moved to another broker."""
         upstream = self._upstreams.get(key)
         if upstream is None or upstream.holder is not None or upstream.searching:
             return
@@ -419,7 +419,7 @@ class UpstreamSubscriptions:
             self._look(upstream, now)
 
     def noticed_change(self, notice: Notice, sender: Sender, now: Now) -> None:
-        """The holder says that a record changed."""
+        """The holder notifies of a changed record."""
         upstream = self._by_id.get(notice.id)
         if upstream is None:
             self._state.send(Unwatch(notice.id), sender.address)
@@ -442,7 +442,7 @@ class UpstreamSubscriptions:
                 self._changed(upstream, record, now)
 
     def _changed(self, upstream: _Upstream, record: ContextRecord, now: Now) -> None:
-        """What the holder noticed of counts by this clock, too."""
+        """Applies a notice once the record has begun by the local clock."""
         if self._by_id.get(upstream.id) is upstream:
             # Older copies here would be found instead when this one is over.
             self._state.table.void_replicas(record.key(), record.valid_from, now.wall_ms)
@@ -487,7 +487,7 @@ class UpstreamSubscriptions:
         self._state.table.drop_replicas_of(key_of(upstream.question), holder, now.wall_ms)
 
     def _look(self, upstream: _Upstream, now: Now) -> None:
-        """Finds the holder: this broker itself, or by a search."""
+        """Finds the holder: this broker, or another one by a search."""
         upstream.holder = None
         upstream.turn += 1
         held = self._state.table.answer(key_of(upstream.question), now.wall_ms)
@@ -546,7 +546,9 @@ class UpstreamSubscriptions:
         self._state.agenda.at(now.steady_ms + _CONFIRM_MS, self._confirmed, upstream, turn)
 
     def _confirmed(self, upstream: _Upstream, turn: int, now: Now) -> None:
-        """Unconfirmed it is repeated at once, else renewed well before the lease ends."""
+        """Repeats an unconfirmed subscription at once; renews a confirmed one well before its lease
+        ends.
+        """
         if upstream.turn != turn or upstream.unanswered:
             self._renew(upstream, turn, now)
         else:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rapport.context.broker.subscriptions import Subscriptions
 
 RECALLED = "out"
-"""The kind of the acknowledgement of a call."""
+"""The kind of the acknowledgement of an invalidation."""
 
 _INVALIDATION_TRIES = 5
 _AT_ONCE, _PAUSE_MS = 64, 5.0
@@ -42,7 +42,7 @@ _VOID_KEPT, _VOID_KEPT_MS = 4_096, 10_000.0
 
 
 class _IssuedReplica:
-    """Who got which version of the answer to a question from here."""
+    """The recipients of replicas from here for one question, with the version each got."""
 
     __slots__ = ("to", "until_ms")
 
@@ -78,7 +78,7 @@ class ReplicaInvalidation:
         return self._copies
 
     def gave(self, record: ContextRecord, to: Iterable[Address], now: Now) -> None:
-        """These were sent a copy, and perhaps keep it."""
+        """Registers recipients of a replica."""
         if not self._state.settings.replication.recall:
             return
         entity = record.entity
@@ -131,7 +131,7 @@ class ReplicaInvalidation:
             self._state.agenda.at(now.steady_ms + wait_ms + 1, self.changed, key)
 
     def called(self, outdated: Outdated, sender: Sender, now: Now) -> None:
-        """Copies here were called back; so are those that were given on from here."""
+        """Applies an invalidation, and passes it to the recipients of replicas from here."""
         provider, key = outdated.key[0], outdated.key[1:]
         self._void.rises(outdated.key, outdated.before, now)
         if outdated.called:
@@ -150,12 +150,12 @@ class ReplicaInvalidation:
         self._send_all(key, given, calls, now)
 
     def is_void(self, record: ContextRecord, now: Now) -> bool:
-        """Whether a record that comes by was called back just now, so that no copy is kept."""
+        """Whether a passing record was invalidated just now, so that no replica is kept."""
         before = self._void.level_of(record.key(), now)
         return before is not None and record.valid_from < before
 
     def heard(self, heard: Heard, sender: Sender) -> None:
-        """A call arrived."""
+        """An invalidation was acknowledged."""
         self._open.discard((heard.search, sender.address))
 
     def _call(self, key: QuestionKey, provider: str, before: int) -> Outdated:
@@ -204,7 +204,7 @@ class ReplicaInvalidation:
             self._copies -= 1
 
     def _forget(self, now: Now) -> None:
-        """What is over, as far as it stands first; beyond the limit what was given longest ago."""
+        """Forgets expired entries at the head, and beyond the limit the oldest ones."""
         most, given = self._state.settings.limits.copies_known, self._given
         while given:
             key = next(iter(given))
@@ -223,7 +223,7 @@ RecordVersion = tuple[tuple[str, str, str, str], int]
 
 
 class _PendingWrite:
-    """A record on its way to disk, and who waits for it: each repetition, too."""
+    """A record that is being stored, and the senders that wait for it, repetitions included."""
 
     __slots__ = ("record", "waiting")
 
@@ -236,7 +236,7 @@ class _PendingWrite:
 
 
 class RecordUpdates:
-    """What providers say. 101 at once; 102 when the shell says that it is on disk."""
+    """Applies updates of providers: 101 at once, 102 when the record is on disk."""
 
     __slots__ = (
         "_flood",
@@ -262,7 +262,7 @@ class RecordUpdates:
         return len(self._keeping)
 
     def put(self, put: Put, sender: Sender, now: Now) -> None:
-        """A provider says what is true."""
+        """Applies an update of a provider."""
         state = self._state
         record = put.record
         if not state.allows(sender.identity, "write", record.entity, record.scope):
@@ -299,7 +299,7 @@ class RecordUpdates:
         return not state.allows(identity, "take_over", record.entity, record.scope)
 
     def take(self, record: ContextRecord, now: Now) -> Outcome:
-        """Into the table, from whomever; those who watch are told."""
+        """Puts a record into the table and notifies subscribers."""
         state = self._state
         outcome = state.table.put(record, now.wall_ms)
         if outcome is Outcome.TAKEN:
@@ -326,11 +326,11 @@ class RecordUpdates:
         self._release(token, PROCESSED, "")
 
     def not_kept(self, token: int, why: str, now: Now) -> None:
-        """It could not be put on disk; it stays in the table while it is valid."""
+        """A record could not be stored; it stays in the table while it is valid."""
         self._release(token, INTERNAL_ERROR, why)
 
     def outdated(self, outdated: Outdated, sender: Sender, now: Now) -> None:
-        """Replicas older than an update are void; told on once while the ttl lasts."""
+        """Drops outdated replicas, and forwards the message once while its ttl lasts."""
         state = self._state
         key = (outdated.id, outdated.key)
         if self._flood.is_new(key, now):

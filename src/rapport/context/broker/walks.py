@@ -68,11 +68,13 @@ def answer_path(
 
 
 MOST_BEHIND_MS = 5_000
-"""A clock that is behind another broker's by no more tells each record when it begins by it."""
+"""A record that begins later than this by the local clock is not waited for: clocks of brokers
+agree better.
+"""
 
 
 class SearchEntry(Protocol):
-    """Where an answer ends: the broker whose client asked."""
+    """Receives answers at the broker whose client sent the request."""
 
     def found(self, found: Found, now: Now) -> None:
         """A search has its record."""
@@ -168,7 +170,9 @@ class AnswerRouter:
                 self._invalidation.changed((entity.type, entity.id, record.scope), now)
 
     def _may_go_on(self, found: Found, now: Now) -> bool:
-        """Where the search began it is judged once more, and waited for."""
+        """Whether a found record is still valid; the entry broker also waits for one that begins
+        soon.
+        """
         is_entry = len(found.path) == 1
         return found.record.valid_until > now.wall_ms and (
             is_entry or found.record.valid_from <= now.wall_ms
@@ -221,14 +225,14 @@ class AnswerRouter:
 HOP_LIMIT = "the walk reached its hop limit"
 OUT_OF_TIME = "the walk ran out of time"
 EVERYWHERE = "the walk was everywhere it could go"
-"""Why a walker goes home; the text that a consumer is told."""
+"""Why a walker returns; the text that the consumer gets."""
 
 _TRAVELS = (WALK, FLOOD, NORMALIZED)
 _FLOODS_KEPT_MS = 60_000.0
 
 
 class WalkForwarder:
-    """Carries questions through this broker. Keeps nothing about walkers but hops under way."""
+    """Forwards questions through this broker; keeps no state of walkers but pending hops."""
 
     __slots__ = ("_answer_router", "_flood", "_hop_sender", "_probes", "_state")
 
@@ -382,7 +386,7 @@ LookKey = tuple[int, int, int]
 
 
 def filter_text(key: QuestionKey) -> str:
-    """What a filter knows a question by."""
+    """The text of a question in a Bloom filter."""
     return "\0".join(key)
 
 
@@ -438,7 +442,7 @@ class NeighbourProbes:
         return True
 
     def probed(self, probe: Probe, sender: Sender, now: Now) -> None:
-        """Another broker looks ahead: tell it what is here, else ask those behind, once."""
+        """Answers a probe with the record held here; otherwise probes further neighbours, once."""
         state = self._state
         key = (probe.search, probe.walker, probe.hop)
         if probe.asker == state.address:

@@ -57,7 +57,7 @@ class _Loop:
 
 
 class _Blocking:
-    """What both have in common."""
+    """Common part of the blocking clients."""
 
     def __init__(self) -> None:
         self._loop = _Loop()
@@ -67,7 +67,7 @@ class _Blocking:
         self._loop.close(self._end())
 
     async def _end(self) -> None:
-        """What is to be closed in the loop."""
+        """Closes the client on its loop."""
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +149,7 @@ class BlockingConsumer(_Blocking):
     def request(
         self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000, fresh: bool = False
     ) -> LocatedRecord:
-        """What is true now; with `fresh` not from a copy."""
+        """The current record; with `fresh` not from a replica."""
         return self._loop.call(
             self._consumer.request(entity, scope, within_ms=within_ms, fresh=fresh)
         )

@@ -49,7 +49,7 @@ Finish = Callable[[Answer | Status | None], None]
 """Gets the answer, or None when time is up."""
 
 _AT_WORK_MS = 200.0
-"""A broker that has begun is not asked again before this."""
+"""The pause before a request is repeated to a broker that has acknowledged it."""
 _TRIES_IN_TIME = 12
 _LEAST_PAUSE_MS = 50.0
 """Pauses grow, but not beyond this part of the time there is: were each twice the one before to the
@@ -68,10 +68,10 @@ class Call(msgspec.Struct):
     """How long until the next repetition."""
     due_ms: float
     to: Address | None = None
-    """Who is asked, and nobody else; none: whoever the client has chosen."""
+    """The only broker to ask; none: the client's current broker."""
     tries: int = 1
     received_ends: bool = False
-    """Whether 101 is all that will be said."""
+    """Whether 101 is the final answer."""
 
     def longest_pause_ms(self) -> float:
         """Between two tries."""
@@ -79,7 +79,7 @@ class Call(msgspec.Struct):
 
 
 class PendingCalls:
-    """All requests of one client. Memory is bounded by who waits for them."""
+    """The pending requests of one client."""
 
     def __init__(self, longest_retry_ms: float) -> None:
         self._longest_retry_ms = longest_retry_ms
@@ -95,11 +95,11 @@ class PendingCalls:
         heapq.heappush(self._order, (min(call.due_ms, call.deadline_ms), call.id))
 
     def abandon(self, id: int) -> None:
-        """Nobody waits for it any more."""
+        """Drops a request."""
         self._calls.pop(id, None)
 
     def answered(self, message: Answer | Status, sender: Address, now_ms: float) -> None:
-        """What a broker said; what nobody asked for, or another was asked for, is dropped."""
+        """Applies an answer; drops answers to unknown requests or from another broker."""
         call = self._calls.get(message.id)
         if call is None or call.to not in (None, sender):
             return
@@ -140,7 +140,7 @@ class PendingCalls:
         return self._order[0][0] if self._order else None
 
     def all(self) -> list[Call]:
-        """All that are under way."""
+        """All pending requests."""
         return list(self._calls.values())
 
 
@@ -152,7 +152,7 @@ only move the load."""
 
 
 class Candidate(msgspec.Struct):
-    """What is known of a broker."""
+    """Measurements of a broker."""
 
     address: Address
     answers: int = 0
@@ -161,7 +161,7 @@ class Candidate(msgspec.Struct):
     misses: int = 0
     """Unanswered in a row."""
     ping: int = 0
-    """The ping under way; 0 for none."""
+    """The number of the pending ping; 0 for none."""
     pinged_ms: float = 0.0
     late: int = 0
     """The last ping that was given up, which may be answered all the same by one far away."""
@@ -249,7 +249,7 @@ class BrokerChoice:
             one.misses, one.heard_ms = 0, now_ms
 
     def doubt(self, address: Address, now_ms: float) -> list[tuple[Ping, Address]]:
-        """A broker kept somebody waiting: ask whether it is there."""
+        """Pings a broker that did not answer a request in time."""
         one = self.candidates.get(address)
         if one is None or one.ping:
             return []
@@ -268,7 +268,7 @@ class BrokerChoice:
         return one.answers < settings.pings
 
     def _decide(self, now_ms: float) -> None:
-        """Chooses when nobody is chosen, or who was is gone and another is there."""
+        """Chooses a broker when none is chosen, or the current one is gone and another answers."""
         settings, current = self._settings, self.current
         if current is not None and self.candidates[current].misses < settings.dead_after:
             return
@@ -288,7 +288,7 @@ class BrokerChoice:
         self._change_to(self._chance.choice(good).address)
 
     def _compare(self, one: Candidate) -> None:
-        """Counts the rounds in which another is much better than who is chosen."""
+        """Counts the rounds in which another broker is much better than the current one."""
         settings, current = self._settings, self.current
         if current is None or one.address == current:
             return
@@ -311,7 +311,7 @@ _LEAST_RETRY_MS = 10.0
 Make = Callable[[int, int], Message]
 """Makes the request anew for each try: of its id, and of the ms that are left for it."""
 Changed = Callable[[Address, Address | None], None]
-"""Is told the broker of choice, and the one before."""
+"""Called with the new broker, and the one before."""
 
 
 class BrokerLink:
@@ -376,7 +376,7 @@ class BrokerLink:
 
     @property
     def broker(self) -> Address | None:
-        """The broker of choice; none while none has answered."""
+        """The current broker; none while none has answered."""
         return self.choice.current
 
     def new_id(self) -> int:
@@ -415,11 +415,11 @@ class BrokerLink:
         return answer
 
     def post(self, message: Message, to: Address) -> None:
-        """Sends once, and hopes."""
+        """Sends a message once, without retries."""
         self._station.send(encode(message), to)
 
     async def close(self) -> None:
-        """Closes the socket; who still waits is told that nobody answered."""
+        """Closes the socket; pending requests fail."""
         self._is_closed = True
         for call in self._calls.all():
             self._calls.abandon(call.id)
@@ -507,7 +507,7 @@ class BrokerLink:
         self._follow(before, now)
 
     def _follow(self, before: Address | None, now: float) -> None:
-        """Whoever waits asks the new broker of choice at once."""
+        """Sends pending requests to the new broker at once."""
         current = self.choice.current
         if current is None or current == before:
             return

@@ -88,7 +88,7 @@ class ContextSubscription:
         await self._tasks.stop()
 
     async def _keep(self) -> None:
-        """Lays and renews it until it is refused."""
+        """Subscribes and renews until it is refused."""
         lease_ms = self._link.settings.lease_ms
 
         def make(id: int, _left_ms: int) -> Message:
@@ -125,7 +125,7 @@ class ContextSubscription:
         self._there.set()
 
     def _is_known(self, notice: Notice, sender: Address) -> bool:
-        """Repeated; or, on change, told by another broker before."""
+        """Whether a notice is repeated, or came from another broker before."""
         record, last = notice.record, self._numbers.get(sender)
         comes_late = last is not None and is_late(notice.number, last)
         if not comes_late:
@@ -149,7 +149,7 @@ class ContextSubscription:
 
 _MARGIN_MS, _MARGIN_SHARE = 100, 10
 _TIMES = 2
-"""So often is asked for what ends on its way here: there may be a newer one meanwhile."""
+"""Requests for a record that ends on its way here: there may be a newer one meanwhile."""
 
 
 class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,11 +163,11 @@ class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     asked_ms: int
     took_ms: float = 0.0
     broker: Address | None = None
-    """The broker that was asked."""
+    """The broker that answered."""
 
 
 class ContextConsumer:
-    """Asks the broker of its choice; what that one does not have it looks for in the network."""
+    """Requests records from its broker, which searches the network for those it lacks."""
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
@@ -266,7 +266,7 @@ class ContextConsumer:
 
 
 def _question(entity: EntityRef | str, scope: str) -> Question:
-    """What brokers understand; they are silent about anything else. Raises InvalidInput."""
+    """Checks a question; raises InvalidInput, because brokers do not answer an invalid one."""
     subject = EntityRef.parse(entity) if isinstance(entity, str) else entity
     question = Question(subject, scope)
     check_question(question)

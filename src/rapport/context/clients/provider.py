@@ -141,7 +141,7 @@ class ContextProvider:
             await self._link.clock.sleep(max(every_ms - took_ms, 0))
 
     async def close(self) -> None:
-        """Ends; what it told stays valid as long as it said."""
+        """Closes the provider; its records stay valid for their time."""
         await self._tasks.stop()
         await self._link.close()
 

@@ -88,17 +88,17 @@ class V0Broker:
 
     @property
     def outbox(self) -> list[tuple[bytes, Address]]:
-        """What to send, in order."""
+        """Datagrams to send, in order."""
         return self._outgoing.outbox
 
     @property
     def effects(self) -> list[AuditEffect]:
-        """What was done for whom; updates are audited by who keeps them."""
+        """Operations to audit; updates are audited where they are stored."""
         return self._outgoing.effects
 
     @property
     def counters(self) -> V0Counters:
-        """What was done."""
+        """Counters."""
         return self._outgoing.counters
 
     @property
@@ -108,7 +108,7 @@ class V0Broker:
 
     @property
     def searches(self) -> int:
-        """Searches under way."""
+        """The number of pending searches."""
         return self._searching.under_way
 
     def handle(self, datagram: bytes, sender: Address, now: Now) -> None:

@@ -23,7 +23,7 @@ _MOST_DEPARTED = 256
 
 
 class _Join:
-    """One command to join: whom it waits for, and who answered."""
+    """A pending join: the brokers asked, and those that answered."""
 
     def __init__(self, controller: V0Caller, waiting: list[Address]) -> None:
         self.controller = controller
@@ -33,7 +33,7 @@ class _Join:
 
 
 class V0Neighbourhood:
-    """Holds the neighbours, and the joins under way."""
+    """The neighbours, and pending joins."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class V0Neighbourhood:
         self.addresses: tuple[Address, ...] = tuple(self._neighbours)
 
     def is_broker(self, address: Address) -> bool:
-        """Whether it may speak as a broker: a neighbour, or one that the site names."""
+        """Whether a sender counts as a broker: a neighbour, or one that the site names."""
         return address in self._neighbours or address[0] in self._allowed
 
     def passes_on(self, address: Address) -> bool:
@@ -63,7 +63,7 @@ class V0Neighbourhood:
         return self.is_broker(address) and address not in self._departed
 
     def heard(self, address: Address, now: Now) -> None:
-        """Anything heard of a broker is a sign of life, also of one that had fallen silent."""
+        """Any message of a broker is a sign of life."""
         self._departed.pop(address, None)
         if address in self._neighbours:
             self._liveness.heard(address, now)
@@ -87,7 +87,7 @@ class V0Neighbourhood:
                 self._drop(address)
 
     def join(self, message: m.V0Joining, caller: V0Caller, now: Now) -> None:
-        """8: somebody wants to be a neighbour, or (a command) this broker is to have some."""
+        """8: a broker asks to be a neighbour, or a controller sends a list to join."""
         if message.is_brokers:
             self._admit(caller, now)
         elif self._may_command(caller, _JOINING, now):
@@ -174,7 +174,7 @@ class V0Neighbourhood:
             self._outgoing.refuse(join.controller, INTERNAL_ERROR, _JOINING, now)
 
     def _add(self, address: Address, now: Now) -> bool:
-        """Whether it is a neighbour now."""
+        """Adds a neighbour, if there is room; returns whether it is one."""
         if address not in self._neighbours:
             if len(self._neighbours) >= self._settings.at_most:
                 return False

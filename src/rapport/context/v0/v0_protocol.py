@@ -32,26 +32,26 @@ OPERATIONS = {
     LEAVING: "BrokerLeaving",
     JOINING: "BrokerJoining",
 }
-"""What can be asked of a broker, as ACK and NACK name it: the list of types in the appendix."""
+"""Operations of a broker, as ACK and NACK name them: the list of types in the appendix."""
 UNKNOWN_OPERATION = "Unknown"
 BROKER = "Ctx_Broker"
 """The word in a ping response."""
 
 
 class V0StartMonitoring(msgspec.Struct, frozen=True):
-    """0, controller to broker: your neighbours are set up, watch them."""
+    """0, controller to broker: monitor your neighbours."""
 
     sent: int
 
 
 class V0Ping(msgspec.Struct, frozen=True):
-    """1, anybody to a broker: are you there?"""
+    """1, any sender to a broker: requests a ping response."""
 
     sent: int
 
 
 class V0Update(msgspec.Struct, frozen=True):
-    """2, provider to broker: this is true. Both kinds add or replace."""
+    """2, provider to broker: an update. Both kinds add or replace."""
 
     sent: int
     record: ContextRecord
@@ -202,7 +202,7 @@ def _text(value: Any) -> str:
 
 
 MAX_DATAGRAM = 65_507
-"""What UDP over IPv4 carries; v0 has no fragments."""
+"""The largest UDP datagram over IPv4; v0 has no fragments."""
 MAX_PAIRS = 512
 _ADVERTISES = {"A": True, "1": True, "U": False, "0": False}
 """By the first character of the flag. The appendix names no values; both kinds do the same."""

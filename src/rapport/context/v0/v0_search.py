@@ -36,7 +36,7 @@ from rapport.transport.base import Address
 
 
 class V0PendingRequest:
-    """A consumer that asked this broker; compared by identity."""
+    """A request of a consumer; compared by identity."""
 
     __slots__ = ("caller", "deadline_ms", "is_in_v1", "is_over", "question", "sent_to")
 
@@ -71,7 +71,7 @@ class V0PendingRequests:
         self._sent_to.setdefault(to, {})[waiting] = None
 
     def walked(self, waiting: V0PendingRequest) -> None:
-        """Nobody walks for it any more: it is searched for in v1."""
+        """The walk in v0 ended: the search goes on in v1."""
         waiting.is_in_v1 = True
         if waiting.sent_to is not None:
             _remove(self._sent_to, waiting.sent_to, waiting)
@@ -116,7 +116,7 @@ _REQUEST = m.OPERATIONS[m.REQUEST]
 
 
 class V0Search:
-    """Holds who waits; everything else is in the messages."""
+    """Walks of protocol v0; holds pending requests, all other state is in the messages."""
 
     def __init__(
         self,
@@ -367,7 +367,7 @@ class V0Search:
         consumer: Address,
         now: Now,
     ) -> None:
-        """An answer to a request of ours; only who waits gets it, and only once."""
+        """Passes an answer to the pending request, once."""
         waiting = self._room.oldest_of(consumer, question, walked_for=record is None)
         if waiting is None or record is None:
             self._nothing_for(waiting, now)

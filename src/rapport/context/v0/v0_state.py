@@ -26,7 +26,7 @@ from rapport.transport.addresses import ip_of
 from rapport.transport.base import Address
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
-"""Addresses that nobody on another machine can forge: the kernel drops them."""
+"""Addresses that no other machine can forge: the kernel drops them."""
 
 
 class V0Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +40,11 @@ class V0Settings(msgspec.Struct, frozen=True, kw_only=True):
     clients: tuple[str, ...] = LOOPBACK
     """Providers and consumers."""
     brokers: tuple[str, ...] = LOOPBACK
-    """Who may become a neighbour."""
+    """Hosts that may become neighbours."""
     controllers: tuple[str, ...] = LOOPBACK
-    """Who may tell this broker to join, leave and monitor."""
+    """Hosts that may send commands to join, leave and monitor."""
     identity: str = "v0"
-    """Whose rights everything that comes through this door has."""
+    """The identity whose rights requests at this endpoint have."""
     neighbours: tuple[Address, ...] = ()
     """Neighbours from the start; others come by joining."""
     at_most: int = 20
@@ -52,11 +52,11 @@ class V0Settings(msgspec.Struct, frozen=True, kw_only=True):
     hop_limit: int = 64
     """Pairs of addresses in a request; a walk ends when it has as many."""
     within_ms: int = 2_000
-    """A consumer is told 202 when nothing was found within this time."""
+    """A consumer gets 202 when nothing was found within this time."""
     walk_ms: int = 1_000
     """As long a walk among v0 brokers may be silent before the search goes on in v1."""
     join_within_ms: int = 1_500
-    """For the ACKs of brokers asked to be neighbours; they are asked three times meanwhile."""
+    """Time for the ACKs of brokers asked to be neighbours; they are asked three times meanwhile."""
     second_ack_to_consumers: bool = False
     """The literal reading of the appendix: a consumer gets 102 behind its response. Else the
     response stands for it.
@@ -69,7 +69,7 @@ class V0Settings(msgspec.Struct, frozen=True, kw_only=True):
     strangers_per_second: float = 200.0
     """From all hosts together that the site does not name."""
     searches: int = 10_000
-    """At once; beyond a consumer is told 201."""
+    """Most pending searches; beyond it a consumer gets 201."""
     searches_per_consumer: int = 256
 
 
@@ -128,7 +128,7 @@ class V0Caller:
         return self.room is None
 
     def takes(self, size: int) -> bool:
-        """Whether so many bytes may be told; if so they are counted."""
+        """Whether so many bytes may be sent; if so they are counted."""
         if self.room is None:
             return True
         if size > self.room:
@@ -148,7 +148,7 @@ class V0RateLimit:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def takes(self, host: str, now: Now) -> bool:
-        """Whether one more from this host is heard."""
+        """Whether one more datagram of this host is accepted."""
         left, at = self._left.pop(host, (self._most, now.steady_ms))
         left = min(left + (now.steady_ms - at) * self._per_ms, self._most)
         taken = left >= 1
@@ -163,7 +163,7 @@ _IN_V0 = {NOT_ALLOWED: BAD_REQUEST, TOO_BUSY: INTERNAL_ERROR}
 
 
 class V0Counters(msgspec.Struct):
-    """What a door did; only ever growing."""
+    """Counters of the endpoint; they only grow."""
 
     heard: int = 0
     bad: int = 0
@@ -177,7 +177,7 @@ class V0Counters(msgspec.Struct):
     unsaid: int = 0
     """Requests and refusals whose path fitted no datagram."""
     late: int = 0
-    """Answers that nobody waits for any more."""
+    """Answers without a pending request."""
     answered: int = 0
     refused: int = 0
     replicated: int = 0
@@ -197,7 +197,7 @@ class V0Outbox:
         self.outbox.append((write(message), to))
 
     def tell(self, message: V0Message, caller: V0Caller) -> None:
-        """To a caller, unless it is larger than what may be told; raises TooLarge."""
+        """Sends to a caller, unless the datagram is larger than its limit; raises TooLarge."""
         datagram = write(message)
         if caller.takes(len(datagram)):
             self.outbox.append((datagram, caller.address))
@@ -205,7 +205,7 @@ class V0Outbox:
             self.counters.withheld += 1
 
     def audit(self, what: str, caller: V0Caller, status: int, question: Question | None) -> None:
-        """A caller did something, or was not let."""
+        """Audits an operation of a caller."""
         entity, scope = (question.entity, question.scope) if question else (None, "")
         self.effects.append(
             AuditEffect(what, self._identity, caller.address, status, entity, scope)

@@ -14,8 +14,7 @@ import pytest
 from rapport.cli.pipeline.query import query, tables
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName
 from rapport.pipeline.lake.places import grid_folder
-from rapport_lab.commands.experiment import experiment
-from rapport_lab.commands.report import drawn, page
+from rapport_lab.commands.experiment_command import drawn, experiment, page
 from rapport_lab.ensemble.experiments.catalogue import EXPERIMENTS
 from rapport_lab.ensemble.experiments.report import Box, Boxes, Curves, Report, Statement, Table
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.ensemble.trace import Kind, NodeFacts, System, Trace, TraceEvent
 from rapport.ensemble.trace_files import read_lines, read_trace, write_trace
-from rapport_lab.ensemble.rules.breach import Breach, report
 from rapport_lab.ensemble.rules.check import RULES, check
+from rapport_lab.ensemble.rules.trace_index import Breach, report
 
 PAGE = Path(__file__).parents[4] / "docs" / "concepts" / "ensemble-rules.md"
 ROW = re.compile(r"^\| (\d+) ([^|]+) \| (\d) \|.*\| `(\w+)` \|$", re.MULTILINE)

@@ -15,14 +15,12 @@ from rapport.ensemble.gossip.gossip_machine import GossipMachine
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Recorder, System, Trace
 from rapport.ensemble.trace_files import facts_of
-from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check_all
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
+from rapport_lab.ensemble.rules.trace_index import report
 from rapport_lab.ensemble.simulation.city import PERIODS, City, CitySettings
-from rapport_lab.ensemble.simulation.plans import PlanSettings
-from rapport_lab.ensemble.simulation.radio_settings import EXACT, RadioSettings
-from rapport_lab.ensemble.simulation.request_log import RequestLog
-from rapport_lab.ensemble.simulation.witness import Witness
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges, RequestLog, Witness
+from rapport_lab.ensemble.simulation.mobility import PlanSettings
+from rapport_lab.ensemble.simulation.radio import EXACT, RadioSettings
 from rapport_lab.ensemble.simulation.world import World
 
 _SMALL = CitySettings(nodes=40, duration_ms=30_000.0)

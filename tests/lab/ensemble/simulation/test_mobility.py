@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
-from rapport_lab.ensemble.simulation.mobility import FixedPlaces, Mobility, traffic
-from rapport_lab.ensemble.simulation.plans import PlanPoint, PlanSettings, drive_plan, walk_plan
-from rapport_lab.ensemble.simulation.street_grid import GridSettings, grid_streets
-from rapport_lab.ensemble.simulation.streets import Street, StreetMap
+from rapport_lab.ensemble.simulation.mobility import (
+    FixedPlaces,
+    Mobility,
+    PlanPoint,
+    PlanSettings,
+    drive_plan,
+    traffic,
+    walk_plan,
+)
+from rapport_lab.ensemble.simulation.streets import GridSettings, Street, StreetMap, grid_streets
 
 _STREETS = grid_streets(GridSettings(width_metres=1_000, height_metres=800), Chance(3))
 _PLANS = PlanSettings(stay_ms=5_000, longest_stay_ms=60_000)

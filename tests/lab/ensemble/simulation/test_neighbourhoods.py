@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport_lab.ensemble.simulation.mobility import FixedPlaces
-from rapport_lab.ensemble.simulation.neighbourhoods import FixedLinks, InRange, neighbours_in_range
+from rapport_lab.ensemble.simulation.radio import FixedLinks, InRange, neighbours_in_range
 
 
 @settings(max_examples=20, deadline=None)

@@ -7,10 +7,8 @@ from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport_lab.ensemble.simulation.neighbourhoods import FixedLinks
-from rapport_lab.ensemble.simulation.radio import Radio
-from rapport_lab.ensemble.simulation.radio_settings import EXACT
-from rapport_lab.ensemble.simulation.witness import Witness
+from rapport_lab.ensemble.simulation.measurements import Witness
+from rapport_lab.ensemble.simulation.radio import EXACT, FixedLinks, Radio
 from rapport_lab.ensemble.simulation.world import World
 from rapport_lab.scheduler import Scheduler
 

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.kernel.chance import Chance
-from rapport_lab.ensemble.simulation.mobility import Mobility
-from rapport_lab.ensemble.simulation.neighbourhoods import FixedLinks, InRange
-from rapport_lab.ensemble.simulation.plans import PlanPoint
-from rapport_lab.ensemble.simulation.radio import Radio
-from rapport_lab.ensemble.simulation.radio_settings import EXACT, RadioSettings
+from rapport_lab.ensemble.simulation.mobility import Mobility, PlanPoint
+from rapport_lab.ensemble.simulation.radio import EXACT, FixedLinks, InRange, Radio, RadioSettings
 from rapport_lab.ensemble.simulation.streets import Street, StreetMap
 from rapport_lab.scheduler import Scheduler
 

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
-from rapport_lab.ensemble.simulation.street_grid import GridSettings, grid_streets
-from rapport_lab.ensemble.simulation.streets import Street, StreetMap, strong_parts
+from rapport_lab.ensemble.simulation.streets import (
+    GridSettings,
+    Street,
+    StreetMap,
+    grid_streets,
+    strong_parts,
+)
 
 _coordinate = st.integers(0, 900).map(float)
 _places = st.lists(st.tuples(_coordinate, _coordinate), min_size=2, max_size=14)

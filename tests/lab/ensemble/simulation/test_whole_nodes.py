@@ -12,8 +12,8 @@ from rapport.ensemble.model.host import Host
 from rapport.ensemble.node_machine import NodeMachine
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges
 from rapport_lab.ensemble.simulation.city import DRIVER, Actor, City, CitySettings
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
 from rapport_lab.scheduler import Scheduler
 
 Position = tuple[float, float]

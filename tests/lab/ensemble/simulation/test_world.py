@@ -12,14 +12,15 @@ from rapport.ensemble.protocol import Header, Headers, Published
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport_lab.ensemble.simulation.ages import KnowledgeAges, quartiles
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork, IpSettings
-from rapport_lab.ensemble.simulation.neighbourhoods import FixedLinks
-from rapport_lab.ensemble.simulation.radio import Radio
-from rapport_lab.ensemble.simulation.radio_settings import EXACT, RadioSettings
-from rapport_lab.ensemble.simulation.request_log import RequestLog
-from rapport_lab.ensemble.simulation.sizes import Sizes
-from rapport_lab.ensemble.simulation.witness import Witness
+from rapport_lab.ensemble.simulation.measurements import (
+    KnowledgeAges,
+    RequestLog,
+    Sizes,
+    Witness,
+    quartiles,
+)
+from rapport_lab.ensemble.simulation.radio import EXACT, FixedLinks, Radio, RadioSettings
 from rapport_lab.ensemble.simulation.world import World
 from rapport_lab.scheduler import Scheduler
 

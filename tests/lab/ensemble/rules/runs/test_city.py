@@ -10,12 +10,12 @@ import pytest
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Kind, Recorder, System, Trace
 from rapport.ensemble.trace_files import facts_of
-from rapport_lab.ensemble.rules.breach import Breach, report
 from rapport_lab.ensemble.rules.check import check_all
+from rapport_lab.ensemble.rules.trace_index import Breach, report
 from rapport_lab.ensemble.simulation.city import City, CitySettings
-from rapport_lab.ensemble.simulation.plans import PlanSettings
-from rapport_lab.ensemble.simulation.street_grid import GridSettings
-from rapport_lab.ensemble.simulation.witness import Witness
+from rapport_lab.ensemble.simulation.measurements import Witness
+from rapport_lab.ensemble.simulation.mobility import PlanSettings
+from rapport_lab.ensemble.simulation.streets import GridSettings
 
 PULL = GossipSettings(
     header_ms=5_000, pull_ms=5_000, local_ms=10_000, global_ms=20_000, probability=0.3

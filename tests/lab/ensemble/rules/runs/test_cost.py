@@ -9,7 +9,7 @@ import pytest
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Trace
 from rapport_lab.ensemble.rules.check import RULES
-from rapport_lab.ensemble.rules.index import TraceIndex
+from rapport_lab.ensemble.rules.trace_index import TraceIndex
 from support.work import calls
 
 Laboratory = Any

@@ -18,8 +18,8 @@ from rapport.ensemble.protocol import Published
 from rapport.ensemble.trace import Kind
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
-from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check, check_all
+from rapport_lab.ensemble.rules.trace_index import report
 
 Laboratory = Any
 ON_IP = GossipSettings(knowledge_ms=1_000, radio=False, ip=True, probability=0.3)

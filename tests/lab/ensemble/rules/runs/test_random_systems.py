@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.protocol import Headers, Part, Published, Pull, PullParts
 from rapport.ensemble.trace import Kind
-from rapport_lab.ensemble.rules.breach import report
 from rapport_lab.ensemble.rules.check import check_all
+from rapport_lab.ensemble.rules.trace_index import report
 
 Laboratory = Any
 MEDIA = ((True, False), (False, True), (True, True))

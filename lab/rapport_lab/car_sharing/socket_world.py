@@ -1,6 +1,4 @@
-"""The play on real nodes: each part lives on a node of its own, over UDP on this machine. [EN-10,
-EN-13]
-"""
+"""Car sharing on real nodes: each actor on a node of its own, over UDP. [EN-10, EN-13]"""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from rapport.transport.base import Address
 from rapport.transport.udp import MulticastGroup
 from rapport_lab.car_sharing.cast import Part, make_component
 from rapport_lab.car_sharing.ensembles import ENSEMBLES
-from rapport_lab.car_sharing.simulated import HOST
+from rapport_lab.car_sharing.simulated_world import HOST
 from rapport_lab.car_sharing.town import Town
 from rapport_lab.ensemble.simulation.streets import StreetMap
 

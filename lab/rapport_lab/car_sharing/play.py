@@ -1,4 +1,4 @@
-"""Plays it: on real nodes or simulated, told in words, shown on a map page. [EN-13]"""
+"""Runs car sharing on real or simulated nodes, with a log of events and a map page. [EN-13]"""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rapport.transport.udp import MulticastGroup
 from rapport.web.map.page import PICTURE_MS, serving_map
 from rapport.web.map.picture import Happening
 from rapport_lab.car_sharing.cast import CastSettings, Part, draw_cast, make_town
-from rapport_lab.car_sharing.on_sockets import Meeting, free_group, observing, opened_parts
-from rapport_lab.car_sharing.simulated import StreetWorld, StreetWorldSettings
-from rapport_lab.car_sharing.watching import Watcher
+from rapport_lab.car_sharing.map_watcher import Watcher
+from rapport_lab.car_sharing.simulated_world import StreetWorld, StreetWorldSettings
+from rapport_lab.car_sharing.socket_world import Meeting, free_group, observing, opened_parts
 from rapport_lab.ensemble.simulation.street_files import read_streets
 from rapport_lab.ensemble.simulation.streets import StreetMap
 
@@ -162,7 +162,7 @@ async def _other_process(
     """A process with its share of the parts, while the block runs."""
     assert group is not None
     given = msgspec.structs.replace(options, share=share, group=group, port=None)
-    program = "from rapport_lab.car_sharing.playing import main; main()"
+    program = "from rapport_lab.car_sharing.play import main; main()"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", program),
         stdin=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The play in a simulated world: the same components on simulated time and media. [EN-13]"""
+"""Car sharing in a simulated world: the same components on simulated time and media. [EN-13]"""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ from rapport_lab.car_sharing.town import Town
 from rapport_lab.car_sharing.vehicles import Placed
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork, IpSettings
 from rapport_lab.ensemble.simulation.mobility import Positions
-from rapport_lab.ensemble.simulation.neighbourhoods import InRange
-from rapport_lab.ensemble.simulation.radio import Radio
-from rapport_lab.ensemble.simulation.radio_settings import RadioSettings
+from rapport_lab.ensemble.simulation.radio import InRange, Radio, RadioSettings
 from rapport_lab.ensemble.simulation.streets import Place, StreetMap
 from rapport_lab.ensemble.simulation.world import World
 from rapport_lab.scheduler import Scheduler

@@ -1,6 +1,6 @@
-"""What an observer makes of it all: a picture for the map, and happenings in words. [EN-13]
+"""An observer of car sharing: a picture for the map, and events in words. [EN-13]
 
-It sees only what everybody publishes, so it works the same on simulated and on real nodes, in this
+It sees only published knowledge, so it works the same on simulated and on real nodes, in this
 process or elsewhere.
 """
 

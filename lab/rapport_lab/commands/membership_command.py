@@ -1,6 +1,4 @@
-"""`rapport ensemble membership`: how soon the dead are found and what that costs, on simulated
-time. [EN-10]
-"""
+"""`rapport ensemble membership`: time and cost of failure detection, on simulated time. [EN-10]"""
 
 from __future__ import annotations
 
