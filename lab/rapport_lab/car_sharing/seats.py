@@ -2,11 +2,10 @@
 
 A passenger claims a seat, the vehicle books it, the passenger holds it. Only the vehicle assigns
 its seats, so no two claims get the same one. A silent passenger must lose its seat, and must know
-it before the vehicle assigns the seat again. The passenger counts its beats and remembers when it made
-each; a booking names the newest beat that the vehicle saw. The passenger holds the seat for
-`HOLD_MS` from when it *made* that beat; the vehicle keeps it for longer from when it *saw*
-it, each by its own steady clock. So whatever is lost, late or reordered, the passenger releases
-first.
+it before the vehicle assigns the seat again. The passenger counts its beats and remembers when it
+made each; a booking names the newest beat that the vehicle saw. The passenger holds the seat for
+`HOLD_MS` from when it *made* that beat; the vehicle keeps it for longer from when it *saw* it, each
+by its own steady clock. So whatever is lost, late or reordered, the passenger releases first.
 """
 
 from __future__ import annotations

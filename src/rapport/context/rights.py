@@ -73,8 +73,8 @@ class ContextRights:
 
     @staticmethod
     def of_key_holders(is_member: Callable[[str], bool]) -> ContextRights:
-        """What holds while a site names no rights: every key reads and writes, and who holds one of
-        the network's own controls. Keys are exchanged, so it is asked each time.
+        """The default rights of a site: every key reads and writes, and the network's own keys
+        control. Keys are exchanged, so membership is checked each time.
         """
         return ContextRights({EVERYBODY: READ_AND_WRITE}, controls=is_member)
 

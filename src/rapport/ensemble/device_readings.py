@@ -59,12 +59,12 @@ class _Line(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 class Backlog:
-    """The readings that nobody has confirmed, in order. May be called from any thread.
+    """The unconfirmed readings, in order. Safe to call from any thread.
 
-    A reading is on disk when `note` returns, where there is a file; else a restart forgets what was
-    not confirmed and begins a new life, so that no two readings ever have the same name. The file
-    is made anew now and then: it holds two lines for each reading kept and some more, however long
-    nobody confirms.
+    With a file, a reading is on disk when `note` returns. Without one, a restart loses unconfirmed
+    readings and starts with a new `life`, so that no two readings ever have the same name. The file
+    is rewritten now and then: it holds at most two lines for each unconfirmed reading, and some
+    more.
     """
 
     def __init__(self, path: Path | None = None, *, most: int = 10_000, life: str = "") -> None:
@@ -104,7 +104,7 @@ class Backlog:
             return reading
 
     def confirm(self, receipt: Receipt) -> None:
-        """Lets go of what a node has; what is said of another life means nothing."""
+        """Removes confirmed readings; a receipt of an earlier run is ignored."""
         with self._change:
             if receipt.life != self.life or receipt.number > self.last:
                 return
@@ -149,7 +149,7 @@ class Backlog:
                 self._take(msgspec.json.decode(raw, type=_Line))
             except msgspec.DecodeError:
                 if number == len(lines) - 1:
-                    return  # written when the power went; nobody was told that it was kept
+                    return  # cut off by a power failure; its storage was never confirmed
                 raise Corrupt(
                     f"line {number + 1} of {path} cannot be read",
                     code="ensemble.bad_backlog",
@@ -251,7 +251,7 @@ class Collecting(Role):
     """Who takes readings for a node."""
 
     receipts: dict[str, Receipt]
-    """By the component whose readings they are."""
+    """By component of the device."""
 
 
 class Confirming(Ensemble, every="500 ms", writes="coordinator"):
@@ -311,7 +311,7 @@ class Collector(Component, Collecting):
 
 
 class DeviceKnowledge(msgspec.Struct, frozen=True):
-    """What a version of a device's knowledge says of its readings."""
+    """The readings in a device's knowledge."""
 
     life: str
     readings: tuple[Reading, ...]
@@ -346,7 +346,7 @@ def parse_device_knowledge(values: Mapping[str, Any]) -> DeviceKnowledge:
 
 
 def new_readings(told: DeviceKnowledge, receipt: Receipt) -> NewReadings:
-    """What is new to who has everything up to the receipt. Pure; the same again gives nothing."""
+    """The readings after the receipt. Pure; repeated knowledge gives nothing."""
     number = receipt.number if receipt.life == told.life else 0
     fresh = tuple(one for one in told.readings if one.number > number)
     if not fresh:

@@ -26,8 +26,8 @@ NEVER: Final = float("inf")
 
 
 class TimerQueue:
-    """Planned calls on steady time; what is no longer wanted is found out by the call itself, so
-    nothing is ever taken back.
+    """Calls planned for a steady time. A call that is no longer needed checks that itself; none is
+    ever cancelled.
     """
 
     __slots__ = ("_calls", "_number", "others_ms", "wake_ms")
@@ -96,10 +96,9 @@ class StoreRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class AuditEffect(msgspec.Struct, frozen=True, gc=False):
-    """A client did something: `what` is put, overwrite (of another's record, refused), request,
-    watch, join, leave or monitor; `status` is
-    what it was told (102 for an answered request). Of a request also how long it was looked for, up
-    to the moment the machine was told of, and how far away it was found.
+    """An operation of a client: `what` is put, overwrite (of another's record, refused), request,
+    watch, join, leave or monitor; `status` is the answer's (102 for an answered request). For a
+    request also the time of the search, up to the time of the call, and the hops to the record.
     """
 
     what: str
@@ -210,8 +209,8 @@ class BrokerState:
     def answer(
         self, question: Question, without: tuple[Address, ...], now: Now, *, fresh: bool = False
     ) -> StoredRecord | None:
-        """What is here for a question from elsewhere; copies of what `without` held are not, nor
-        any copy when it is to be `fresh`, but what stands in this broker's own name is.
+        """The record for a question from another broker. Replicas of the brokers `without` are
+        excluded, with `fresh` all replicas; records in this broker's own name are not.
         """
         if fresh:
             return self.table.answer_own(key_of(question), now.wall_ms)

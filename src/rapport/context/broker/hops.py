@@ -24,7 +24,7 @@ HopId = tuple[int, int, int, str, Address]
 
 
 class HopSender:
-    """Sends a message of a search to a broker until it is heard.
+    """Sends a message of a search to a broker until it is acknowledged.
 
     A broker that let all tries pass is `silent` until something is heard from it, at most for a
     second: walkers go elsewhere meanwhile. With `tries` 1 nothing is acknowledged.

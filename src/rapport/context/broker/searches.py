@@ -84,7 +84,7 @@ class Searches:
     """The searches of this broker's clients and its own.
 
     Each ends exactly once, by Found or Refused, a tenth of its time (at most 0.2 s) before its
-    deadline at the latest. What comes afterwards finds no search and does nothing.
+    deadline at the latest. Later answers are ignored.
     """
 
     __slots__ = ("_searches", "_state", "_strategy", "_walks")

@@ -80,10 +80,10 @@ class Subscriber:
 
 
 class Subscriptions:
-    """Tells each watcher once per change, in order, again until it says that it noticed.
+    """Notifies each subscriber once per change, in order, and repeats until acknowledged.
 
-    A newer notice takes the place of one that was not acknowledged, so a slow watcher costs one
-    notice, not a queue.
+    A newer notice replaces an unacknowledged one, so a slow subscriber costs one notice, not a
+    queue.
     """
 
     __slots__ = (
@@ -152,9 +152,7 @@ class Subscriptions:
             watcher.tries = 0
 
     def changed(self, key: QuestionKey, now: Now) -> None:
-        """The table's answer to a question may have changed. Costs a look-up where nobody
-        watches.
-        """
+        """The table's answer to a question may have changed. Without subscribers: a look-up."""
         watchers = self._by_question.get(key)
         if not watchers:
             return
@@ -348,10 +346,10 @@ class _Upstream:
 
 
 class UpstreamSubscriptions:
-    """Finds who holds a watched record, watches there with a lease, and passes on what it says.
+    """Finds the holder of a record, subscribes there with a lease, and forwards its notices.
 
-    A holder is given up when it is lost as a neighbour, leaves three renewals unanswered, or lets
-    its record end without a new one; then the record is searched anew.
+    A holder is dropped when it is lost as a neighbour, leaves three renewals unanswered, or lets
+    its record end without a new one; then the record is searched again.
     """
 
     __slots__ = ("_by_id", "_searches", "_state", "_subscriptions", "_upstreams")
@@ -470,8 +468,8 @@ class UpstreamSubscriptions:
                 self._look(upstream, now)
 
     def _give_up(self, upstream: _Upstream, holder: Address, now: Now) -> None:
-        """Copies that lead to a holder that is gone would be found again and again: those here are
-        dropped, those elsewhere are no answer until another is found.
+        """Drops replicas that lead to a holder that is gone. Those at other brokers are excluded
+        from searches until another holder is found.
         """
         key = key_of(upstream.question)
         others = [one for one in upstream.gone if one != holder]

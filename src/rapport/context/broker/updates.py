@@ -35,7 +35,9 @@ RECALLED = "out"
 
 _INVALIDATION_TRIES = 5
 _AT_ONCE, _PAUSE_MS = 64, 5.0
-"""A record that half the network has a copy of must not fill the buffers of a socket."""
+"""Limits the invalidations sent at once, so that a widely replicated record does not fill the
+socket's buffers.
+"""
 _MOST_OPEN = 20_000
 _SOON_MS = 5_000
 _VOID_KEPT, _VOID_KEPT_MS = 4_096, 10_000.0
@@ -54,11 +56,11 @@ class _IssuedReplica:
 
 
 class ReplicaInvalidation:
-    """Copies that left this broker, and their way back.
+    """Replicas issued by this broker, and their invalidation.
 
-    Each broker knows whom it gave a copy and nobody else, so a call goes along the way the copies
-    took, and costs at most one message and its acknowledgement for each copy that was made. A
-    call that all tries did not bring to its place leaves the copy there until it ends.
+    A broker knows only the recipients of its own replicas, so an invalidation follows the way that
+    the replicas took. It costs at most one message and one acknowledgement for each replica. A
+    replica whose invalidation was lost in all tries stays until it ends.
     """
 
     __slots__ = ("_copies", "_given", "_open", "_state", "_void")
@@ -100,8 +102,8 @@ class ReplicaInvalidation:
         self._forget(now)
 
     def changed(self, key: QuestionKey, now: Now) -> None:
-        """The table's answer to a question may have changed: older copies are called back. Costs a
-        look-up where none was given away.
+        """Invalidates older replicas after the answer to a question may have changed. Costs a look-
+        up where none was issued.
         """
         given = self._given.get(key)
         if given is None:
@@ -124,9 +126,7 @@ class ReplicaInvalidation:
         self._send_all(key, given, calls, now)
 
     def announced(self, key: QuestionKey, wait_ms: int, now: Now) -> None:
-        """A record begins soon: looked at just then, since it may be over before the table has its
-        turn.
-        """
+        """Checks the replicas when a record begins soon: it may end before the next sweep."""
         if key in self._given and 0 < wait_ms <= _SOON_MS:
             self._state.agenda.at(now.steady_ms + wait_ms + 1, self.changed, key)
 
@@ -182,8 +182,8 @@ class ReplicaInvalidation:
             self._given.pop(key, None)
 
     def _send(self, outdated: Outdated, to: Address, tries: int, now: Now) -> None:
-        """Sends a call, and once more unless it is heard: brokers of before this was acknowledged
-        act on it and say nothing.
+        """Sends an invalidation, and repeats it until acknowledged; older brokers do not
+        acknowledge.
         """
         state, key = self._state, (outdated.id, to)
         if tries > 1 and key not in self._open:
@@ -315,9 +315,7 @@ class RecordUpdates:
         return outcome
 
     def turned(self, key: QuestionKey, now: Now) -> None:
-        """The answer to a question may have changed: those who watch are told, and older copies
-        elsewhere called back.
-        """
+        """The answer to a question may have changed: notifies, and invalidates replicas."""
         self._subscriptions.changed(key, now)
         self._invalidation.changed(key, now)
 
@@ -340,9 +338,8 @@ class RecordUpdates:
         self._spread(outdated, sender.address, now)
 
     def _keep(self, put: Put, outcome: Outcome, sender: Sender) -> None:
-        """To disk; what came late goes there as well, it is history. What is in the table already
-        goes there once more: the log drops what it has, and had it not taken it the first time
-        nobody might be told that it did.
+        """Stores an update, late ones included, as history. A record that the table has already is
+        stored again: the log drops duplicates, and the first attempt may have failed.
         """
         state, record = self._state, put.record
         under_way = self._versions.get((record.key(), record.valid_from))

@@ -84,7 +84,7 @@ class SearchEntry(Protocol):
 
 
 class AnswerRouter:
-    """Carries answers through this broker; the path in the message is all that is needed.
+    """Forwards answers through this broker; the path in the message is all the state needed.
 
     The path of a Found or Refused is what is left of the way: its last address is where it goes
     next, its first the consumer, so its length is this broker's own place on the path.
@@ -179,8 +179,8 @@ class AnswerRouter:
         )
 
     def _back(self, message: Found | Refused, now: Now) -> None:
-        """One step back; at the entry broker to its client. What expired becomes a refusal; what is
-        valid where it was found, but not yet by this clock, goes on when it is.
+        """Sends an answer one step back; at the entry broker to its client. An expired record
+        becomes a refusal; one that has not begun by the local clock waits.
         """
         path = message.path
         if type(message) is Found and len(path) > 1:
@@ -275,10 +275,10 @@ class WalkForwarder:
             self._walk(ask, now)
 
     def failed(self, ask: Ask, to: Address, now: Now) -> None:
-        """A neighbour did not acknowledge: a walker goes another way, a flood has others.
+        """A neighbour did not acknowledge: a walker takes another way, a flood has others.
 
-        It may have got the walker all the same, and then there are two: with half the hops left
-        for this one their number stays bounded at any loss.
+        The neighbour may have the walker all the same, and then there are two: half the hops for
+        this one keep their number bounded at any loss.
         """
         if ask.strategy != WALK:
             return
@@ -422,8 +422,8 @@ class NeighbourProbes:
         return len(self._waiting)
 
     def look(self, ask: Ask, now: Now) -> bool:
-        """Probes all neighbours where the walker was not; false when there is nothing to wait for.
-        Costs one message to each, and one back from who has it.
+        """Probes all neighbours that the walker has not visited; false if there is nothing to wait
+        for. Costs one message to each, and one from each that has the record.
         """
         state = self._state
         search, limits = state.settings.search, state.settings.limits

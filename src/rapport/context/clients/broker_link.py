@@ -184,9 +184,11 @@ class Candidate(msgspec.Struct):
 
 
 class BrokerChoice:
-    """The choice and its reasons. `due` says whom to ping, `answered` takes the answers.
+    """The choice of a broker by round trips and load. `due` returns the pings to send, `answered`
+    takes the answers.
 
-    `current` is none until one is chosen; who is gone stays it while nobody else answers.
+    `current` is none until one is chosen; a broker that is gone stays current while no other one
+    answers.
     """
 
     def __init__(
@@ -394,8 +396,8 @@ class BrokerLink:
         id: int | None = None,
         received_ends: bool = False,
     ) -> Answer | Status:
-        """Asks until there is an answer, of which 101 is none unless `received_ends`; raises what
-        a refusal stands for, and Unavailable when nobody answers in time.
+        """Repeats a request until it is answered; 101 is an answer only with `received_ends`.
+        Raises the error of a refusal, and Unavailable without an answer in time.
         """
         if self._is_closed:
             raise Conflict("this client is closed", code="context.closed", hint="open a new one")

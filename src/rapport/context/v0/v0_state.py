@@ -30,11 +30,11 @@ LOOPBACK = ("127.0.0.0/8", "::1/128")
 
 
 class V0Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom the door trusts, and how it walks. Hosts are addresses or networks (`10.1.0.0/16`).
+    """Trusted hosts and limits of the v0 endpoint. Hosts are addresses or networks (`10.1.0.0/16`).
 
-    v0 proves nothing about a sender, and no message of it echoes anything that only the sender
-    could know, so an address cannot prove itself either: the site says whom it trusts. Everybody
-    else is never told more bytes than it sent, and changes nothing.
+    v0 proves nothing about a sender, and its messages echo nothing that only the sender could know,
+    so not even an address is proven: the site names the hosts that it trusts. Other hosts never get
+    more bytes than they sent, and change nothing.
     """
 
     clients: tuple[str, ...] = LOOPBACK
@@ -113,8 +113,8 @@ class V0Hosts:
 
 
 class V0Caller:
-    """Who sent a datagram. `room` is how many bytes it may still be told: none is no limit, for
-    who is named by the site; else what it sent.
+    """The sender of a datagram. `room` is the number of bytes that may still be sent to it: no
+    limit (none) for hosts that the site names, otherwise as many as it sent.
     """
 
     __slots__ = ("address", "room")

@@ -36,7 +36,7 @@ from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
 
 Boundary = Callable[[Published], bool]
-"""Whether a version may be passed on here."""
+"""Returns whether a version may be passed on."""
 
 _NEVER: Final = float("inf")
 _FORGETS_IN: Final = 4
@@ -44,7 +44,7 @@ _FORGETS_IN: Final = 4
 
 
 class Publication(NamedTuple):
-    """What a component has to say now; the machine adds version, time, node and address."""
+    """Knowledge to publish; the machine adds version, time, node and address."""
 
     component: str
     roles: tuple[str, ...]
@@ -54,21 +54,18 @@ class Publication(NamedTuple):
 
 
 class KnowledgeSource(Protocol):
-    """Where a machine gets the knowledge of its node's components."""
+    """Source of the knowledge of a node's components."""
 
     def published(self, now: Now) -> Iterable[Publication]:
-        """All that is to be published at a time. A component that is no longer among them is no
-        longer this node's.
-        """
+        """All publications at a time. A component that is missing no longer lives on this node."""
 
 
 class GossipMachine:
     """The gossip of one node.
 
-    After each call the shell sends what is in `outbox`, takes what is in `changed`, and empties
-    both; it calls `tick` when `next_due_ms` has come. No call raises because of what a message
-    says. Memory is bounded by the settings. A version that is held already costs about 0.1 us, a
-    new one below 1.
+    After each call the shell sends the `outbox`, handles `changed`, and empties both; it calls
+    `tick` when `next_due_ms` has come. No call raises because of the content of a message. Memory
+    is bounded by the settings. A version already held costs about 0.1 us, a new one below 1.
     """
 
     def __init__(
@@ -100,13 +97,13 @@ class GossipMachine:
             node, settings, recipients=recipients, address=address, trace=trace
         )
         self.outbox: list[Outgoing] = state.outbox
-        """What to send, in order; the shell empties this very list."""
+        """Messages to send, in order; the shell empties this list in place."""
         self.changed: list[Published] = state.changed
-        """Newer versions that came; the shell empties this very list."""
+        """Newer versions received; the shell empties this list in place."""
         self.counts: Mapping[str, int] = state.counts
         self.buffer: ReceptionBuffer = state.buffer
         self.on_published: Callable[[Published], None] | None = None
-        """Is told of each version of an own component, whether or not it is sent to anybody."""
+        """Called with each version of an own component, whether or not it is sent."""
         self._entries = state.entries
         self._source, self._boundary = source, boundary
         self._strategy = strategy or Probabilistic(settings.probability, chance)
@@ -132,12 +129,12 @@ class GossipMachine:
 
     @property
     def doubles(self) -> Mapping[str, DuplicateComponent]:
-        """Components of this node that another node says are its own."""
+        """Components of this node that another node claims."""
         return self._own.doubles
 
     @property
     def given(self) -> int:
-        """The version that an own component was given last; 0: none yet."""
+        """The version that was last assigned to an own component; 0 for none."""
         return self._own.given
 
     @property
@@ -155,7 +152,7 @@ class GossipMachine:
         """Versions of which parts are missing."""
         return len(self._parts)
 
-    # What comes
+    # Received messages
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
         """Acts on a message."""
@@ -215,7 +212,7 @@ class GossipMachine:
             record(Kind.HEADER_ADDED, now, name, message.version, "knowledge", entry.global_ms)
 
     def _was_pulled(self, entry: Reception, now: Now) -> bool:
-        """Whether somebody pulls the component; the mark is gone by asking."""
+        """Whether the component was pulled in time; clears the mark."""
         is_in_time = entry.pulled_until_ms > now.steady_ms
         entry.pulled_until_ms = 0.0
         if self._state.trace is not None:
@@ -224,7 +221,7 @@ class GossipMachine:
         return is_in_time
 
     def _pass_on(self, message: Published, now: Now) -> None:
-        """As the strategy wished, unless the boundary keeps it back."""
+        """Passes a version on, unless the boundary stops it."""
         state = self._state
         if self._boundary is not None:
             is_inside = self._boundary(message)
@@ -237,7 +234,7 @@ class GossipMachine:
         state.pass_on(message, "strategy", now)
 
     def _wait(self, message: Published, delay_ms: float, now: Now) -> None:
-        """The strategy listens first; when too much waits already, it decides at once."""
+        """Lets the strategy wait and listen; decides at once when too many versions wait."""
         if len(self._waiting) >= self.settings.waiting:
             self._decide_again(message, now)
             return
@@ -282,7 +279,7 @@ class GossipMachine:
                 self._parts.answer(message, sender, now)
                 self._due_ms = min(self._due_ms, self._parts.next_due_ms())
 
-    # What is due
+    # Due tasks
 
     def tick(self, now: Now) -> None:
         """Does what is due."""
@@ -325,24 +322,24 @@ class GossipMachine:
         return False
 
     def send(self, message: Published, to: Address) -> None:
-        """Sends knowledge to one address for somebody else, in parts if it is large: groupers pass
-        on so. It is neither held nor counted as said.
+        """Sends another node's knowledge to one address, in parts if it is large, for groupers. It
+        is neither held nor counted as sent.
         """
         self._state.enqueue(message, to)
 
     def adopt(self, component: str) -> None:
-        """The component lives here, though nothing of it was published yet: what others say of it
-        is not taken.
+        """The component lives here, though it was not published yet: versions from other nodes are
+        not accepted.
         """
         self._state.own.setdefault(component, 0)
 
     def disown(self, component: str) -> None:
-        """It lives here no more; another node may have it. Its last version is not told again."""
+        """The component no longer lives here; its last version is not sent again."""
         if self._state.own.pop(component, None) is not None:
             self._silence(component)
 
     def stop(self) -> None:
-        """Nothing is due any more; what comes is still taken."""
+        """Ends all periodic tasks; messages are still handled."""
         for period in (self._knowledge, self._headers, self._pulls, self._sweep):
             period.end()
         self._waiting.clear()
@@ -362,7 +359,7 @@ class GossipMachine:
             self.disown(component)
 
     def _withhold(self, component: str, now: Now) -> None:
-        """It stays this node's, but neither headers nor answers to pulls offer its last version."""
+        """Withholds a component: its last version is neither listed nor sent."""
         self.adopt(component)
         self._silence(component)
         self._state.counts["withheld"] += 1

@@ -37,7 +37,7 @@ class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
     on its way is pulled; at most half the acceptable latency.
     """
     global_ms: float = 20_000
-    """A component that nobody received for longer is given up; more than `local_ms`."""
+    """A component that no node received for longer is given up; more than `local_ms`."""
     probability: float = 0.5
     """With which a version that was received for the first time is passed on, where no other
     strategy is given; messages grow with it, at best to one from each node for each version.

@@ -19,7 +19,7 @@ from rapport.transport.base import Address
 
 
 class GossipState:
-    """The state that push, pull and parts work on, and how they speak."""
+    """The state that push, pull and parts share: buffer, outbox, counters, trace."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class GossipState:
         self.own: dict[str, int] = {}
         """The components of this node, each with the version last published."""
         self.counts: Counter[str] = Counter()
-        """What happened how often; only ever growing."""
+        """Event counts; they only grow."""
         self._splitter = Splitter(settings.part_bytes)
         self._whole_bytes = settings.part_bytes
 
@@ -64,7 +64,7 @@ class GossipState:
         self.outbox += [Outgoing(part, to) for part in parts]
 
     def parts_of(self, message: Published) -> tuple[Part, ...]:
-        """The message as `say` would send it."""
+        """The parts of a message, as `enqueue` sends them."""
         return self._splitter.parts_of(message)
 
     def pass_on(self, message: Published, why: str, now: Now) -> None:
@@ -97,7 +97,7 @@ class GossipState:
         detail: str = "",
         value: int = 0,
     ) -> None:
-        """Writes to the trace; only to be called when there is one."""
+        """Records a trace event; to be called only when tracing is on."""
         assert self.trace is not None
         self.trace(
             TraceEvent(
@@ -117,7 +117,7 @@ _NEVER: Final = float("inf")
 
 
 class Period:
-    """The next time of a task. Times that were slept through are left out, not made up for."""
+    """The next due time of a periodic task; missed times are skipped."""
 
     __slots__ = ("_number", "_offset_ms", "_period_ms", "due_ms")
 
@@ -136,16 +136,16 @@ class Period:
 
     @property
     def offset_ms(self) -> float:
-        """As it was given or drawn."""
+        """The offset, as given or drawn."""
         return self._offset_ms
 
     def done(self, steady_ms: float) -> None:
-        """The task was carried out: the next time is the first one after now."""
+        """Sets the next due time, the first one after now."""
         # Counted, not computed from the time alone: a rounded quotient may be one too small.
         passed = math.floor((steady_ms - self._offset_ms) / self._period_ms)
         self._number = max(self._number, passed) + 1
         self.due_ms = self._offset_ms + self._number * self._period_ms
 
     def end(self) -> None:
-        """Never again."""
+        """Ends the task."""
         self.due_ms = _NEVER

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 8
 _HEADER_BYTES = 48
-"""What a part's numbers and tag take in msgpack beside the component's name, with room to spare."""
+"""Encoded size of a part's header besides the component's name, with a margin."""
 _LEAST_BYTES = 16
 
 
 class Splitter:
-    """Cuts messages, and remembers the last few, as one is often sent to several.
+    """Splits messages, and caches the last few, because one is often sent to several recipients.
 
-    Whoever has the same `part_bytes` cuts a message into the very same parts, so that parts of it
-    from different nodes fit together.
+    Nodes with the same `part_bytes` split a message into the same parts, so that parts from
+    different nodes fit together.
     """
 
     def __init__(self, part_bytes: int) -> None:
@@ -59,8 +59,8 @@ class Splitter:
 
 
 def join(parts: list[bytes], checksum: int) -> Published | None:
-    """The message that was cut into these; none when they do not make the one it was, raises
-    InvalidInput when it is none at all.
+    """The message of these parts; none if the checksum differs. Raises InvalidInput if they are no
+    message.
     """
     whole = b"".join(parts)
     if zlib.crc32(whole) != checksum:
@@ -97,11 +97,11 @@ _PartsName = tuple[str, int, int]
 
 
 class PartAnswers:
-    """What a node says in answer to pulls of parts.
+    """Answers to pulls of parts.
 
-    By radio all who hold a part hear the pull at the same time. Each waits a time of its own, up to
-    half of `part_wait_ms`, and says nothing if it hears another say it meanwhile; the one who asked
-    waits longer than that before it asks again.
+    By radio all holders of a part receive the pull at the same time. Each waits a random time, up
+    to half of `part_wait_ms`, and sends nothing if another one sends the part meanwhile; the
+    requester waits longer than that before it pulls again.
     """
 
     def __init__(self, state: GossipState, chance: Chance) -> None:
@@ -130,12 +130,12 @@ class PartAnswers:
                 self._due_ms = min(self._due_ms, due_ms)
 
     def heard(self, part: Part) -> None:
-        """Somebody in range said the part: it need not be said again."""
+        """Cancels a waiting answer, because a node in range sent the part."""
         if self._waiting and self._waiting.pop(_name(part), None) is not None:
             self._state.counts["parts_left_to_others"] += 1
 
     def tick(self, now: Now) -> None:
-        """Sends what was not said by others."""
+        """Sends the waiting answers that no other node sent."""
         if now.steady_ms < self._due_ms:
             return
         due = [(when, name) for name, (when, _part) in self._waiting.items()]
@@ -150,7 +150,7 @@ class PartAnswers:
         return self._due_ms
 
     def clear(self) -> None:
-        """Sends nothing of what waits."""
+        """Drops waiting answers."""
         self._waiting.clear()
         self._due_ms = _NEVER
 
@@ -175,7 +175,7 @@ def _name(part: Part) -> _PartsName:
 _OVERHEAD_BYTES = 200
 """What Python keeps beside the bytes of a part; counted, so that tiny parts cannot fill memory."""
 _MOST_MISSING = 128
-"""Numbers in one pull; the rest is asked for next time."""
+"""Part numbers in one pull; the rest is requested next time."""
 
 
 _VersionKey = tuple[str, int, int, int]
@@ -191,30 +191,28 @@ class _Incomplete:
         self.tries = 0
         self.due_ms = _NEVER
         self.on_radio = False
-        """Parts came by radio: neighbours have them."""
+        """Parts came by radio, so neighbours have them."""
         self.sender: Address | None = None
-        """Who sent the last one that came on IP."""
+        """Sender of the last part on IP."""
 
 
 class Parts:
-    """The versions of which parts came, but not all. When too many wait, or too many bytes, the
-    oldest is given up.
-    """
+    """Incomplete versions. When there are too many, or too many bytes, the oldest is dropped."""
 
     def __init__(self, state: GossipState, chance: Chance) -> None:
         self._state = state
         self._answers = PartAnswers(state, chance)
         self._incomplete: dict[_VersionKey, _Incomplete] = {}
         self.bytes = 0
-        """What is kept now."""
+        """Bytes held now."""
 
     def __len__(self) -> int:
         """How many versions are incomplete."""
         return len(self._incomplete)
 
     def take(self, part: Part, sender: Sender, now: Now) -> Published | None:
-        """The message that this part completes; none while parts are missing. What is not newer
-        than the version held, and what is of this node, is not collected.
+        """The message that this part completes; none while parts are missing. Parts of own
+        components, and of versions not newer than the one held, are dropped.
         """
         by_radio = sender.to_all or not self._state.ip
         if by_radio:
@@ -238,8 +236,8 @@ class Parts:
         return self._add(key, begun, part)
 
     def answer(self, message: PullParts, sender: Sender, now: Now) -> None:
-        """Sends the parts asked for, as far as they are here, also of a version that is not whole
-        yet: on IP at once and only ever to the sender's own address, by radio a little later.
+        """Sends the requested parts that are here, also of an incomplete version: on IP at once and
+        only to the sender's own address, by radio a little later.
         """
         if message.reply_to is None:
             if self._state.radio:
@@ -264,7 +262,7 @@ class Parts:
             self._pull(key, begun)
 
     def clear(self) -> None:
-        """Gives all up."""
+        """Drops all incomplete versions."""
         self._incomplete.clear()
         self._answers.clear()
         self.bytes = 0
@@ -310,7 +308,7 @@ class Parts:
         self.bytes -= self._incomplete.pop(key).bytes
 
     def _pull(self, key: _VersionKey, begun: _Incomplete) -> None:
-        """Over the media that parts came by: who was heard by radio may have no address."""
+        """Pulls missing parts over the media that parts came by."""
         component, version, count, _checksum = key
         wanted = (index for index in range(count) if index not in begun.parts)
         missing = list(islice(wanted, _MOST_MISSING))

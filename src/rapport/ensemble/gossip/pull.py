@@ -74,21 +74,21 @@ def _packed(
 
 _MOST_ANSWERED = 8_192
 _PATIENCE = 2
-"""Pulls at the source without news after which others are asked too."""
+"""Unanswered pulls at the source after which other nodes are asked too."""
 
 
 class PullMachine:
-    """The pull half of a gossip machine."""
+    """Headers and pulls of a gossip machine."""
 
     def __init__(self, state: GossipState, strategy: Strategy, askers: PullCounts | None) -> None:
         self._state, self._strategy, self._askers = state, strategy, askers
         self._answered: dict[tuple[str, Address], tuple[int, float]] = {}
 
-    # What comes
+    # Received messages
 
     def take_headers(self, message: Headers, now: Now) -> None:
-        """Others' headers: their times are merged by the greatest, new ones are added and wait for
-        their turn to be pulled, as the knowledge may come by itself.
+        """Merges others' headers by the latest time. New ones wait until the next pull, because the
+        knowledge may arrive by itself.
         """
         self._strategy.greeted(message, now)
         state = self._state
@@ -111,7 +111,7 @@ class PullMachine:
                 state.record(Kind.HEADER_ADDED, now, component, entry.version, "headers", time_ms)
 
     def take_pull(self, message: Pull, sender: Sender, now: Now) -> None:
-        """Somebody lacks something."""
+        """Handles a pull."""
         if message.reply_to is not None:
             if self._state.ip:
                 if message.reply_to != sender.address:
@@ -137,7 +137,7 @@ class PullMachine:
             state.record(Kind.FLAG_SET, now, component)
 
     def _answer_all(self, entry: Reception, now: Now) -> None:
-        """At once to all in range, unless they just got it: one answer to several is enough."""
+        """Answers all in range at once, unless they just got it: one answer serves all."""
         state = self._state
         message = entry.message
         if message is None or now.steady_ms < entry.sent_ms + state.settings.answer_gap_ms:
@@ -164,7 +164,7 @@ class PullMachine:
             state.enqueue(entry.message, to)
 
     def _may_answer(self, component: str, version: int, to: Address, now: Now) -> bool:
-        """One answer to an asker for a version within some time, whatever it sends."""
+        """Whether an answer may be sent: one per requester, version and `answer_gap_ms`."""
         mark = (component, to)
         last = self._answered.pop(mark, None)
         gap_ms = self._state.settings.answer_gap_ms
@@ -176,10 +176,10 @@ class PullMachine:
         self._answered[mark] = (version, now.steady_ms)
         return True
 
-    # What is said
+    # Sent messages
 
     def expire(self, now: Now) -> None:
-        """Takes old headers out of the buffer, and marks that nobody renewed."""
+        """Removes expired headers, and marks of pulls that were not renewed."""
         state = self._state
         for entry in state.buffer.expire(now):
             if state.trace is not None:

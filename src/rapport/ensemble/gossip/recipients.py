@@ -1,6 +1,4 @@
-"""To whom a node sends on IP: a random subset of those it knows, those that often ask first.
-[EN-5, EN-9]
-"""
+"""Recipients on IP: a random subset of the known nodes, frequent requesters first. [EN-5, EN-9]"""
 
 from __future__ import annotations
 
@@ -50,11 +48,11 @@ class PullCounts:
         self._asked: dict[str, dict[Address, float]] = {}
 
     def __len__(self) -> int:
-        """How many counts are kept."""
+        """The number of counts."""
         return sum(map(len, self._asked.values()))
 
     def asked(self, component: str, by: Address) -> None:
-        """Somebody pulled a component of this node."""
+        """Counts a pull of a component of this node."""
         counts = self._asked.get(component)
         if counts is None:
             if len(self._asked) >= self._components:
@@ -65,7 +63,7 @@ class PullCounts:
         counts[by] = counts.get(by, 0.0) + 1.0
 
     def most_eager(self, component: str, number: int) -> list[Address]:
-        """Those that asked most, most first; counts fall by it."""
+        """The addresses with the most pulls, most first; counts decay."""
         counts = self._asked.get(component)
         if not counts or number <= 0:
             return []
@@ -98,7 +96,7 @@ class RandomRecipients:
 
     @property
     def known(self) -> Sequence[Address]:
-        """Whom it draws from."""
+        """The known nodes."""
         return self._known
 
     def know(self, nodes: Sequence[Address]) -> None:

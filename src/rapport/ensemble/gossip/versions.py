@@ -48,17 +48,17 @@ class Reception:
         self.local_ms = 0
         """Time of the version held here; of the first header while none is."""
         self.global_ms = 0
-        """Greatest time known of anybody's reception."""
+        """Latest known reception by any node."""
         self.listed = False
         """Its header is in the buffer; a version may be held longer than its header."""
         self.pulled_until_ms = _NEVER
-        """Steady time until when the next version is passed on surely; 0: nobody pulls."""
+        """Steady time until which the next version is passed on for certain; 0: not pulled."""
         self.address: Address | None = None
         """Of the node it lives on."""
         self.asked = 0
         """Pulls sent since the last news."""
         self.sent_ms = float("-inf")
-        """Steady time when the version held was last said to all; minus infinity: not yet."""
+        """Steady time when the version held was last sent to all; minus infinity: not yet."""
 
 
 class ReceptionBuffer:
@@ -80,8 +80,8 @@ class ReceptionBuffer:
         return entry, gone
 
     def expire(self, now: Now) -> list[Reception]:
-        """Takes headers out whose component nobody received for too long, and returns them. A
-        clock that was set back by more than that also ends them.
+        """Removes and returns headers whose component no node received for too long, also after the
+        clock was set back by more than that.
         """
         expired = [entry for entry in self.entries.values() if self._is_expired(entry, now)]
         for entry in expired:
@@ -93,16 +93,16 @@ class ReceptionBuffer:
         return abs(now.wall_ms - global_ms) <= self._global_ms
 
     def listed(self) -> Iterator[Reception]:
-        """Those whose header is in the buffer."""
+        """The entries whose header is in the buffer."""
         return (entry for entry in self.entries.values() if entry.listed)
 
     def outdated(self, now: Now) -> list[Reception]:
-        """Those listed whose held version is too old."""
+        """The listed entries whose version is outdated."""
         before_ms = now.wall_ms - self._local_ms
         return [entry for entry in self.listed() if entry.local_ms < before_ms]
 
     def forget(self, before_ms: float) -> list[Reception]:
-        """Forgets and returns those without news since a steady time, whose header is gone too."""
+        """Removes and returns entries without news since a steady time and without a header."""
         old = [
             entry
             for entry in self.entries.values()
@@ -117,14 +117,14 @@ class ReceptionBuffer:
 
 
 CLOCK_SET_MS = 1_577_836_800_000
-"""2020: a clock that shows less was never set, so nothing is judged by it."""
+"""2020: a clock before this was never set and is not used for checks."""
 _REMEMBERED = 4_096
 _FORMER_LIFE = 3
-"""Newer versions of a component of this node, said by this node, that a life before explains."""
+"""Newer versions of an own component, sent in this node's name, that an earlier run explains."""
 
 
 class DuplicateComponent(msgspec.Struct):
-    """Somebody else who says a component of this node is its own."""
+    """Another node that claims a component of this node."""
 
     component: str
     node: str
@@ -140,7 +140,7 @@ def is_far_ahead(version: int, now: Now, ahead_ms: float) -> bool:
 
 
 class OwnComponents:
-    """What this node published of its own, and what it heard of it from others."""
+    """Versions of own components, and conflicting claims of other nodes."""
 
     def __init__(
         self,
@@ -149,20 +149,21 @@ class OwnComponents:
         *,
         given_before: int = 0,
     ) -> None:
-        """`given_before`: no version of a life before is above it, as far as is known here."""
+        """`given_before`: the greatest version that an earlier run assigned, as far as known."""
         self._state, self._on_double = state, on_double
         self._given_before = given_before
         self.given = 0
-        """The version given last, of whatever component."""
+        """The version assigned last, of any component."""
         self._last: dict[str, int] = {}
         self._climbed: dict[str, int] = {}
         self.doubles: dict[str, DuplicateComponent] = {}
 
     def next_version(self, component: str, held: Reception | None, now: Now) -> int:
-        """The wall clock, or one more than the last where that clock stands or went back. Only
-        after it had been wrong by more than `ahead_ms` does it begin anew: nobody took those.
+        """The wall clock, or one more than the last version where that clock stands or went back.
+        After the clock was ahead by more than `ahead_ms` it starts again: no node accepted those
+        versions.
 
-        `held`: what was heard of it, perhaps from a life before, ere it was known to live here.
+        `held`: the reception of the component, perhaps of an earlier run, before it lived here.
         """
         said = held.message if held is not None else None
         if said is not None and said.node == self._state.node:
@@ -175,9 +176,9 @@ class OwnComponents:
         return version
 
     def heard(self, message: Published, now: Now) -> None:
-        """A newer version of an own component came from outside: of a life before this one, then
-        versions go on above it; or of another node with the same component, which is counted. Own
-        knowledge is never replaced.
+        """Handles a newer version of an own component from outside. Either an earlier run of this
+        node published it, then own versions continue above it; or another node claims the
+        component, which is counted. Own knowledge is never replaced.
         """
         state, component = self._state, message.component
         if message.version <= self._known(component):
@@ -197,8 +198,8 @@ class OwnComponents:
         self._remember(component, message.version)
 
     def named(self, component: str, version: int, now: Now) -> None:
-        """Somebody knows that version: if it is of an own component, and newer than any that was
-        given here, it is of a life before, and versions go on above it.
+        """Another node knows that version. If it is of an own component and newer than any assigned
+        here, an earlier run assigned it, and own versions continue above it.
         """
         if component not in self._state.own or version <= self._known(component):
             return
@@ -238,11 +239,11 @@ class OwnComponents:
 _MOST = 1_024
 """Components that are watched."""
 _LATE_MS = 1_000
-"""What a message may be late, however often its node speaks."""
+"""How late a message may arrive, whatever the publishing period."""
 
 
 class _Old(NamedTuple):
-    """An older version than the one held, when it came, and when its node was last told."""
+    """An outdated version, when it arrived, and when its node was last notified."""
 
     version: int
     heard_ms: float
@@ -250,11 +251,11 @@ class _Old(NamedTuple):
 
 
 class OvertakenVersions:
-    """Tells nodes that say what others think is old: at once who says so itself, else when such
-    versions follow each other as time does. What was only late, and copies that somebody kept, do
-    not.
+    """Notifies nodes that publish outdated versions: at once if the version comes from its own
+    node, otherwise when several such versions follow each other as time does. Late messages and old
+    copies do not follow each other so.
 
-    What is said is a pull of no parts: it names a version, and asks for nothing.
+    The notification is a pull of no parts: it names a version and requests nothing.
     """
 
     def __init__(self, state: GossipState) -> None:
@@ -263,7 +264,7 @@ class OvertakenVersions:
         self._old: dict[str, _Old] = {}
 
     def heard(self, message: Published, held: Reception, sender: Sender, now: Now) -> None:
-        """An older version than the one held came."""
+        """Handles a version older than the one held."""
         state, known = self._state, held.message
         if held.version - message.version <= self._late_ms or known is None:
             return
@@ -286,7 +287,7 @@ class OvertakenVersions:
             state.enqueue(PullParts(component, version, (), state.address or to), to)
 
     def _should_notify(self, message: Published, now: Now, *, is_direct: bool) -> bool:
-        """Whether it lives and says so now; not again within a while."""
+        """Whether the sender is alive and was not notified lately."""
         before = self._old.pop(message.component, None)
         if len(self._old) >= _MOST:
             del self._old[next(iter(self._old))]
@@ -298,6 +299,6 @@ class OvertakenVersions:
         return is_notified
 
     def _follows(self, message: Published, before: _Old, now: Now) -> bool:
-        """Whether it is as much newer than the one before as it came later."""
+        """Whether it is as much newer than the one before as it arrived later."""
         newer_ms, later_ms = message.version - before.version, now.steady_ms - before.heard_ms
         return newer_ms > 0 and abs(newer_ms - later_ms) <= _LATE_MS

@@ -35,9 +35,9 @@ from rapport.transport.base import Address, Sender
 
 
 class UngroupedOnly:
-    """A strategy that is asked only of knowledge without a group. What has one goes from its node
-    to all members of the group, and from a grouper to the next by the key, whatever the strategy
-    of the node: so each version is passed on at most once (rule 13).
+    """Applies a strategy only to knowledge without a group. Knowledge of a group goes from its node
+    to all members, and from grouper to grouper by the key, whatever the strategy: so each version
+    is passed on at most once (rule 13).
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -45,7 +45,7 @@ class UngroupedOnly:
         self.listens, self.needs_headers = strategy.listens, strategy.needs_headers
 
     def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
-        """As the strategy does, without groups."""
+        """The strategy's decision for knowledge without a group."""
         return KEEP if message.groups else self._strategy.decide(message, sender, now)
 
     def repeated(self, message: Published, sender: Sender, now: Now) -> None:
@@ -69,7 +69,7 @@ class UngroupedOnly:
 _REMEMBERED = 4_096
 """Addresses that spoke, or did not answer yet."""
 _ASKED = 2
-"""Groupers that are asked who keeps a group."""
+"""Further groupers that get a publication while a group's table is missing."""
 _AGAIN = 12
 """Periods after which one that did not answer is tried once more: there may have been no way."""
 
@@ -84,7 +84,7 @@ def is_of_groupers(message: Published) -> bool:
 
 
 class _Tried(NamedTuple):
-    """How often an address was spoken to without an answer, and when last."""
+    """How often an address was sent to without an answer, and when last."""
 
     times: int = 0
     last_ms: float = float("-inf")
@@ -114,7 +114,7 @@ class GroupClient:
         self.outbox: list[Outgoing] = []
         self.component = GrouperClient(id=f"group-client/{address_text(address)}", peers=self.peers)
         self.refused = 0
-        """Tables that were not taken: of a stranger, of other groups, or not to be understood."""
+        """Refused tables: of an untrusted sender, of other groups, or invalid."""
         self._node, self._address, self._chance = node, address, chance
         self._groups_of, self._trace = groups_of, trace
         self._well_known = tuple(dict.fromkeys(groupers))
@@ -126,14 +126,14 @@ class GroupClient:
         self._turn = 0
 
     def received(self, message: Published, sender: Sender, now: Now) -> None:
-        """Something came over IP: a table is applied; who spoke may be spoken to."""
+        """Handles knowledge over IP: applies a table; other senders become known as alive."""
         if not is_of_groupers(message):
             self.spoke(sender.address)
         elif message.roles[0] == TABLE:
             self._take(message, sender.address, now)
 
     def spoke(self, address: Address) -> None:
-        """The address spoke to this node: it may be spoken to."""
+        """The address sent knowledge to this node, so this node may send to it."""
         if address not in self._spoke:
             if len(self._spoke) >= _REMEMBERED:
                 del self._spoke[next(iter(self._spoke))]
@@ -141,17 +141,17 @@ class GroupClient:
             self._tried.pop(address, None)
 
     def tick(self, now: Now) -> None:
-        """Nothing: clients speak only with their components' knowledge."""
+        """Does nothing: clients send only their components' knowledge."""
 
     def next_due_ms(self) -> float | None:
         """Nothing is ever due."""
         return None
 
     def leave(self, now: Now) -> None:
-        """Nothing is said: groupers forget who falls silent."""
+        """Does nothing: groupers forget silent clients."""
 
     def heard(self, address: Address, now: Now) -> None:
-        """Nothing: the groupers' tables say who is there."""
+        """Does nothing: the groupers' tables list the members."""
 
     def gone(self, address: Address) -> None:
         """The node there is known to be dead; it is sent nothing until a table names it again."""
@@ -159,7 +159,7 @@ class GroupClient:
         self._spoke.pop(address, None)
 
     def trusts(self, address: Address) -> bool:
-        """Whether its tables are taken."""
+        """Whether tables of this grouper are accepted."""
         return (
             address in self._introduced or address in self._well_known or address in self._members
         )
@@ -196,7 +196,7 @@ class GroupClient:
         return [*groupers, *chosen]
 
     def to_pass_on(self, message: Published, now: Now) -> list[Address]:
-        """Nowhere: members of the group have it from where it came."""
+        """No recipients: members of the group receive it from its source."""
         return []
 
     def groups_of(self, component: str) -> tuple[str, ...]:
@@ -204,8 +204,8 @@ class GroupClient:
         return tuple(self._groups_of(component))[: self.settings.groups_per_component]
 
     def _groupers_for(self, group: str, now: Now) -> Sequence[Address]:
-        """Who keeps the table of the group; while none comes, two other groupers as well, each
-        time others, as one of them may be dead.
+        """The groupers of the group; while no table arrives, two other groupers as well, different
+        ones each time, because one of them may be dead.
         """
         known = self.peers.groupers(group, now)
         if known and self.peers.is_fresh(group, now):
@@ -220,7 +220,7 @@ class GroupClient:
         return [asked[(turn + step) % len(asked)] for step in range(_ASKED) if asked]
 
     def _groupers_left(self, component: str, groups: Sequence[str], now: Now) -> list[Address]:
-        """The groupers of groups that no component is in any more: they hear of it."""
+        """The groupers of groups that no component is in any more; they get this publication."""
         self._published.add(component)
         present = set(groups)
         for other in self._published - {component}:
@@ -242,8 +242,8 @@ class GroupClient:
         return [one for one in found if one in spoke or self._may_be_tried(one, now)]
 
     def _may_be_tried(self, address: Address, now: Now) -> bool:
-        """Whether one that never spoke is spoken to: both may have tried while there was no way,
-        so a try is left to each for ever.
+        """Whether to send to an address that never sent anything. Both sides may have tried while
+        there was no connection, so a rare try always remains.
         """
         tried = self._tried.get(address)
         if tried is None or tried.times < self.settings.tries:
@@ -284,7 +284,7 @@ class GroupClient:
 def traced(
     kind: Kind, node: str, other: str, message: Published, table: GroupTable, now: Now
 ) -> TraceEvent:
-    """What a trace says of a page of a table."""
+    """The trace event of a page of a table."""
     return TraceEvent(
         now.steady_ms,
         now.wall_ms,

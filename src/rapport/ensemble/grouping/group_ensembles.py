@@ -22,7 +22,7 @@ class Grouping(Role):
     """Keeps the tables of groups."""
 
     def keeps(self, group: str) -> bool:
-        """Whether it wants to hear the members of a group."""
+        """Whether it registers the members of a group."""
         raise NotImplementedError
 
     def hear(self, member: Grouped) -> None:
@@ -36,7 +36,7 @@ class Grouped(Role):
     groups: Local[Collection[str]] = frozenset()
 
     def join(self, grouper: Grouping) -> None:
-        """Takes what the grouper says as its peers."""
+        """Takes the grouper's table as its peers."""
         raise NotImplementedError
 
 

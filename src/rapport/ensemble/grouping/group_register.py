@@ -31,7 +31,9 @@ class _Other:
 
 
 class KnownGroupers:
-    """The known groupers, this one among them. All who know the same agree on every group."""
+    """The known groupers, including this one. Groupers with the same knowledge agree on every
+    group.
+    """
 
     def __init__(self, own: Address, settings: GroupingSettings, now: Now) -> None:
         self._own, self._settings = own, settings
@@ -43,7 +45,7 @@ class KnownGroupers:
         self._registrars: dict[str, tuple[Address, ...]] = {}
 
     def __len__(self) -> int:
-        """How many there are, with this one."""
+        """The number of groupers, including this one."""
         return len(self._addresses)
 
     def __contains__(self, address: object) -> bool:
@@ -54,7 +56,7 @@ class KnownGroupers:
         return list(self._others)
 
     def announced(self, address: Address, up_ms: float, now: Now) -> bool:
-        """A grouper says that it is there; false when there is no room for it."""
+        """Registers an announcement of a grouper; false if there is no room for it."""
         since_ms = now.steady_ms - up_ms
         other = self._others.get(address)
         if other is not None:
@@ -74,12 +76,12 @@ class KnownGroupers:
         return True
 
     def heard(self, address: Address, now: Now) -> None:
-        """Somebody else found out that it is alive."""
+        """Marks a grouper as alive."""
         if (other := self._others.get(address)) is not None:
             other.heard_ms = now.steady_ms
 
     def gone(self, address: Address) -> bool:
-        """It left or died; false when it was not known."""
+        """Removes a grouper; false if it was not known."""
         if self._others.pop(address, None) is None:
             return False
         name = address_text(address)
@@ -90,7 +92,7 @@ class KnownGroupers:
         return True
 
     def drop_silent(self, now: Now) -> list[Address]:
-        """Forgets who did not announce itself for too long, and says who that is."""
+        """Forgets groupers that did not announce themselves for too long, and returns them."""
         oldest_ms = now.steady_ms - self._settings.grouper_ms
         silent = [address for address, one in self._others.items() if one.heard_ms <= oldest_ms]
         for address in silent:
@@ -112,7 +114,7 @@ class KnownGroupers:
                 self._registrars.clear()
 
     def registrars(self, group: str) -> tuple[Address, ...]:
-        """Who has to hear the members of a group: the one who publishes its table comes first."""
+        """The groupers that register the members of a group, the publisher of its table first."""
         known = self._registrars.get(group)
         if known is None:
             copies = self._settings.copies
@@ -124,11 +126,11 @@ class KnownGroupers:
         return known
 
     def publisher(self, group: str) -> Address:
-        """Who publishes the table of a group. There always is one: at least this grouper."""
+        """The publisher of a group's table; at least this grouper."""
         return self.registrars(group)[0]
 
     def next_hop(self, group: str) -> Address:
-        """Whom knowledge goes to that this grouper does not register."""
+        """The next grouper for knowledge that this one does not register."""
         return self.publisher(group) if self._settings.route == "direct" else self.successor()
 
     def successor(self) -> Address:
@@ -159,7 +161,7 @@ class MemberRegister:
         self._groups: dict[str, set[str]] = {}
         self._on_node: Counter[Address] = Counter()
         self.refused = 0
-        """How many were not registered: too many, or another node says to host the component."""
+        """Refused registrations: too many members, or another node claims the component."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -195,7 +197,7 @@ class MemberRegister:
         return True
 
     def times_heard(self, component: str) -> int:
-        """How often a component was heard in the groups it is in; 0: it is not registered."""
+        """How often a component was received in its current groups; 0 if it is not registered."""
         member = self._members.get(component)
         return 0 if member is None else member.times
 
@@ -206,7 +208,7 @@ class MemberRegister:
             self._put(component, self._members[component], ())
 
     def drop_silent(self, now: Now) -> None:
-        """Forgets who was not heard for too long."""
+        """Forgets members that were not received for too long."""
         oldest_ms = now.steady_ms - self._settings.member_ms
         silent = [name for name, one in self._members.items() if one.heard_ms <= oldest_ms]
         for component in silent:

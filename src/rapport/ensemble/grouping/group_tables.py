@@ -47,7 +47,7 @@ class GroupingSettings(msgspec.Struct, frozen=True, kw_only=True):
     grouper gets it besides.
     """
     recipients: int = 256
-    """The most that one publication goes to, whatever the tables say."""
+    """Most recipients of one publication, whatever the tables list."""
     tries: int = 3
     """Publications to a member that was never heard of but in tables; after these one in twelve
     periods, until it spoke.
@@ -57,7 +57,7 @@ class GroupingSettings(msgspec.Struct, frozen=True, kw_only=True):
     entry takes 25 bytes, with IPv6 up to 47: this many fit a datagram.
     """
     members: int = 100_000
-    """Components that a grouper registers; who comes later has to wait until others go."""
+    """Components that a grouper registers; later ones wait until others leave."""
     node_members: int = 256
     """Components that it registers of one node, so that none can fill the register."""
     group_members: int = 2_000
@@ -94,7 +94,7 @@ class GroupingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def announcing_ms(self) -> float:
-        """`announce_ms`, or what it is when nothing is said."""
+        """`announce_ms`, or its default."""
         return self.announce_ms or self.period_ms / 4
 
     @property
@@ -106,7 +106,7 @@ class GroupingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entry_ms(self) -> float:
-        """A client forgets what a table says of a member so long after a grouper heard it."""
+        """A client forgets a table entry so long after a grouper received the member."""
         return 2.8 * self.period_ms
 
     @property
@@ -125,7 +125,7 @@ class GroupingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 TABLE: Final = "GroupTable"
 GROUPER: Final = "Grouper"
-"""Roles that mark the two; nobody passes such knowledge on."""
+"""Roles of the two kinds of messages; they are never passed on."""
 
 _MOST_PAGES: Final = 4_096
 _LONGEST_NAMED: Final = 64
@@ -138,7 +138,7 @@ class TableEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     host: str
     port: int
     age_ms: int = 0
-    """How long ago the grouper heard it. Not a time: clocks differ."""
+    """Milliseconds since the grouper received its knowledge. Not a time: clocks differ."""
 
     @property
     def address(self) -> Address:
@@ -155,7 +155,7 @@ class GroupTable(msgspec.Struct, frozen=True, gc=False):
 
     group: str
     groupers: tuple[Address, ...]
-    """Who wants to hear the group's members: the publishing one first."""
+    """The groupers that register the group's members, the publishing one first."""
     members: tuple[TableEntry, ...] = ()
     page: int = 0
     pages: int = 0
@@ -249,9 +249,9 @@ class _Group:
     def __init__(self) -> None:
         self.groupers: tuple[Address, ...] = ()
         self.said_ms = float("-inf")
-        """When the groupers were last named."""
+        """When the groupers were last listed."""
         self.pages_from: tuple[Address, int] | None = None
-        """Who published the pages, and how many there are."""
+        """The publisher of the pages, and their number."""
         self.pages: dict[int, _Page] = {}
         self.told = 0
         """Publications since the node left the group."""
@@ -275,7 +275,7 @@ class GroupPeers:
         return list(self._groups)
 
     def apply(self, table: GroupTable, grouper: Address, version: int, now: Now) -> bool:
-        """Takes a page of a table, or who keeps it; false when it is older than what is known."""
+        """Applies a page of a table, or its list of groupers; false if it is outdated."""
         known = self._groups.setdefault(table.group, _Group())
         if table.pages and not self._take_page(known, table, grouper, version, now):
             return False
@@ -283,7 +283,7 @@ class GroupPeers:
         return True
 
     def members(self, group: str, now: Now) -> list[Address]:
-        """The nodes that are believed to be in a group now."""
+        """The nodes in a group, as far as known."""
         known = self._groups.get(group)
         if known is None:
             return []
@@ -295,7 +295,7 @@ class GroupPeers:
         ]
 
     def groupers(self, group: str, now: Now) -> tuple[Address, ...]:
-        """Who wants to hear the members of a group; nobody after three periods of silence."""
+        """The groupers that register a group's members; none after three periods of silence."""
         known = self._groups.get(group)
         if known is None or known.said_ms + 3 * self._settings.period_ms < now.steady_ms:
             return ()

@@ -57,7 +57,7 @@ class GrouperMessages:
         return self._knowledge(component, TABLE, encode_body(table), (), now)
 
     def announcement(self, said: Announcement, now: Now) -> Published:
-        """What other groupers get."""
+        """An announcement for other groupers."""
         component = component_of(self._address)
         return self._knowledge(component, GROUPER, encode_body(said), (GROUPERS,), now)
 
@@ -76,15 +76,15 @@ class GrouperMessages:
 
 
 _SLOTS = 8
-"""Parts of a period: each group has its own, so that tables are not all sent at once."""
+"""Slots of a period: each group has its own, so that tables are not all sent at once."""
 _PASSED_ON = 65_536
 """Versions remembered so that they are passed on once."""
 _TELLS_AGAIN = 4
-"""A client that keeps speaking to a grouper that only has a copy is told so every so often."""
+"""Every so many messages, a client that uses a grouper with a copy only is told the publisher."""
 
 
 def is_of_network(sender: Sender) -> bool:
-    """Who may be a grouper unless something else is said: every member of the network."""
+    """The default check of groupers: every member of the network may be one."""
     return sender.kind == "network"
 
 
@@ -114,7 +114,7 @@ class GrouperMachine:
         self.settings = settings or GroupingSettings()
         self.outbox: list[Outgoing] = []
         self.refused = 0
-        """Messages that were not believed."""
+        """Refused messages."""
         self.others = KnownGroupers(address, self.settings, now)
         self.register = MemberRegister(self.settings)
         self.component = Grouper(
@@ -194,15 +194,15 @@ class GrouperMachine:
         return min(self._announce_due_ms, self._slot_due_ms)
 
     def leave(self, now: Now) -> None:
-        """Says good-bye, so that others take over at once."""
+        """Announces that it leaves, so that others take over at once."""
         self._announce(self.others.others(), now, leaving=True)
 
     def heard(self, address: Address, now: Now) -> None:
-        """The membership knows that the node there is alive."""
+        """The membership found the node alive."""
         self.others.heard(address, now)
 
     def gone(self, address: Address) -> None:
-        """The membership knows that the node there is dead."""
+        """The membership found the node dead."""
         self.register.gone(address)
         self.client.gone(address)
         if self.others.gone(address):
@@ -217,7 +217,7 @@ class GrouperMachine:
         self._acquaintances.know(others)
 
     def _drawn(self) -> list[Address]:
-        """Who gets what has no group: members of any, and a grouper that has other members."""
+        """Recipients of knowledge without a group: some members, and another grouper."""
         others = self.others.others()
         grouper = [self._chance.choice(others)] if others else []
         taken = {self._address, *grouper}
@@ -273,7 +273,7 @@ class GrouperMachine:
         self.outbox.extend(Outgoing(message, hop) for hop in hops)
 
     def _introduce(self, groups: list[str], to: Address, now: Now) -> None:
-        """Tells a client who keeps its groups, so that it speaks to them and believes them."""
+        """Sends a client the groupers of its groups, so that it uses and trusts them."""
         for group in groups:
             table = GroupTable(group, self.others.registrars(group))
             self.outbox.append(Outgoing(self._voice.page(table, now), to))
@@ -370,7 +370,7 @@ class AnnouncementTargets:
         self._lost: dict[Address, None] = {}
 
     def told(self, addresses: Iterable[Address], *, met: Address) -> None:
-        """One that was met named these."""
+        """Adds addresses named by a grouper that was met."""
         self._named.pop(met, None)
         self._lost.pop(met, None)
         for address in addresses:
@@ -382,13 +382,13 @@ class AnnouncementTargets:
         self._members = tuple(addresses)[: self._most]
 
     def lost(self, address: Address) -> None:
-        """One that was met is silent now."""
+        """A known grouper fell silent."""
         self._lost[address] = None
         if len(self._lost) > self._most:
             del self._lost[next(iter(self._lost))]
 
     def to_tell(self, known: Iterable[Address]) -> list[Address]:
-        """Whom to announce oneself to now: these, and some of those not met."""
+        """The recipients of the next announcement."""
         told = dict.fromkeys((*known, *self._well_known, *self._members, *self._named))
         for address, tries in list(self._named.items()):
             if tries > 1:
