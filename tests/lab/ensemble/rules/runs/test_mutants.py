@@ -37,9 +37,9 @@ BOUND = GossipSettings(knowledge_ms=1_000, probability=1.0)
 
 class TakesItselfForOthers(GossipMachine):
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
-        if isinstance(message, Published) and message.component in self._place.own:
+        if isinstance(message, Published) and message.component in self._state.own:
             self._entries.pop(message.component, None)
-            self._place.own.clear()
+            self._state.own.clear()
         super().handle(message, sender, now)
 
 
@@ -77,8 +77,8 @@ class TakesTheFirstPartForAll(GossipMachine):
 
 
 class LeaksWhatItKeeps(GossipMachine):
-    def _tell_decision(self, message: Published, delay_ms: float | None, now: Now) -> None:
-        super()._tell_decision(message, delay_ms, now)
+    def _record_decision(self, message: Published, delay_ms: float | None, now: Now) -> None:
+        super()._record_decision(message, delay_ms, now)
         if delay_ms is None:
             self.outbox.append(Outgoing(message))
 
@@ -110,10 +110,10 @@ class SendsToEverybody(GossipMachine):
 
 
 class OverrulesTheStrategy(GossipMachine):
-    def _tell_decision(self, message: Published, delay_ms: float | None, now: Now) -> None:
-        super()._tell_decision(message, delay_ms, now)
+    def _record_decision(self, message: Published, delay_ms: float | None, now: Now) -> None:
+        super()._record_decision(message, delay_ms, now)
         if delay_ms is None:
-            self._place.pass_on(message, "strategy", now)
+            self._state.pass_on(message, "strategy", now)
 
 
 class ForgetsToPassOn(GossipMachine):
@@ -127,9 +127,9 @@ class PassesOnAgain(GossipMachine):
 
     def _repeated(self, message: Published, entry: Reception, sender: Sender, now: Now) -> None:
         super()._repeated(message, entry, sender, now)
-        if message.component not in self._place.own and self.again < 5:
+        if message.component not in self._state.own and self.again < 5:
             self.again += 1
-            self._place.pass_on(message, "strategy", now)
+            self._state.pass_on(message, "strategy", now)
 
 
 class SendsTwice(GossipMachine):
@@ -143,7 +143,7 @@ class IgnoresTheBoundary(GossipMachine):
         before = len(self.outbox)
         super()._pass_on(message, now)
         if len(self.outbox) == before:
-            self._place.pass_on(message, "strategy", now)
+            self._state.pass_on(message, "strategy", now)
 
 
 class NeverAsksTheBoundary(GossipMachine):
@@ -173,11 +173,11 @@ class PassesOnPulls(GossipMachine):
 
 class KeepsNoHeaders(GossipMachine):
     def _hold(self, message: Published, entry: Reception, now: Now) -> None:
-        trace = self._place.trace
+        trace = self._state.trace
         kept = (Kind.REPLACED,)
-        self._place.trace = lambda event: _tell_only(kept, event, trace)
+        self._state.trace = lambda event: _tell_only(kept, event, trace)
         super()._hold(message, entry, now)
-        self._place.trace = trace
+        self._state.trace = trace
         entry.listed = False
 
 
@@ -199,7 +199,7 @@ class TellsNoHeaders(GossipMachine):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._pulling.send_headers = self._pulling.expire
+        self._pull.send_headers = self._pull.expire
 
 
 class IgnoresHeaders(GossipMachine):
@@ -218,7 +218,7 @@ class NeverPulls(GossipMachine):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._pulls.end()
-        self._pulling.send_pulls = self._pulling.expire
+        self._pull.send_pulls = self._pull.expire
 
 
 class IgnoresPulls(GossipMachine):
