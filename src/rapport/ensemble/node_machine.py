@@ -83,7 +83,7 @@ class NodeMachine:
             address=address,
             askers=askers,
             trace=trace,
-            on_double=self._note_double,
+            on_duplicate=self._note_duplicate_component,
             given_before=given_before,
             start_ms=start_ms,
         )
@@ -257,7 +257,7 @@ class NodeMachine:
             )
             self.host.faults.add(fault, self._last.wall_ms)
 
-    def _note_double(self, double: DuplicateComponent) -> None:
+    def _note_duplicate_component(self, double: DuplicateComponent) -> None:
         self.host.faults.add(
             Fault(
                 code="ensemble.equal_ids",

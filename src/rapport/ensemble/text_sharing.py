@@ -179,20 +179,20 @@ def newer_of(
     return found
 
 
-class SharedInterpretations(msgspec.Struct, frozen=True):
+class SharedTexts(msgspec.Struct, frozen=True):
     """The knowledge of a shelf."""
 
     offers: tuple[Offer, ...] = ()
     told: dict[str, str] = {}
 
 
-def parse_shared(values: Mapping[str, Any]) -> SharedInterpretations:
+def parse_shared(values: Mapping[str, Any]) -> SharedTexts:
     """Reads the knowledge of a shelf; texts that do not match their digest are left out.
     Raises InvalidInput.
     """
     try:
-        read = msgspec.convert(dict(values), SharedInterpretations)
+        read = msgspec.convert(dict(values), SharedTexts)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"this is no shelf: {error}", code="ensemble.bad_shelf") from None
     true = {digest: text for digest, text in read.told.items() if digest_of(text) == digest}
-    return SharedInterpretations(read.offers[:MOST_OFFERS], true)
+    return SharedTexts(read.offers[:MOST_OFFERS], true)

@@ -21,13 +21,13 @@ from rapport.ensemble.text_sharing import (
     PAGE_MS,
     Capacity,
     Offer,
+    SharedTexts,
     Sharing,
     digest_of,
     newer_of,
     page,
     parse_shared,
 )
-from rapport.ensemble.text_sharing import SharedInterpretations as Shared
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
@@ -92,7 +92,7 @@ class SharedInterpretations:
         self._tables, self._rooms = tables, rooms
         self.inbox = Inbox(1_000)
         self._changed = asyncio.Event()
-        self._shelves: dict[str, Shared] = {}
+        self._shelves: dict[str, SharedTexts] = {}
         """Of each node that is accepted what it said last."""
         self._known: dict[str, Offer] = {}
         """On record: also what was removed here, which is not taken again unless it is later."""

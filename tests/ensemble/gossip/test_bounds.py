@@ -37,7 +37,7 @@ def test_a_flood_of_names_fills_no_memory(net: Any) -> None:
     assert len(machine._pull._answered) <= 8_192
     assert len(machine._parts._answers._answered) <= 8_192
     assert len(machine._parts._answers._waiting) <= 1_024
-    assert not machine.doubles
+    assert not machine.duplicates
 
 
 def test_a_strategy_forgets_what_was_pushed_out_while_it_waited(net: Any) -> None:

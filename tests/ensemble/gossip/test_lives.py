@@ -122,7 +122,7 @@ def test_who_does_not_know_is_told_and_heard_with_the_next_publication(
     net.run(5_000 * (publications - 1) + 1_000)
     assert net.heard["b"]["a"].version > WALL
     assert len(told(net)) == 1
-    assert not net.nodes["a"].doubles
+    assert not net.nodes["a"].duplicates
 
 
 def test_it_is_told_by_a_node_far_away_too(make_net: Any) -> None:

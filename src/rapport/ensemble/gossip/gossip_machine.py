@@ -81,16 +81,19 @@ class GossipMachine:
         address: Address | None = None,
         askers: PullCounts | None = None,
         trace: Tracing | None = None,
-        on_double: Callable[[DuplicateComponent], None] | None = None,
+        on_duplicate: Callable[[DuplicateComponent], None] | None = None,
         given_before: int = 0,
         start_ms: float = 0.0,
     ) -> None:
-        """`strategy`: none is the probability of the settings; `recipients`: none is nobody, so
-        nothing is sent on IP; `askers`: told who pulls own components; `on_double`: told each time
-        another node says that it has a component of this one; `given_before`: own versions begin
-        above it, wherever the clock is; `start_ms`: the steady time now, so that the first period
-        is a whole one. Raises InvalidInput when the strategy cannot work
-        with these settings.
+        """Raises InvalidInput when the strategy cannot work with these settings.
+
+        Args:
+            strategy: none is the probability of the settings.
+            recipients: none sends nothing on IP.
+            askers: counts pulls of own components.
+            on_duplicate: called each time another node claims a component of this one.
+            given_before: own versions begin above it, wherever the clock is.
+            start_ms: the steady time now, so that the first period is a whole one.
         """
         self.node, self.settings = node, settings
         self._state = state = GossipState(
@@ -112,7 +115,7 @@ class GossipMachine:
         self._quiet = trace is None and not self._listens
         self._ahead_ms = settings.ahead_ms
         self._by_creation = settings.times == "created"
-        self._own = OwnComponents(state, on_double, given_before=given_before)
+        self._own = OwnComponents(state, on_duplicate, given_before=given_before)
         self._overtaken = OvertakenVersions(state)
         self._pull = PullMachine(state, self._strategy, askers)
         self._parts = Parts(state, chance)
@@ -128,9 +131,9 @@ class GossipMachine:
         self._due_ms = self._earliest_ms()
 
     @property
-    def doubles(self) -> Mapping[str, DuplicateComponent]:
+    def duplicates(self) -> Mapping[str, DuplicateComponent]:
         """Components of this node that another node claims."""
-        return self._own.doubles
+        return self._own.duplicates
 
     @property
     def given(self) -> int:

@@ -145,18 +145,18 @@ class OwnComponents:
     def __init__(
         self,
         state: GossipState,
-        on_double: Callable[[DuplicateComponent], None] | None,
+        on_duplicate: Callable[[DuplicateComponent], None] | None,
         *,
         given_before: int = 0,
     ) -> None:
         """`given_before`: the greatest version that an earlier run assigned, as far as known."""
-        self._state, self._on_double = state, on_double
+        self._state, self._on_duplicate = state, on_duplicate
         self._given_before = given_before
         self.given = 0
         """The version assigned last, of any component."""
         self._last: dict[str, int] = {}
         self._climbed: dict[str, int] = {}
-        self.doubles: dict[str, DuplicateComponent] = {}
+        self.duplicates: dict[str, DuplicateComponent] = {}
 
     def next_version(self, component: str, held: Reception | None, now: Now) -> int:
         """The wall clock, or one more than the last version where that clock stands or went back.
@@ -188,7 +188,7 @@ class OwnComponents:
         is_same_address = message.address is None or message.address == state.address
         climbed = self._climbed.get(component, 0)
         if not (is_same_node and is_same_address and climbed < _FORMER_LIFE):
-            self._is_double(message, now)
+            self._note_duplicate(message, now)
         if not is_same_node:
             return
         if is_far_ahead(message.version, now, state.settings.ahead_ms):
@@ -213,19 +213,19 @@ class OwnComponents:
         """The greatest version of a component that was given, as far as is known."""
         return self._last.get(component, self._given_before)
 
-    def _is_double(self, message: Published, now: Now) -> None:
+    def _note_duplicate(self, message: Published, now: Now) -> None:
         self._state.counts["doubles"] += 1
-        found = self.doubles.get(message.component)
+        found = self.duplicates.get(message.component)
         if found is None:
-            if len(self.doubles) >= _REMEMBERED:
-                del self.doubles[next(iter(self.doubles))]
-            found = self.doubles[message.component] = DuplicateComponent(
+            if len(self.duplicates) >= _REMEMBERED:
+                del self.duplicates[next(iter(self.duplicates))]
+            found = self.duplicates[message.component] = DuplicateComponent(
                 message.component, message.node, message.address, 0, now.steady_ms
             )
         found.node, found.address = message.node, message.address
         found.times, found.last_ms = found.times + 1, now.steady_ms
-        if self._on_double is not None:
-            self._on_double(found)
+        if self._on_duplicate is not None:
+            self._on_duplicate(found)
 
     def _remember(self, component: str, version: int) -> None:
         if component not in self._last and len(self._last) >= _REMEMBERED:

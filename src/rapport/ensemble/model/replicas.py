@@ -286,10 +286,5 @@ class Replicas(Mapping[str, Replica]):
                 known.pop(component, None)
 
 
-def as_reading(knowledge: Knowledge | Published | ReplicaReading) -> ReplicaReading:
-    """Whatever form it came in."""
-    return knowledge if type(knowledge) is ReplicaReading else ReplicaReading(knowledge)  # type: ignore[arg-type]
-
-
 def _key(role: RoleType) -> str:
     return role.__name__ if is_named(role) else _EVERYBODY
