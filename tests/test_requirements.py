@@ -60,8 +60,8 @@ def test_what_is_claimed_has_a_module_and_a_test(requirement: str) -> None:
 
 def test_tags_in_modules_agree_with_the_list() -> None:
     listed = rows()
-    for path in sorted((ROOT / "src/rapport").rglob("*.py")):
-        name = path.relative_to(ROOT / "src/rapport").as_posix()
+    for path in sorted([*(ROOT / "src/rapport").rglob("*.py"), *(ROOT / "lab").rglob("*.py")]):
+        name = path.relative_to(ROOT).as_posix()
         for tag in tags_of(path):
             assert tag in listed, f"{name} names {tag}, which does not exist"
             assert listed[tag][1] != "missing", f"{name} claims {tag}, the list says missing"

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from benchmarks.context.subject import record_of, small_record
-from rapport.context.broker.settings import BrokerSettings
-from rapport.context.serving import ContextBroker
+from rapport.context.broker.broker_settings import BrokerSettings
+from rapport.context.broker_server import ContextBroker
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
 from rapport.transport.base import Address

@@ -16,8 +16,7 @@ import msgspec
 
 from benchmarks.context.broker_process import CLOCK, processor_s
 from benchmarks.context.subject import Keys, answer_bytes, client_keys, question_of
-from rapport.context.codec import decode, encode
-from rapport.context.messages import Answer, Request
+from rapport.context.protocol import Answer, Request, decode, encode
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE

@@ -21,10 +21,10 @@ from benchmarks.context.network import brokers_at_work
 from benchmarks.context.published import MAIN_POINT, Configuration
 from benchmarks.context.subject import Keys, fresh_keys
 from benchmarks.results import Result, limit, share
-from rapport.context.broker.settings import BrokerSettings, ReplicationSettings
+from rapport.context.broker.broker_settings import BrokerSettings, ReplicationSettings
 from rapport.kernel.chance import Chance
-from rapport.pipeline.drawing.curves import Axis, Series, curves_plot
 from rapport.transport.base import Address
+from rapport_lab.curve_plot import Axis, Series, curves_plot
 
 MACHINES = 5
 """For each of providers and consumers, each machine with a broker of its own."""

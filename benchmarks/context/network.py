@@ -11,11 +11,11 @@ import msgspec
 
 from benchmarks.context.broker_process import CLOCK, Connect, Fill, Look, Order, Setup, Standing
 from benchmarks.context.subject import MEMBER
-from rapport.context.broker.settings import BrokerSettings
+from rapport.context.broker.broker_settings import BrokerSettings
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import Topology, mesh, ring, waxman
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKey
+from rapport_lab.topology import Topology, mesh, ring, waxman
 
 TOPOLOGIES = ("ring", "mesh", "waxman", "centralized")
 _PROGRAM = (sys.executable, "-m", "benchmarks.context.broker_process")

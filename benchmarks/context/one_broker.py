@@ -22,8 +22,7 @@ from benchmarks.context.subject import (
 )
 from benchmarks.results import Result, limit, rate, share
 from rapport.context.clients.consumer import ContextConsumer
-from rapport.context.held import key_of
-from rapport.context.table import Records
+from rapport.context.records import RecordTable, key_of
 from rapport.kernel.chance import Chance
 
 GOAL_PER_SECOND, GOAL_MEDIAN_MS, GOAL_GROWTH = 20_000, 0.5, 1.5
@@ -110,7 +109,7 @@ def _growth(keys: Keys, quick: bool) -> list[Result]:
 
 def look_up_ns(size: int) -> float:
     """Processor time of one look-up for a thing drawn at random, best of three rounds."""
-    now_ms, table, chance = CLOCK.now_ms(), Records(), Chance(5)
+    now_ms, table, chance = CLOCK.now_ms(), RecordTable(), Chance(5)
     for number in range(size):
         table.put(small_record(number, now_ms), now_ms)
     keys = [key_of(question_of(chance.randrange(size))) for _ in range(_LOOK_UPS)]

@@ -13,14 +13,19 @@ import msgspec
 import pyarrow as pa
 
 from benchmarks.results import Result, limit, rate
-from rapport.context.broker.settings import ReplicationSettings
-from rapport.context.simulation.formulas import expected_success
-from rapport.context.simulation.point import SearchPoint, make_load, make_network, run_point
-from rapport.context.simulation.run import run_load
-from rapport.context.simulation.study import study_points
+from rapport.context.broker.broker_settings import ReplicationSettings
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.drawing.curves import Axis, Series, curves_plot
-from rapport.pipeline.grids import run_grid
+from rapport_lab.context.formulas import expected_success
+from rapport_lab.context.study import (
+    SearchPoint,
+    make_load,
+    make_network,
+    run_load,
+    run_point,
+    study_points,
+)
+from rapport_lab.curve_plot import Axis, Series, curves_plot
+from rapport_lab.grids import run_grid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

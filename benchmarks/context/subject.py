@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.context.codec import encode
-from rapport.context.messages import Answer, Question
+from rapport.context.protocol import Answer, Question, encode
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.transport.keys import DatagramKey, DatagramKeys, make_key
 from rapport.transport.sealing import OVERHEAD_BYTES

@@ -21,11 +21,10 @@ from typing import Final
 import msgspec
 
 from benchmarks.results import Result, limit, rate
-from rapport.ensemble.codec import encode
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Published
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.protocol import Published, encode
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.base import Address

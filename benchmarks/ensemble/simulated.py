@@ -11,17 +11,17 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.results import Result, limit, rate
-from rapport.ensemble.experiments.broadcasts import (
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.kernel.clock import SystemClock
+from rapport_lab.ensemble.experiments.broadcasts import (
     broadcast_points,
     report_broadcasts,
     run_broadcasts,
 )
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.simulation.ages import KnowledgeAges
-from rapport.ensemble.simulation.city import City, CitySettings
-from rapport.ensemble.simulation.rumour_rounds import spread_rumour
-from rapport.kernel.clock import SystemClock
-from rapport.pipeline.grids import run_grid
+from rapport_lab.ensemble.simulation.city import City, CitySettings
+from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
+from rapport_lab.ensemble.simulation.rumour_rounds import spread_rumour
+from rapport_lab.grids import run_grid
 
 SWEEP_GOAL_S, LARGE_GOAL_S, RUMOUR_GOAL_S = 60.0, 600.0, 5.0
 _BOUNDARY_METRES = 500.0

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks.results import Result, absent, rate
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.simulation import Scheduler, without_collector
+from rapport_lab.scheduler import Scheduler, without_collector
 
 GOAL: Final = 1.5
 _NODES: Final = 1_000

@@ -8,11 +8,11 @@ import socket
 import pytest
 
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
 from rapport.testing.suites.transport import EndpointSuite
-from rapport.transport.simulated import SimulatedLink, SimulatedMedium
 from rapport.transport.udp import MulticastGroup, UdpEndpoint
 from rapport_lab.memory_transport import MemoryMedium
+from rapport_lab.scheduler import Scheduler
+from rapport_lab.simulated_transport import SimulatedLink, SimulatedMedium
 from support.servers.ports import free_port
 
 

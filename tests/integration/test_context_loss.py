@@ -17,14 +17,13 @@ from rapport.context.api import (
     EntityRef,
     load_keys,
 )
-from rapport.context.codec import decode
-from rapport.context.messages import Status
+from rapport.context.protocol import Status, decode
 from rapport.core.errors import Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.overlay.topology import Topology, ring, waxman
 from rapport.transport.base import Address, DatagramHandler, Endpoint
 from rapport.transport.keys import DatagramKeys, add_key, make_key, share_keys
+from rapport_lab.topology import Topology, ring, waxman
 from support.faults.bad_network import BadNetwork
 from support.faults.namespaces import Machines, why_not
 from support.processes.context import BrokerProcess

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.context import messages as m
+from rapport.context import protocol as m
 from rapport.context.api import (
     ContextBroker,
     ContextConsumer,
@@ -27,10 +27,19 @@ from rapport.context.api import (
     load_keys,
 )
 from rapport.context.audit import AUDIT_CHANNEL, AuditLine
-from rapport.context.codec import encode
-from rapport.context.messages import Command, Join, Message, Ping, Put, Question, Request, Watch
-from rapport.context.v0.settings import V0Settings
-from rapport.context.v0_door import V0Door
+from rapport.context.protocol import (
+    Command,
+    Join,
+    Message,
+    Ping,
+    Put,
+    Question,
+    Request,
+    Watch,
+    encode,
+)
+from rapport.context.v0.v0_state import V0Settings
+from rapport.context.v0_endpoint import V0Endpoint
 from rapport.core.errors import NotAllowed, RapportError
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
@@ -374,7 +383,7 @@ def test_a_stranger_to_v0_is_never_told_more_than_it_sent() -> None:
     async def scenario() -> None:
         broker = await ContextBroker.open(("127.0.0.1", 0), clock=CLOCK, chance=Chance(1))
         settings = V0Settings(clients=("127.0.0.9",), brokers=(), controllers=())
-        door = await V0Door.open(
+        door = await V0Endpoint.open(
             ("127.0.0.1", 0),
             broker,
             clock=CLOCK,

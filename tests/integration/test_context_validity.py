@@ -20,8 +20,8 @@ from rapport.context.api import (
 )
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.overlay.topology import ring
 from rapport.transport.base import Endpoint
+from rapport_lab.topology import ring
 from support.faults.bad_network import BadNetwork
 from support.processes.context_load import Tally, ask_for, consumers, providing
 from support.processes.context_network import on_loopback

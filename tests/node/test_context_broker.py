@@ -14,7 +14,7 @@ import pytest
 
 from rapport.channel.event_lookup import cause_tree
 from rapport.channel.export.lake_export import export_channels
-from rapport.context.faults import ContextNotFound
+from rapport.context.connections import ContextNotFound
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.detection import DETECTED
 from rapport.core.event import Event, StoredEvent, make_event

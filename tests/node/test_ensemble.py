@@ -21,11 +21,11 @@ from rapport.core.detection import DETECTED
 from rapport.core.errors import UnknownName
 from rapport.core.event import make_event
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.role import Role
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings

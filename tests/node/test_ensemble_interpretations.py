@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import Problem
-from rapport.ensemble.sharing import Offer
+from rapport.ensemble.text_sharing import Offer
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.interpretations.change_requests import request_from_file, request_from_json
 from rapport.mediation.interpretations.views import change_view

@@ -18,13 +18,12 @@ from rapport.core.event import Event
 from rapport.core.knowledge import Knowledge
 from rapport.core.release import LATE, RELEASES
 from rapport.core.times import format_time
-from rapport.ensemble.backlog import Backlog, Receipt
-from rapport.ensemble.carrying import Collector, Confirming, Reader
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.device_readings import Backlog, Collector, Confirming, Reader, Receipt
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
 from rapport.node.ensemble_readings import CarriedReadings, fitting

@@ -18,7 +18,7 @@ from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Event, make_event
 from rapport.core.knowledge import Knowledge
 from rapport.core.release import CARRIED, RELEASES, ReleasedBatch, ReleaseDone
-from rapport.ensemble.backlog import Reading, Receipt
+from rapport.ensemble.device_readings import Reading, Receipt
 from rapport.kernel.clock import ManualClock, SystemClock, settle
 from rapport.node.ensemble_readings import CarriedReadings, LateReadingReplay
 from rapport.node.ensemble_ties import (

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
 from rapport.node.ensemble import AHEAD_MS, COUNTED, is_short, reserved
@@ -56,8 +56,8 @@ QUICK = RuntimeSettings(
 
 
 class Hall:
-    def published(self, now: Now) -> list[Offer]:
-        return [Offer("hall", ("Role",), b"\x80")]
+    def published(self, now: Now) -> list[Publication]:
+        return [Publication("hall", ("Role",), b"\x80")]
 
 
 class Disk:

@@ -28,7 +28,7 @@ def test_a_node_does_not_load_spark(module: str) -> None:
 def test_a_node_without_ensembles_does_not_load_what_runs_them() -> None:
     names = modules("import rapport.node.wiring, rapport.node.metrics, rapport.web.app")
     assert "rapport.node.wiring" in names
-    assert not {"rapport.node.ensemble", "rapport.ensemble.runtime.serving"} & names
+    assert not {"rapport.node.ensemble", "rapport.ensemble.runtime.ensemble_node"} & names
 
 
 def test_the_command_line_loads_little_before_it_knows_the_command() -> None:

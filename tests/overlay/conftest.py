@@ -20,8 +20,8 @@ from rapport.overlay.membership_steps import (
     SendJoin,
     SendPing,
 )
-from rapport.overlay.topology import Topology, from_edges
 from rapport.transport.base import Address, Now
+from rapport_lab.topology import Topology, from_edges
 
 
 class World:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.overlay.routing import Flood, SeenFilter
-from rapport.overlay.topology import Topology, random_regular, waxman
 from rapport.transport.base import Address, Now
+from rapport_lab.topology import Topology, random_regular, waxman
 
 
 def flooded(

@@ -23,8 +23,8 @@ from rapport.overlay.membership_steps import (
     SendJoin,
     SendPing,
 )
-from rapport.overlay.topology import from_edges, is_connected
 from rapport.transport.base import Address, Now
+from rapport_lab.topology import from_edges, is_connected
 
 At = Callable[[float], Now]
 Make = Callable[..., Any]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rapport.kernel.chance import Chance
 from rapport.overlay.routing import next_hop, way_back
-from rapport.overlay.topology import Topology, from_edges, mesh, ring, waxman
 from rapport.transport.base import Address
+from rapport_lab.topology import Topology, from_edges, mesh, ring, waxman
 
 CONSUMER = ("consumer", 1)
 TEN = [("b", number) for number in range(10)]

@@ -20,9 +20,9 @@ from rapport.overlay.swim_protocol import (
     Table,
     decode,
 )
-from rapport.overlay.swim_study import SwimNetwork
 from rapport.transport.base import Now
-from rapport.transport.simulated import SimulatedLink
+from rapport_lab.simulated_transport import SimulatedLink
+from rapport_lab.swim_study import SwimNetwork
 
 OWN, OTHER, THIRD = ("a", 1), ("b", 1), ("c", 1)
 

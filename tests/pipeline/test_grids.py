@@ -14,10 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.context.simulation.point import SearchPoint, run_point
 from rapport.core.errors import Conflict, Corrupt
 from rapport.core.ids import content_id
-from rapport.pipeline.grids import (
+from rapport.pipeline.lake.catalogue import describe, lake_tables, table_named
+from rapport.pipeline.lake.compaction import compact
+from rapport.pipeline.lake.places import grid_folder
+from rapport.pipeline.lake.query import ask_duckdb
+from rapport.pipeline.lake.retention import expire
+from rapport_lab.context.study import SearchPoint, run_point
+from rapport_lab.grids import (
     TakenOver,
     count_made,
     part_of,
@@ -25,11 +30,6 @@ from rapport.pipeline.grids import (
     run_grid,
     take_over,
 )
-from rapport.pipeline.lake.catalogue import describe, lake_tables, table_named
-from rapport.pipeline.lake.compaction import compact
-from rapport.pipeline.lake.places import grid_folder
-from rapport.pipeline.lake.query import ask_duckdb
-from rapport.pipeline.lake.retention import expire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

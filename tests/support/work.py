@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from rapport.kernel.simulation import without_collector
+from rapport_lab.scheduler import without_collector
 
 
 def calls(work: Callable[[], object]) -> int:

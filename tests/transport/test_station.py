@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from rapport.core.errors import TooLarge
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
 from rapport.transport.fragments import WHOLE, ReassemblyLimits
 from rapport.transport.keys import DatagramKeys, make_key
 from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
-from rapport.transport.simulated import SimulatedLink, SimulatedMedium
 from rapport.transport.station import Station
 from rapport_lab.memory_transport import MemoryMedium
-from rapport_lab.simulated_clock import SimulatedClock
+from rapport_lab.scheduler import Scheduler, SimulatedClock
+from rapport_lab.simulated_transport import SimulatedLink, SimulatedMedium
 
 NOW = 1_772_442_000_000
 HOUR = 3_600_000

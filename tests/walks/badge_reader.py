@@ -9,10 +9,9 @@ import os
 from pathlib import Path
 
 from rapport.ensemble import Local, process
-from rapport.ensemble.backlog import Backlog
-from rapport.ensemble.carrying import Confirming, Reader
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.device_readings import Backlog, Confirming, Reader
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 
 
 class BadgeReader(Reader):

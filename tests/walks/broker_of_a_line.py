@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from rapport.context.broker.settings import BrokerSettings
-from rapport.context.serving import ContextBroker
+from rapport.context.broker.broker_settings import BrokerSettings
+from rapport.context.broker_server import ContextBroker
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.overlay.membership_steps import MembershipSettings

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.overlay.swim_protocol import SwimSettings

@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from rapport.core.times import format_time, parse_time
-from rapport.ensemble.backlog import Backlog
+from rapport.ensemble.device_readings import Backlog
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.text import Text
 
+from rapport.cli.laboratory import lab_command
 from rapport.cli.output import show_table, stdout
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
@@ -31,6 +32,11 @@ Scenario = Literal["secure-building", "dangerous-goods"]
 
 app = App(name="demo", help="Play a scenario end to end, or make up a history.")
 app.command("rapport.cli.backtest:year", name="year", help="Make up a history to back-test.")
+app.command(
+    lab_command("rapport_lab.commands.cars:cars"),
+    name="car-sharing",
+    help="Play car sharing; see it on a map.",
+)
 
 
 @app.default
@@ -41,7 +47,6 @@ def demo(
     spark: Annotated[bool, Parameter(help="End with the report on Spark.")] = True,
 ) -> int:
     """Play a scenario: sensors that disagree, alarms, mails, answers, the report on Spark."""
-    pass  # merged
 
     configure_logs(level="WARNING")
     with tempfile.TemporaryDirectory(prefix="rapport-demo-") as directory:

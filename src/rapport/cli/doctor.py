@@ -30,7 +30,7 @@ from rapport.cli.local_site import data_directory
 from rapport.cli.output import write_json, write_table
 from rapport.context.clients.controller import ContextController
 from rapport.core.errors import NotAllowed, RapportError, Unsupported
-from rapport.ensemble.runtime.asking import ask_status
+from rapport.ensemble.runtime.node_status import fetch_status
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.settings import read_secret
@@ -96,7 +96,7 @@ def reach_ensemble_node(address: Address, file: TomlFile, site: Path, *, seconds
 
 
 async def _ensemble_status(address: Address, keys: DatagramKeys | None, within_ms: int) -> str:
-    status = await ask_status(
+    status = await fetch_status(
         address,
         clock=SystemClock(),
         chance=Chance.from_machine(),

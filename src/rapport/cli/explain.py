@@ -136,8 +136,6 @@ def explain(
     found, by its identities and time. With --url a running node is asked, by the whole id.
     """
     if policy:
-        pass  # merged
-
         _check_at(at)
         return why_not(
             policy,
@@ -154,7 +152,6 @@ def explain(
         tree, found, said = _explained_there(where.remote(), event_id)
     else:
         directory = where.directory
-        pass  # merged
 
         (tree, found), said = read_history(
             directory, lake, lambda channels: _explained(directory, channels, event_id)
@@ -267,7 +264,6 @@ def _site(directory: Path) -> Site:
 def _show(one: Explanation, with_text: bool) -> None:
     from rich.text import Text
 
-    pass  # merged
     from rapport.policy.explain.wording import duration
 
     console = stdout()
@@ -528,8 +524,6 @@ def why_not(
     if json:
         write_json(answer)
     else:
-        pass  # merged
-
         show_answer(stdout(), answer)
     return int(not answer.fired)
 
@@ -545,7 +539,6 @@ def answer_here(
     """From recorded files when some are named (an empty list: those the site names), from a lake
     when one is, else from the site's log; beside a running node too.
     """
-    pass  # merged
     from rapport.policy.explain.answer import AnswerNote
     from rapport.site.explain import asking_of, recorded_answer
     from rapport.site.site import load_site

@@ -157,7 +157,6 @@ def propose_file(
     site: Path | None,
 ) -> None:
     """Writes the proposal to `out` or stdout, and the doubts to stderr."""
-    pass  # merged
     from rapport.mediation.guessing.concept_match import match_concept
     from rapport.mediation.guessing.guess import guess
     from rapport.mediation.guessing.proposal import propose

@@ -169,7 +169,6 @@ async def _follow(
     """Prints each line of the ledger after a position as it is written, until interrupted; not
     those that were shown.
     """
-    pass  # merged
     from rapport.communication.ledger_rows import read_line
 
     log = channels.channel("log")
@@ -195,8 +194,6 @@ def _fits(row: LedgerRow, asked: Question) -> bool:
 
 def _show_message(directory: Path, message: str, *, json: bool) -> None:
     from rapport.cli.local_site import read_channels
-
-    pass  # merged
     from rapport.communication.ledger import show_message
 
     async def work(channels: ReadOnlyChannels) -> MessageView:
@@ -217,7 +214,6 @@ def _show_message(directory: Path, message: str, *, json: bool) -> None:
 
 
 def _show_remote(remote: Remote, asked: Question, *, json: bool, csv: bool) -> None:
-    pass  # merged
     from rapport.communication.ledger import MessageView
     from rapport.communication.ledger_rows import LedgerRow
 
@@ -239,7 +235,6 @@ def _show_remote(remote: Remote, asked: Question, *, json: bool, csv: bool) -> N
 def _write(
     rows: list[LedgerRow], texts: dict[str, str], *, more: bool, json: bool, csv: bool
 ) -> None:
-    pass  # merged
     from rapport.communication.ledger_rows import summarise
 
     shown: list[Any] = sorted(rows, key=lambda row: row.first)

@@ -533,8 +533,6 @@ def report(
     if html is not None:
         _refuse_unwritable(html)
     if export:
-        pass  # merged
-
         stderr().print(f"exported {export_site(directory)['rows']} rows")
     lake = lake_directory(directory)
     with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:

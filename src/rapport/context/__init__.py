@@ -1,1 +1,1 @@
-"""Knowing the present state of things, without a centre."""
+"""Context: what is true now about entities, from a network of brokers. [CX-1]"""

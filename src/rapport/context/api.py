@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from rapport.context.broker.settings import (
+from rapport.context.broker.broker_settings import (
     BrokerLimits,
     BrokerSettings,
     ReplicationSettings,
     SearchSettings,
 )
+from rapport.context.broker_server import ContextBroker
+from rapport.context.broker_status import BrokerStatus
 from rapport.context.clients.blocking import BlockingConsumer, BlockingProvider
-from rapport.context.clients.consumer import ContextConsumer, Located
+from rapport.context.clients.consumer import ContextConsumer, LocatedRecord
 from rapport.context.clients.controller import ContextController
 from rapport.context.clients.provider import ContextProvider
-from rapport.context.faults import ContextNotFound
-from rapport.context.past import Past, history
+from rapport.context.connections import ClientSettings, ContextNotFound
+from rapport.context.persistence import PastUpdate, history
 from rapport.context.rights import ContextGrant, ContextRights
-from rapport.context.serving import ContextBroker
-from rapport.context.settings import ClientSettings
-from rapport.context.status import BrokerStatus
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.transport.addresses import parse_address
 from rapport.transport.keys import load_keys
@@ -38,8 +37,8 @@ __all__ = [
     "ContextRecord",
     "ContextRights",
     "EntityRef",
-    "Located",
-    "Past",
+    "LocatedRecord",
+    "PastUpdate",
     "ReplicationSettings",
     "SearchSettings",
     "history",

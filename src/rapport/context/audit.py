@@ -1,17 +1,22 @@
-"""The audit log of a broker: who did what to which entity, in the channel `context.audit`. [CX-9]
+"""The audit log of a broker, in the channel `context.audit`. [CX-9]
 
-Every refusal and every batch of updates is a line. Reads are summed up: a line per identity,
-entity, outcome and minute, so that reading at a high rate does not write at a high rate. Pure:
-lines come out, the shell appends them.
+Every refusal, command and batch of updates is a line. Reads are summed up into a line per identity,
+entity, status and minute, so that a high rate of reads causes few writes. Pure: the server appends
+the lines.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from rapport.context.broker.broker_state import AuditEffect
+from rapport.context.protocol import NOT_ALLOWED, NOT_FOUND, PROCESSED, RECEIVED
 from rapport.core.context_record import EntityRef
 from rapport.core.event import Event, as_subject
 from rapport.core.ids import content_id
+from rapport.kernel.clock import Clock
+from rapport.transport.addresses import format_address
+from rapport.transport.base import Address
 
 AUDIT_CHANNEL = "context.audit"
 AUDIT_TYPE = "rapport.context.audit"
@@ -42,7 +47,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a batch of updates: its first and last place in the channel `context`."""
 
     def to_event(self, *, source: str, number: int) -> Event:
-        """The line as an event; `number` tells apart what else is equal."""
+        """The line as an event; `number` distinguishes equal lines."""
         data = msgspec.json.encode(self)
         return Event(
             source=source,
@@ -61,7 +66,7 @@ class _Sum(msgspec.Struct):
 
 
 class AuditTrail:
-    """Counts what happens and hands over lines when they are due; memory is bounded."""
+    """Collects operations and returns lines when they are due; memory is bounded."""
 
     def __init__(self) -> None:
         self._reads: dict[tuple[str, EntityRef, int], _Sum] = {}
@@ -70,7 +75,7 @@ class AuditTrail:
         self._minute_began: int | None = None
 
     def read(self, identity: str, entity: EntityRef, status: int, wall_ms: int) -> None:
-        """Somebody asked for an entity, and was told this."""
+        """Counts a read of an entity with this status."""
         if self._minute_began is None:
             self._minute_began = wall_ms
         found = self._reads.get((identity, entity, status))
@@ -92,7 +97,7 @@ class AuditTrail:
         why: str = "",
         address: str = "",
     ) -> None:
-        """Somebody was not let; a line of its own, up to so many a minute."""
+        """Records a refusal: a line of its own, up to a limit per minute."""
         if self._minute_began is None:
             self._minute_began = wall_ms
         if identity not in self._refused and len(self._refused) >= _MOST_SUMS:
@@ -157,3 +162,72 @@ class AuditTrail:
         self._reads.clear()
         self._refused.clear()
         self._minute_began = None
+
+
+OWN_PROCESS: Address = ("own process", 0)
+"""Where the broker's own process is: requests from there came over no network."""
+
+_DONE = frozenset((PROCESSED, RECEIVED, NOT_FOUND))
+
+
+class BrokerAudit:
+    """Turns operations into lines: reads are summed up, refusals and commands stand alone."""
+
+    def __init__(self, clock: Clock, *, is_kept: bool) -> None:
+        """Without a channel nothing is recorded."""
+        self._clock, self._is_kept = clock, is_kept
+        self.trail = AuditTrail()
+
+    def note(self, effect: AuditEffect) -> None:
+        """Records an operation of a client; updates are recorded by the batch when stored."""
+        if not self._is_kept:
+            return
+        if effect.status not in _DONE:
+            self._refused(effect)
+        elif effect.what in ("request", "watch") and effect.entity is not None:
+            wall_ms = self._clock.now_ms()
+            self.trail.read(effect.identity, effect.entity, effect.status, wall_ms)
+        elif effect.what != "put":
+            self._commanded(effect)
+
+    def note_asked(self, identity: str, entity: EntityRef, scope: str, status: int) -> None:
+        """Records a request of this process on behalf of an identity."""
+        self.note(AuditEffect("request", identity, OWN_PROCESS, status, entity, scope))
+
+    def note_status(self, identity: str, address: Address) -> None:
+        """Records a refused request for the status."""
+        self.note(AuditEffect("status", identity, address, NOT_ALLOWED))
+
+    def due(self, all_of_it: bool) -> list[AuditLine]:
+        """Lines to append now."""
+        return self.trail.due(self._clock.now_ms(), all_of_it=all_of_it)
+
+    def _commanded(self, effect: AuditEffect) -> None:
+        wall_ms = self._clock.now_ms()
+        self.trail.add(
+            AuditLine(
+                what="control",
+                identity=effect.identity,
+                since=wall_ms,
+                until=wall_ms,
+                count=1,
+                status=effect.status,
+                why=effect.what,
+                address=_address_text(effect.address),
+            )
+        )
+
+    def _refused(self, effect: AuditEffect) -> None:
+        self.trail.refused(
+            effect.identity,
+            self._clock.now_ms(),
+            entity=str(effect.entity) if effect.entity is not None else "",
+            scope=effect.scope,
+            status=effect.status,
+            why=effect.what,
+            address=_address_text(effect.address),
+        )
+
+
+def _address_text(address: Address) -> str:
+    return "" if address == OWN_PROCESS else format_address(address)

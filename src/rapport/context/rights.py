@@ -1,11 +1,15 @@
-"""Rights to read, write, take over and control: by the owner of the key, entity and scope. [CX-9]
+"""Rights to read, write, take over and control; the owners of records. [CX-9]
 
-Patterns are `ENTITY SCOPE` with `*` and `?`, as in `room/* status`; without a scope, all of them.
+Rights are granted to the owner of a key, by patterns `ENTITY SCOPE` with `*` and `?`, as in
+`room/* status`; without a scope, all scopes. A right to write an entity lets a key provide records
+of it, not change those of others: a record belongs to the key that first wrote it, because names of
+providers are free text.
 """
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import translate
 from typing import Literal
@@ -18,7 +22,7 @@ from rapport.transport.keys import RESERVED
 
 Right = Literal["read", "write", "take_over", "control"]
 LOCAL = RESERVED
-"""The identity of the broker's own process: it may everything. No key has an owner of that name."""
+"""The identity of the broker's own process, with every right. No key has an owner of that name."""
 UNPROVEN = ""
 """The identity where nothing is sealed, which is only done within one machine."""
 EVERYBODY = "*"
@@ -26,14 +30,14 @@ EVERYBODY = "*"
 
 
 class ContextGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What one identity may."""
+    """The rights of one identity."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     take_over: tuple[str, ...] = ()
     """Whose records it may overwrite although another key provides them; needs `write`, too."""
     control: bool = False
-    """Whether it may tell the broker to join, leave and monitor, and see its state."""
+    """Whether it may make the broker join, leave and monitor, and read its status."""
 
 
 READ_AND_WRITE = ContextGrant(read=("*",), write=("*",))
@@ -44,12 +48,12 @@ _Patterns = tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
 
 
 class ContextRights:
-    """The grants in force; who is not named may nothing. Asking costs about a microsecond."""
+    """The grants in force; unnamed identities have no rights. A check costs about a microsecond."""
 
     def __init__(
         self, grants: Mapping[str, ContextGrant], *, controls: Callable[[str], bool] | None = None
     ) -> None:
-        """`controls` is asked who else may control, each time."""
+        """`controls` is called with an identity that no grant lets control the broker."""
         self.grants = dict(grants)
         self._also_controls = controls
         self._patterns: dict[tuple[str, str], _Patterns] = {}
@@ -62,21 +66,21 @@ class ContextRights:
             for right in _ON_ENTITIES
             if EVERYBODY in self.grants and "*" in getattr(self.grants[EVERYBODY], right)
         }
-        """What everybody may on everything: then no pattern is looked at."""
+        """Rights that everybody has on everything: patterns are not evaluated for them."""
         self._controls = {name for name, grant in self.grants.items() if grant.control}
         for right in _ON_ENTITIES:
             self._patterns.setdefault((EVERYBODY, right), ())
 
     @staticmethod
     def of_key_holders(is_member: Callable[[str], bool]) -> ContextRights:
-        """What holds while a site names no rights: every key reads and writes, and who holds one of
-        the network's own controls. Keys are exchanged, so it is asked each time.
+        """The default rights of a site: every key reads and writes, and the network's own keys
+        control. Keys are exchanged, so membership is checked each time.
         """
         return ContextRights({EVERYBODY: READ_AND_WRITE}, controls=is_member)
 
     @staticmethod
     def of_this_machine() -> ContextRights:
-        """What holds where nothing is sealed: who reaches the loopback may everything."""
+        """The rights without seals: senders on the loopback interface have every right."""
         return ContextRights({EVERYBODY: READ_AND_WRITE, UNPROVEN: EVERYTHING})
 
     def allows(self, identity: str, right: str, entity: EntityRef | None, scope: str) -> bool:
@@ -122,3 +126,43 @@ def _compiled(patterns: Iterable[str]) -> _Patterns:
 def _expression(pattern: str) -> re.Pattern[str]:
     """`*` and `?` stand for others; a bracket is one, as names may have it."""
     return re.compile(translate(pattern.replace("[", "[[]")))
+
+
+RecordKey = tuple[str, str, str, str]
+"""Provider, entity type, entity id and scope of a record."""
+
+
+class Ownership:
+    """The owner of each record, by the identity that first wrote it; bounded.
+
+    An owner outlives the validity of its record while the broker runs. A writer without a proven
+    identity owns nothing.
+    """
+
+    __slots__ = ("_most", "_owners")
+
+    def __init__(self, most: int) -> None:
+        """Of more records than `most` those not written for longest are forgotten."""
+        self._most = most
+        self._owners: OrderedDict[RecordKey, str] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def owner(self, key: RecordKey) -> str:
+        """The identity that the record belongs to; empty if it has no owner yet."""
+        return self._owners.get(key, "")
+
+    def claim(self, key: RecordKey, identity: str) -> None:
+        """Makes the identity the owner of the record, if it has none."""
+        if key in self._owners:
+            self._owners.move_to_end(key)
+        elif identity:
+            self._owners[key] = identity
+            if len(self._owners) > self._most:
+                self._owners.popitem(last=False)
+
+    def recall(self, owners: Mapping[RecordKey, str]) -> None:
+        """Takes up what was recorded before a restart."""
+        for key, identity in owners.items():
+            self.claim(key, identity)

@@ -1,10 +1,8 @@
-"""Components that form groups by what they know, and tell each other by gossip. [EN-1, EN-2]"""
+"""Components that form groups by their knowledge, and exchange it by gossip. [EN-1, EN-2]"""
 
-from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.component import Component, process
 from rapport.ensemble.model.ensemble import Ensemble
-from rapport.ensemble.model.fields import Local
-from rapport.ensemble.model.processes import process
-from rapport.ensemble.model.role import Role
-from rapport.ensemble.model.views import NodeKnowledge
+from rapport.ensemble.model.replicas import NodeKnowledge
+from rapport.ensemble.model.role import Local, Role
 
 __all__ = ["Component", "Ensemble", "Local", "NodeKnowledge", "Role", "process"]

@@ -1,11 +1,10 @@
-"""What happened in a system of nodes, as a flat list of events that the rules are checked on.
-[EN-3]
+"""Traces: events of a system of nodes, over which the 25 rules are checked. [EN-3]
 
-Two hands write a trace. A *machine* that was given `trace` tells what it decided (the inner kinds
-below); the *shell* that carries messages (simulator, runtime, test) tells what really crossed the
-machine's edge, with `Recorder.sent` and `Recorder.received`, and what the world was like (links,
-starts, losses). So a machine that does one thing and tells another is found out. Nothing is
-traced unless asked for: emit with `if trace is not None: trace(TraceEvent(...))`.
+Two parties write a trace. A *machine* with `trace` records its decisions (the inner kinds below).
+The *shell* that carries messages (simulator, runtime, test) records with `Recorder.sent` and
+`Recorder.received` which messages really crossed the machine's edge, and the state of the world
+(links, starts, losses). So a machine that does one thing and records another is found out. Nothing
+is traced unless a recorder is given: emit with `if trace is not None: trace(TraceEvent(...))`.
 """
 
 from __future__ import annotations
@@ -16,15 +15,7 @@ from typing import Final
 
 import msgspec
 
-from rapport.ensemble.messages import (
-    Headers,
-    Message,
-    Outgoing,
-    Part,
-    Published,
-    Pull,
-    PullParts,
-)
+from rapport.ensemble.protocol import Headers, Message, Outgoing, Part, Published, Pull, PullParts
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -33,9 +24,9 @@ IP: Final = "ip"
 
 
 class Kind(StrEnum):
-    """What an event tells; after the dash, the fields that it fills beside time and node."""
+    """The kind of an event; after the dash, the fields that it fills beside time and node."""
 
-    # Written by the machine: what a node decided to say.
+    # Written by the machine: decisions to send.
     PUBLISHED = "published"
     """A node put a new version of its own component into the world - component, version, value
     (created_ms), detail (`period` | `asked` for `publish_now`)."""
@@ -46,9 +37,9 @@ class Kind(StrEnum):
     """A node put a version it received into the world - component, version, detail (`strategy` |
     `pulled` | `answer`: an immediate answer to a pull | `grouper`)."""
     DECIDED = "decided"
-    """The retransmission strategy spoke - component, version, detail (`pass` | `wait` | `keep`)."""
+    """The strategy decided - component, version, detail (`pass` | `wait` | `keep`)."""
     BOUNDED = "bounded"
-    """The boundary spoke - component, version, detail (`inside` | `outside`)."""
+    """The boundary decided - component, version, detail (`inside` | `outside`)."""
     DROPPED = "dropped"
     """A message was not used - component, version, detail (why: `older`, `own`, `full`, ...)."""
     REPLACED = "replaced"
@@ -67,7 +58,7 @@ class Kind(StrEnum):
 
     # Written by groupers and their clients.
     TABLE_PUBLISHED = "table_published"
-    """A grouper says who is in a group - other (to whom), detail (group), entries (the members'
+    """A grouper published a table - other (recipient), detail (group), entries (the members'
     nodes, each with 0), value (the number of the table: grows)."""
     TABLE_APPLIED = "table_applied"
     """A client took a table as its peers - other (the grouper's node), detail (group), entries,
@@ -84,9 +75,9 @@ class Kind(StrEnum):
 
     # Written by the shell: what crossed the edge of a machine (`Recorder.sent`, `.received`).
     KNOWLEDGE_SENT = "knowledge_sent"
-    """- component, version, value (created_ms), medium, other (to whom; none on the radio)."""
+    """- component, version, value (created_ms), medium, other (recipient; none on the radio)."""
     KNOWLEDGE_RECEIVED = "knowledge_received"
-    """- the same, other: who sent it."""
+    """- the same, other: the sender."""
     HEADERS_SENT = "headers_sent"
     """- entries (component, global_ms), medium, other."""
     HEADERS_RECEIVED = "headers_received"
@@ -119,7 +110,7 @@ class Kind(StrEnum):
 
 
 class TraceEvent(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One thing that happened at one node; which fields mean what is said at each `Kind`."""
+    """One event at one node; `Kind` documents the meaning of the fields."""
 
     time_ms: float
     """The steady time, the same for all nodes of a trace."""
@@ -142,7 +133,7 @@ Tracing = Callable[[TraceEvent], None]
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a node was told to do; the rules hold it to that. Periods of 0 mean: never."""
+    """The settings of a node, against which the rules check it. Periods of 0 mean never."""
 
     radio: bool = True
     ip: bool = False
@@ -228,7 +219,7 @@ class Recorder:
         self._record(_SENT, node, outgoing.message, other, medium, now)
 
     def received(self, node: str, message: Message, other: str, medium: str, now: Now) -> None:
-        """Records what is about to be given to a machine's `handle`; `other` is who sent it."""
+        """Records a message about to be passed to a machine's `handle`; `other` is the sender."""
         self._record(_RECEIVED, node, message, other, medium, now)
 
     def happened(

@@ -18,9 +18,9 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.consumers import NOTHING, Effect, serve_with
 from rapport.channel.log.channels import LoggedChannels
-from rapport.context.serving import ContextBroker
-from rapport.context.status import BrokerStatus
-from rapport.context.v0_door import V0Door
+from rapport.context.broker_server import ContextBroker
+from rapport.context.broker_status import BrokerStatus
+from rapport.context.v0_endpoint import V0Endpoint
 from rapport.core.context_record import CONTEXT_UPDATES, ContextUpdate, EntityRef
 from rapport.core.errors import RapportError, SourceUnavailable, Unavailable, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text
@@ -310,7 +310,7 @@ class NodeContext:
         self._clock, self._chance = clock, chance
         self._answers = ContextAnswers()
         self._broker: ContextBroker | None = None
-        self._v0: V0Door | None = None
+        self._v0: V0Endpoint | None = None
         self._summaries = Summaries(channels, clock, self._summary)
         self._joined = not declared.join
 
@@ -381,7 +381,7 @@ class NodeContext:
         declared = self._declared
         if declared.v0 is None:
             return
-        self._v0 = await V0Door.open(
+        self._v0 = await V0Endpoint.open(
             declared.v0,
             broker,
             clock=self._clock,

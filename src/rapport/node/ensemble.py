@@ -16,20 +16,19 @@ import msgspec
 
 from rapport.channel.federation import Append
 from rapport.channel.log.channels import LoggedChannels
-from rapport.context.serving import ContextBroker
+from rapport.context.broker_server import ContextBroker
 from rapport.core.errors import RapportError, Unavailable, UnknownName
 from rapport.core.event import Event
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.backlog import Receipt
-from rapport.ensemble.carrying import Collector, Confirming
+from rapport.ensemble.device_readings import Collector, Confirming, Receipt
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.faults import fault_of
 from rapport.ensemble.model.snapshots import WithheldKnowledge
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import NodeStatus
 from rapport.ensemble.runtime.program import load_program
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.status import NodeStatus
-from rapport.ensemble.sharing import Shelf, Wishing, rooms_in
+from rapport.ensemble.text_sharing import Shelf, Wishing, capacities_in
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, Now
 from rapport.kernel.tasks import ClosableComponent, close_all
@@ -169,7 +168,7 @@ class NodeEnsemble:
         self._running: EnsembleNode | None = None
         ties = declared.ties
         self._collector = Collector(id=collector_id(declared.node))
-        self._rooms = rooms_in(declared.settings.host.most_bytes)
+        self._rooms = capacities_in(declared.settings.host.most_bytes)
         self._shelf = Shelf(id=shelf_id(declared.node), room=self._rooms.texts)
         self._record = KnowledgeRecord(
             channels,

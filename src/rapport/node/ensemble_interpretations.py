@@ -2,8 +2,8 @@
 that its site names, checked like any change. [ME-12, EN-14]
 
 Interpretations of the node's own files are never replaced. If several nodes changed a name, the
-later change wins everywhere (`ensemble/sharing.py`). Removals are not spread. A text is a change in
-JSON, as the HTTP API accepts it; equal interpretations give equal texts.
+later change wins everywhere (`ensemble/text_sharing.py`). Removals are not spread. A text is a
+change in JSON, as the HTTP API accepts it; equal interpretations give equal texts.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import msgspec
 from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, Problem, RapportError
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.sharing import (
+from rapport.ensemble.text_sharing import (
     MOST_OFFERS,
     PAGE_MS,
+    Capacity,
     Offer,
-    Rooms,
-    Shared,
+    SharedTexts,
     Sharing,
     digest_of,
     newer_of,
     page,
-    shared_by,
+    parse_shared,
 )
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
@@ -164,7 +164,7 @@ class SharedInterpretations:
         clock: Clock,
         assign: Callable[[Mapping[str, Any]], None],
         tables: Callable[[], Mapping[str, dict[str, Any]]],
-        rooms: Rooms,
+        rooms: Capacity,
     ) -> None:
         """`assign` sets fields of the node's shelf, which has these `rooms`; `tables`: what the
         site's file says of interpretations of the fields form.
@@ -174,7 +174,7 @@ class SharedInterpretations:
         self._tables, self._rooms = tables, rooms
         self.inbox = KnowledgeQueue(1_000)
         self._changed = asyncio.Event()
-        self._shelves: dict[str, Shared] = {}
+        self._shelves: dict[str, SharedTexts] = {}
         """The last offers of each accepted node."""
         self._known: dict[str, Offer] = {}
         """On record: also what was removed here, which is not taken again unless it is later."""
@@ -276,7 +276,7 @@ class SharedInterpretations:
     def _take_in(self) -> None:
         for knowledge in self.inbox.take_all():
             try:
-                self._shelves[knowledge.node] = shared_by(knowledge.values)
+                self._shelves[knowledge.node] = parse_shared(knowledge.values)
             except InvalidInput as error:
                 _log.warning("shelf cannot be read", node=knowledge.node, reason=error.message)
 

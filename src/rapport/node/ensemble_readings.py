@@ -34,8 +34,13 @@ from rapport.core.release import (
     ReleaseDone,
     TouchedReadings,
 )
-from rapport.ensemble.backlog import Receipt
-from rapport.ensemble.carrying import Carried, fresh_of, reading_id, told_by
+from rapport.ensemble.device_readings import (
+    Carried,
+    Receipt,
+    new_readings,
+    parse_device_knowledge,
+    reading_id,
+)
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.lane import RAW_POSITION
@@ -123,14 +128,14 @@ class CarriedReadings:
         """Publishes what is new in a version."""
         tie, component = self._tie(knowledge), knowledge.component
         try:
-            told = told_by(knowledge.values)
+            told = parse_device_knowledge(knowledge.values)
         except InvalidInput as error:
             self.counts.not_read += 1
             _log.warning("readings cannot be read", component=component, reason=error.message)
             return
         if tie is None or told.to not in ("", self._collector):
             return
-        fresh = fresh_of(told, self._receipts.get(component, Receipt()))
+        fresh = new_readings(told, self._receipts.get(component, Receipt()))
         if not fresh.readings:
             if told.readings:
                 self._confirm_again(component)

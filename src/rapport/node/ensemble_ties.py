@@ -13,8 +13,8 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.channel.federation import Append
-from rapport.context.faults import ContextNotFound
-from rapport.context.serving import ContextBroker
+from rapport.context.broker_server import ContextBroker
+from rapport.context.connections import ContextNotFound
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import CAUSE, Event, cause_text

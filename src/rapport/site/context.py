@@ -13,15 +13,15 @@ import msgspec
 
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.config import communication_from_site
-from rapport.context.broker.settings import (
+from rapport.context.broker.broker_settings import (
     BrokerSettings,
     ReplicationSettings,
     SearchSettings,
     check_on_sockets,
 )
+from rapport.context.connections import check_sealed
 from rapport.context.rights import ContextGrant, ContextRights, split_pattern
-from rapport.context.settings import check_sealed
-from rapport.context.v0.settings import LOOPBACK, V0Settings
+from rapport.context.v0.v0_state import LOOPBACK, V0Settings
 from rapport.core.context_record import CONTEXT_UPDATES
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.config_fields import Fields

@@ -16,10 +16,9 @@ import msgspec
 from rapport.core.context_record import EntityRef
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.gossip.advice import advice
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed
+from rapport.ensemble.gossip.gossip_settings import GossipSettings, advice
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.runtime.node_status import RuntimeSettings, check_sealed
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.files import is_file, is_inside
 from rapport.kernel.toml import TomlFile

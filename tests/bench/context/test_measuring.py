@@ -24,8 +24,8 @@ from benchmarks.context.published import MAIN_POINT, chosen, published
 from benchmarks.context.subject import PAYLOAD_BYTES, answer_bytes, record_of
 from benchmarks.results import limit
 from rapport.core.errors import InvalidInput, UnknownName
-from rapport.overlay.topology import is_connected
 from rapport.transport.base import MAX_DATAGRAM
+from rapport_lab.topology import is_connected
 
 
 def made_up(config: int, mean_us: float) -> Measured:

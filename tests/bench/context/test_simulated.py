@@ -6,11 +6,10 @@ import pytest
 from benchmarks.command import bench
 from benchmarks.context import simulated
 from benchmarks.context.simulated import scale_point, study_lines, study_plots, study_results
-from rapport.context.simulation.point import SearchPoint, run_point
-from rapport.context.simulation.study import study_points
 from rapport.core.errors import InvalidInput
-from rapport.pipeline.drawing.curves import Axis, curves_plot
 from rapport.pipeline.lake.query import ask_duckdb
+from rapport_lab.context.study import SearchPoint, run_point, study_points
+from rapport_lab.curve_plot import Axis, curves_plot
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
+from rapport.cli.laboratory import lab_command
 from rapport.cli.main import PROBLEMS, WRONG_USE
 from rapport.cli.main import run as rapport
-from rapport.ensemble.rules.trace_files import read_trace, write_trace
-from rapport.ensemble.runtime.asking import ask_status
-from rapport.ensemble.runtime.serving import EnsembleNode
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import fetch_status
 from rapport.ensemble.trace import Kind, NodeFacts, System, Trace
+from rapport.ensemble.trace_files import read_trace, write_trace
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.addresses import format_address
@@ -108,7 +110,7 @@ async def until_both_are_known(address: Address) -> None:
     """Returns when the node knows a component of another."""
     clock, chance = SystemClock(), Chance.from_machine()
     async with asyncio.timeout(20):
-        while not (await ask_status(address, clock=clock, chance=chance)).replicas:  # noqa: ASYNC110
+        while not (await fetch_status(address, clock=clock, chance=chance)).replicas:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -151,3 +153,16 @@ def test_membership_is_measured_the_same_each_time(capsys: pytest.CaptureFixture
     first, again = capsys.readouterr().out.splitlines()
     assert first == again
     assert json.loads(first)["detection"][0]["false_positives"] == 0
+
+
+def test_without_the_laboratory_its_commands_say_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rapport.cli.laboratory.find_spec", lambda name: None)
+    app = App(name="rapport")
+    app.command(
+        lab_command("rapport_lab.commands.experiment_command:experiment"), name="experiment"
+    )
+    monkeypatch.setattr("rapport.cli.main.app", app)
+    assert rapport(["experiment", "all", "--quick"]) == PROBLEMS
+    assert "pip install ./lab" in capsys.readouterr().err

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from rapport.context.broker.machine import BrokerMachine
-from rapport.context.broker.settings import BrokerSettings
-from rapport.context.messages import Answer, Message, Put, Question, Request, Status
+from rapport.context.broker.broker_machine import BrokerMachine
+from rapport.context.broker.broker_settings import BrokerSettings
+from rapport.context.protocol import Answer, Message, Put, Question, Request, Status
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
-from rapport.overlay.topology import Topology
-from rapport.transport.base import Address, Now, Sender
+from rapport.kernel.clock import Now
+from rapport.transport.base import Address, Sender
+from rapport_lab.scheduler import Scheduler
+from rapport_lab.topology import Topology
 
 CONSUMER: Address = ("consumer", 1)
 PROVIDER: Address = ("provider", 1)

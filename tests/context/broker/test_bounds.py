@@ -10,19 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.context import messages as m
-from rapport.context.broker.machine import BrokerMachine
-from rapport.context.broker.settings import (
+from rapport.context import protocol as m
+from rapport.context.broker.broker_machine import BrokerMachine
+from rapport.context.broker.broker_settings import (
     BrokerLimits,
     BrokerSettings,
     ReplicationSettings,
     SearchSettings,
 )
-from rapport.context.table import TableLimits
+from rapport.context.records import TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import from_edges, random_regular, waxman
-from rapport.transport.base import Now, Sender
+from rapport.kernel.clock import Now
+from rapport.transport.base import Sender
+from rapport_lab.topology import from_edges, random_regular, waxman
 
 ADDRESSES = st.sampled_from([("b", 0), ("b", 1), ("b", 2), ("c", 9), ("", 0)])
 NUMBERS = st.one_of(st.integers(-3, 70), st.integers(-(2**63), 2**63 - 1))
@@ -131,8 +132,8 @@ def sizes(net) -> int:
     """Everything that could grow in all brokers."""
     total = 0
     for machine in net.machines.values():
-        total += len(machine.table) + len(machine._asking) + len(machine._hopping)
-        total += len(machine._looking) + len(machine._watching) + len(machine._place.agenda)
+        total += len(machine.table) + len(machine._searches) + len(machine._hop_sender)
+        total += len(machine._probes) + len(machine._subscriptions) + len(machine._state.agenda)
         total += len(machine._requests._finished) + len(machine._requests._under_way)
         total += len(machine._requests._per_sender)
     return total
@@ -178,7 +179,7 @@ def test_walkers_do_not_multiply_though_acknowledgements_are_lost(network, broke
     # left, there would be 4,000 questions sent for one request; each hop is sent about twice.
     asks = sent / len(outcomes)
     assert asks < 64 * chosen.search.rounds * 2 * 2, asks
-    assert sum(len(machine._hopping) for machine in net.machines.values()) == 0
+    assert sum(len(machine._hop_sender) for machine in net.machines.values()) == 0
 
 
 def test_what_ends_all_at_once_is_freed_in_pieces(network, brokers) -> None:

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from rapport.context.broker.effects import Audited, Kept
-from rapport.context.broker.machine import CLIENTS_MAY, BrokerMachine
-from rapport.context.broker.settings import BrokerLimits, BrokerSettings
-from rapport.context.messages import (
+from rapport.context.broker.broker_machine import CLIENTS_MAY, BrokerMachine
+from rapport.context.broker.broker_settings import BrokerLimits, BrokerSettings
+from rapport.context.broker.broker_state import AuditEffect, StoreRecord
+from rapport.context.protocol import (
     BAD_REQUEST,
     INTERNAL_ERROR,
     NOT_ALLOWED,
@@ -32,12 +32,13 @@ from rapport.context.messages import (
     Request,
     Status,
 )
-from rapport.context.table import TableLimits
+from rapport.context.records import TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import from_edges, ring
-from rapport.transport.base import Now, Sender
+from rapport.kernel.clock import Now
+from rapport.transport.base import Sender
+from rapport_lab.topology import from_edges, ring
 
 HERE, CLIENT, OTHER = ("b", 1), ("c", 9), ("b", 2)
 ROOM = EntityRef("room", "r1")
@@ -69,7 +70,7 @@ def test_102_waits_for_the_disk_where_updates_are_kept() -> None:
     broker = machine(durable=True)
     assert say(broker, Put(5, record())) == [Status(5, RECEIVED)]
     (kept,) = broker.effects
-    assert kept == Kept(kept.token, record(), "x")
+    assert kept == StoreRecord(kept.token, record(), "x")
     assert say(broker, Put(5, record())) == [Status(5, RECEIVED)], "repeated: not kept twice"
     assert len(broker.effects) == 1
     broker.kept(kept.token, NOW)
@@ -162,7 +163,7 @@ def test_rights_are_asked_for_every_operation() -> None:
         ("x", "control", None, ""),
     ]
     assert len(broker.table) == 0
-    assert [one.status for one in broker.effects if isinstance(one, Audited)] == [401] * 3
+    assert [one.status for one in broker.effects if isinstance(one, AuditEffect)] == [401] * 3
 
 
 def test_every_operation_of_a_client_is_told_to_the_audit() -> None:
@@ -269,7 +270,7 @@ WRONG_SEARCHES = [
 
 @pytest.mark.parametrize("wrong", WRONG_SEARCHES, ids=str)
 def test_settings_that_mean_nothing_are_refused_with_a_hint(wrong: dict) -> None:
-    from rapport.context.broker.settings import SearchSettings
+    from rapport.context.broker.broker_settings import SearchSettings
 
     with pytest.raises(InvalidInput) as raised:
         BrokerSettings(search=SearchSettings(**wrong))
@@ -279,7 +280,7 @@ def test_settings_that_mean_nothing_are_refused_with_a_hint(wrong: dict) -> None
 
 @pytest.mark.parametrize("wrong", [{"copies": -1}, {"at_most": -1}, {"least_validity_ms": -1}])
 def test_fewer_copies_than_none_are_refused(wrong: dict) -> None:
-    from rapport.context.broker.settings import ReplicationSettings
+    from rapport.context.broker.broker_settings import ReplicationSettings
 
     with pytest.raises(InvalidInput, match="is out of range") as raised:
         ReplicationSettings(**wrong)
@@ -299,7 +300,7 @@ def test_a_record_belongs_to_the_key_that_told_it_first() -> None:
     broker.effects.clear()
     (refused,) = say(broker, Put(2, record(start=999_500, n=2)), identity="eve")
     assert (refused.status, "another key" in refused.why) == (NOT_ALLOWED, True)
-    assert broker.effects == [Audited("overwrite", "eve", CLIENT, NOT_ALLOWED, ROOM, "status")]
+    assert broker.effects == [AuditEffect("overwrite", "eve", CLIENT, NOT_ALLOWED, ROOM, "status")]
     (answer,) = say(broker, Request(3, QUESTION))
     assert answer.record.values == {"n": 1}
     assert broker.counts["forged"] == 1

@@ -8,11 +8,12 @@ import itertools
 
 import pytest
 
-from rapport.context.broker.settings import BrokerSettings, SearchSettings
-from rapport.context.messages import Notice, Noticed, Put, Watch
+from rapport.context.broker.broker_settings import BrokerSettings, SearchSettings
+from rapport.context.protocol import Notice, Noticed, Put, Watch
 from rapport.core.context_record import ContextRecord
-from rapport.overlay.topology import from_edges
-from rapport.transport.base import Now, Sender
+from rapport.kernel.clock import Now
+from rapport.transport.base import Sender
+from rapport_lab.topology import from_edges
 
 WATCHER = ("watcher", 1)
 

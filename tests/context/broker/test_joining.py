@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.context.broker.effects import NeighbourLost, NetworkJoined, NotJoined
-from rapport.context.messages import NOT_FOUND, RECEIVED, Command, Departed
-from rapport.overlay.topology import Topology, from_edges, is_connected, mesh
+from rapport.context.broker.broker_state import JoinFailed, NeighbourLost, NetworkJoined
+from rapport.context.protocol import NOT_FOUND, RECEIVED, Command, Departed
 from rapport.transport.base import Address, Sender
+from rapport_lab.topology import Topology, from_edges, is_connected, mesh
 
 
 def neighbourhoods(net) -> Topology[Address]:
@@ -40,7 +40,7 @@ def test_a_broker_whose_list_is_silent_does_not_join_and_says_so(network, broker
     net = network(from_edges([], nodes=names), adopt=False)
     net.act(names[0], lambda m: m.join([("nobody", 1), ("nobody", 2)], net.now))
     net.run(3_000)
-    assert [e for _, e in net.effects] == [NotJoined(0, 2)]
+    assert [e for _, e in net.effects] == [JoinFailed(0, 2)]
     assert net.machines[names[0]].neighbours == ()
 
 
@@ -58,7 +58,7 @@ def test_who_waits_for_a_join_hears_when_the_broker_is_told_to_leave_meanwhile(
     said = [message for message, _ in net.inbox[controller.address]]
     assert {m.status for m in said if m.id % 2} == {RECEIVED}
     assert [m.status for m in said if m.id % 2 == 0] == [RECEIVED, NOT_FOUND] * 100
-    assert [e for _, e in net.effects] == [NotJoined(0, 1)] * 100
+    assert [e for _, e in net.effects] == [JoinFailed(0, 1)] * 100
     assert net.machines[name].neighbours == ()
 
 

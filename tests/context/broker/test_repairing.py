@@ -6,10 +6,14 @@ import itertools
 
 import pytest
 
-from rapport.context.broker.settings import BrokerSettings, ReplicationSettings, SearchSettings
-from rapport.context.messages import NOT_FOUND, Answer, Ask, Found, Refused, Status
+from rapport.context.broker.broker_settings import (
+    BrokerSettings,
+    ReplicationSettings,
+    SearchSettings,
+)
+from rapport.context.protocol import NOT_FOUND, Answer, Ask, Found, Refused, Status
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import from_edges, mesh, ring, waxman
+from rapport_lab.topology import from_edges, mesh, ring, waxman
 
 NO_COPIES = ReplicationSettings(kind="none")
 
@@ -81,7 +85,7 @@ def test_doubled_and_reordered_datagrams_change_no_answer(network, brokers) -> N
         outcome = net.ask(names[turn % 10], f"r{(turn * 7 + 3) % 10}")
         assert outcome.reply.record == records[(turn * 7 + 3) % 10]
     assert net.machines[names[0]].counts["repeated"] > 0
-    assert all(len(m._asking) == 0 for m in net.machines.values())
+    assert all(len(m._searches) == 0 for m in net.machines.values())
 
 
 def test_a_walker_goes_another_way_when_the_next_broker_is_dead(network, brokers) -> None:

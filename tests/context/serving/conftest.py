@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rapport.context.serving import ContextBroker
+from rapport.context.broker_server import ContextBroker
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 

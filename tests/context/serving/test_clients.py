@@ -327,7 +327,7 @@ def test_a_farewell_is_not_newer_than_what_the_provider_told_meanwhile(
                 told.append(record)
                 return put(record, *arguments, **options)
 
-            first.machine._updates._place.table = _Table(  # type: ignore[assignment]
+            first.machine._updates._state.table = _Table(  # type: ignore[assignment]
                 first.machine.table, taking
             )
             tell = provider._put

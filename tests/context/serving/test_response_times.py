@@ -12,11 +12,12 @@ import pytest
 
 from rapport.channel.backends.local import open_embedded
 from rapport.context.api import ContextConsumer, ContextProvider, EntityRef
-from rapport.context.broker.effects import Audited
-from rapport.context.broker.machine import BrokerMachine
-from rapport.context.broker.settings import BrokerSettings, SearchSettings
-from rapport.context.faults import ContextNotFound
-from rapport.context.messages import (
+from rapport.context.broker.broker_machine import BrokerMachine
+from rapport.context.broker.broker_settings import BrokerSettings, SearchSettings
+from rapport.context.broker.broker_state import AuditEffect
+from rapport.context.broker_status import BrokerSummary, ResponseTimes
+from rapport.context.connections import ContextNotFound
+from rapport.context.protocol import (
     NOT_ALLOWED,
     NOT_FOUND,
     PROCESSED,
@@ -25,12 +26,11 @@ from rapport.context.messages import (
     Question,
     Request,
 )
-from rapport.context.response_times import BrokerSummary, ResponseTimes
 from rapport.core.context_record import ContextRecord
 from rapport.core.times import DurationCounts
 from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
-from rapport.transport.base import Now, Sender
+from rapport.kernel.clock import Now, SystemClock
+from rapport.transport.base import Sender
 
 ROOM = EntityRef("room", "r3")
 Opened = Callable[..., Any]
@@ -81,7 +81,7 @@ def test_a_search_is_timed_from_its_request_to_its_answer() -> None:
     record = ContextRecord("p", ROOM, "status", 0, 90_000, {"n": 1})
     found = Found(ask.search, ask.walker, ask.hop + 1, record, ask.path[:1], (), ("b", 2), 1)
     broker.handle(found, Sender(("b", 2), "", "network"), Now(1_042, 92.5))
-    (told,) = [one for one in broker.effects if isinstance(one, Audited)]
+    (told,) = [one for one in broker.effects if isinstance(one, AuditEffect)]
     assert (told.what, told.status, told.hops, told.took_ms) == ("request", PROCESSED, 1, 42.5)
 
 

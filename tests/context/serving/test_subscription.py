@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from rapport.context.clients.link import BrokerLink
-from rapport.context.clients.subscription import ContextSubscription
-from rapport.context.messages import Message, Notice, Question
-from rapport.context.settings import ClientSettings
+from rapport.context.clients.broker_link import BrokerLink
+from rapport.context.clients.consumer import ContextSubscription
+from rapport.context.connections import ClientSettings
+from rapport.context.protocol import Message, Notice, Question
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.kernel.clock import ManualClock
 from rapport.transport.base import Address

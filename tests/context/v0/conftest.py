@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from rapport.context.messages import PROCESSED, Question
-from rapport.context.table import Records
-from rapport.context.v0.machine import V0Broker
-from rapport.context.v0.settings import V0Settings
+from rapport.context.protocol import PROCESSED, Question
+from rapport.context.records import RecordTable
+from rapport.context.v0.v0_machine import V0Broker
+from rapport.context.v0.v0_state import V0Settings
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.chance import Chance
-from rapport.transport.base import Address, Now
+from rapport.kernel.clock import Now
+from rapport.transport.base import Address
 
 T = 1516060800000
 PORT = 7410
@@ -26,7 +27,7 @@ class World:
     def __init__(self) -> None:
         self.now = Now(T, 0.0)
         self.brokers: dict[Address, V0Broker] = {}
-        self.records: dict[Address, Records] = {}
+        self.records: dict[Address, RecordTable] = {}
         self.kept: list[tuple[ContextRecord, bool]] = []
         self.told: list[tuple[bytes, Address]] = []
         """What reached nobody here: clients."""
@@ -45,7 +46,7 @@ class World:
         **settings: Any,
     ) -> V0Broker:
         address = (f"10.0.0.{number}", PORT)
-        records = self.records[address] = Records()
+        records = self.records[address] = RecordTable()
 
         def take(record: ContextRecord, advertises: bool, done: Callable[[int, Now], None]) -> None:
             records.put(record, self.now.wall_ms)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.context.v0.reading import MAX_DATAGRAM
+from rapport.context.v0.v0_protocol import MAX_DATAGRAM
 from rapport.core.context_record import ContextRecord, EntityRef
 
 T = 1516060800000

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rapport.context.messages import TOO_BUSY
+from rapport.context.protocol import TOO_BUSY
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
 

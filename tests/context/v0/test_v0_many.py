@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rapport.context.broker.settings import ReplicationSettings
+from rapport.context.broker.broker_settings import ReplicationSettings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.kernel.chance import Chance
-from rapport.overlay.topology import Topology, mesh, ring, waxman
 from rapport.transport.base import Address
+from rapport_lab.topology import Topology, mesh, ring, waxman
 
 T = 1516060800000
 NUMBERS = range(1, 11)

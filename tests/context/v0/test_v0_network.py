@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rapport.context.broker.settings import ReplicationSettings
-from rapport.context.v0.machine import V0Broker
+from rapport.context.broker.broker_settings import ReplicationSettings
+from rapport.context.v0.v0_machine import V0Broker
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.overlay.membership_steps import MembershipSettings
 

@@ -9,11 +9,9 @@ from typing import get_args
 import msgspec
 import pytest
 
-from rapport.context import messages as v1
-from rapport.context.codec import decode, encode
-from rapport.context.v0.messages import V0Message
-from rapport.context.v0.reading import read
-from rapport.context.v0.writing import write
+from rapport.context import protocol as v1
+from rapport.context.protocol import decode, encode
+from rapport.context.v0.v0_protocol import V0Message, read, write
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/context-protocol.md").read_text()
 

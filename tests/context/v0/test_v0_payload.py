@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.context.v0.payload import (
-    escape_field,
-    read_payload,
-    unescape_field,
-    write_payload,
-)
+from rapport.context.v0.v0_protocol import escape_field, read_payload, unescape_field, write_payload
 from rapport.core.errors import InvalidInput
 
 texts = st.text(st.sampled_from("|;=%2573CBDa"), max_size=12) | st.text(max_size=12)

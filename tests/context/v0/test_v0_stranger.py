@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.context.broker.effects import Audited
+from rapport.context.broker.broker_state import AuditEffect
+from rapport.context.broker_server import ContextBroker
 from rapport.context.rights import ContextRights
-from rapport.context.serving import ContextBroker
-from rapport.context.v0.settings import V0Settings
-from rapport.context.v0_door import V0Door
+from rapport.context.v0.v0_state import V0Settings
+from rapport.context.v0_endpoint import V0Endpoint
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
@@ -66,14 +66,14 @@ def talk(
     *,
     prepare: Callable[[ContextBroker], Any] | None = None,
     settings: V0Settings | None = None,
-    audit: Callable[[Audited], None] | None = None,
+    audit: Callable[[AuditEffect], None] | None = None,
 ) -> None:
     """A broker with a door in this thread, the stranger in another."""
 
     async def scenario() -> None:
         clock, chance = SystemClock(), Chance(1)
         broker = await ContextBroker.open(("127.0.0.1", 0), clock=clock, chance=chance)
-        door = await V0Door.open(
+        door = await V0Endpoint.open(
             ("127.0.0.1", 0),
             broker,
             clock=clock,
@@ -97,7 +97,7 @@ def talk(
 
 
 def test_a_stranger_advertises_updates_and_requests() -> None:
-    def conversation(stranger: Stranger, _door: V0Door) -> None:
+    def conversation(stranger: Stranger, _door: V0Endpoint) -> None:
         received, processed = stranger.advertise("A", "temperature=31.5;humidity=18%", age_ms=1_000)
         operation = ["Operation Context Update/Advertisement", "Requested by 127.0.0.1"]
         assert received[0] == "5"
@@ -118,7 +118,7 @@ def test_a_stranger_advertises_updates_and_requests() -> None:
 
 
 def test_a_stranger_pings_and_is_refused_what_is_not_there() -> None:
-    def conversation(stranger: Stranger, _door: V0Door) -> None:
+    def conversation(stranger: Stranger, _door: V0Endpoint) -> None:
         stranger.tell(1)
         answer = stranger.hear()
         assert answer[0] == "9"
@@ -133,7 +133,7 @@ def test_a_stranger_pings_and_is_refused_what_is_not_there() -> None:
 
 
 def test_a_stranger_reads_what_v1_was_told_and_the_other_way_round() -> None:
-    told: list[Audited] = []
+    told: list[AuditEffect] = []
     room = EntityRef("city", "porto-alegre")
 
     async def prepare(broker: ContextBroker) -> None:
@@ -141,7 +141,7 @@ def test_a_stranger_reads_what_v1_was_told_and_the_other_way_round() -> None:
         values = {"temperature": 30.5, "alert": True}
         await broker.put(ContextRecord("v1", room, "weather", begin, begin + 60_000, values))
 
-    def conversation(stranger: Stranger, _door: V0Door) -> None:
+    def conversation(stranger: Stranger, _door: V0Endpoint) -> None:
         assert stranger.request()[1][9:] == ["temperature=30.5;alert=true"]
 
     talk(conversation, prepare=prepare, audit=told.append)
@@ -158,7 +158,7 @@ def test_what_only_another_broker_of_the_v1_network_has_is_found() -> None:
         first, *others = brokers
         for one in others:
             await one.join([first.address])
-        door = await V0Door.open(
+        door = await V0Endpoint.open(
             ("127.0.0.1", 0), first, clock=clock, chance=chance, allows=lambda *_asked: True
         )
         stranger = Stranger(door.address)
@@ -178,7 +178,7 @@ def test_what_only_another_broker_of_the_v1_network_has_is_found() -> None:
 
 
 def test_hosts_that_the_site_does_not_name_hear_nothing() -> None:
-    def conversation(stranger: Stranger, door: V0Door) -> None:
+    def conversation(stranger: Stranger, door: V0Endpoint) -> None:
         stranger.socket.settimeout(0.1)
         stranger.tell(1)
         with pytest.raises(TimeoutError):
@@ -194,7 +194,7 @@ def test_a_door_needs_one_address() -> None:
         clock, chance = SystemClock(), Chance(1)
         broker = await ContextBroker.open(("127.0.0.1", 0), clock=clock, chance=chance)
         with pytest.raises(InvalidInput) as caught:
-            await V0Door.open(
+            await V0Endpoint.open(
                 ("0.0.0.0", 0), broker, clock=clock, chance=chance, allows=lambda *_asked: True
             )
         assert caught.value.code == "context.bad_address"
@@ -210,7 +210,7 @@ def test_a_strangers_update_is_on_disk_when_the_second_ack_comes() -> None:
         broker = await ContextBroker.open(
             ("127.0.0.1", 0), clock=clock, chance=chance, channels=channels
         )
-        door = await V0Door.open(
+        door = await V0Endpoint.open(
             ("127.0.0.1", 0), broker, clock=clock, chance=chance, allows=lambda *_asked: True
         )
         stranger = Stranger(door.address)
@@ -235,7 +235,7 @@ def test_a_strangers_controller_joins_two_doors_and_a_request_walks_between_them
             for number in range(2)
         ]
         doors = [
-            await V0Door.open(
+            await V0Endpoint.open(
                 ("127.0.0.1", 0), one, clock=clock, chance=Chance(7), allows=lambda *_asked: True
             )
             for one in brokers

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
-from rapport.ensemble.gossip.recipients import Askers, RandomRecipients
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Message, Outgoing
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients
+from rapport.ensemble.protocol import Message, Outgoing
 from rapport.ensemble.trace import IP, RADIO, Recorder
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
-from rapport.transport.base import Address, Now, Sender
+from rapport.kernel.clock import Now
+from rapport.transport.base import Address, Sender
+from rapport_lab.scheduler import Scheduler
 
 
 class Components:
@@ -23,8 +24,8 @@ class Components:
     def __init__(self, *names: str, body: Any = b"\x80") -> None:
         self.bodies: dict[str, Any] = dict.fromkeys(names, body)
 
-    def published(self, now: Now) -> Iterable[Offer]:
-        return [Offer(name, ("Role",), body) for name, body in self.bodies.items()]
+    def published(self, now: Now) -> Iterable[Publication]:
+        return [Publication(name, ("Role",), body) for name, body in self.bodies.items()]
 
 
 Loses = Callable[[Message, str, str], bool]
@@ -49,7 +50,7 @@ class Net:
         chance = Chance(f"node {name}")
         address = self.address(name) if settings.ip else None
         source = self.sources[name] = more.pop("source", None) or Components(name)
-        askers = Askers()
+        askers = PullCounts()
         if settings.ip:
             more.setdefault(
                 "recipients",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.strategies import Adaptive, CounterBased
-from rapport.ensemble.messages import Header, Headers, Part, Published, Pull, PullParts
+from rapport.ensemble.protocol import Header, Headers, Part, Published, Pull, PullParts
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Sender
 
@@ -34,10 +34,10 @@ def test_a_flood_of_names_fills_no_memory(net: Any) -> None:
     assert len(machine._waiting) <= 50
     assert len(machine._strategy._heard) <= 151
     assert machine.incomplete <= 20
-    assert len(machine._pulling._answered) <= 8_192
+    assert len(machine._pull._answered) <= 8_192
     assert len(machine._parts._answers._answered) <= 8_192
     assert len(machine._parts._answers._waiting) <= 1_024
-    assert not machine.doubles
+    assert not machine.duplicates
 
 
 def test_a_strategy_forgets_what_was_pushed_out_while_it_waited(net: Any) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Published, PullParts
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.protocol import Published, PullParts
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Sender
@@ -33,8 +33,8 @@ def other(version: int) -> Published:
 
 
 class OneComponent:
-    def published(self, now: Now) -> list[Offer]:
-        return [Offer("a", ("Role",), b"\x80")]
+    def published(self, now: Now) -> list[Publication]:
+        return [Publication("a", ("Role",), b"\x80")]
 
 
 def alone(given_before: int) -> GossipMachine:
@@ -62,8 +62,8 @@ def restarted(make_net: Any, settings: GossipSettings, **more: Any) -> Any:
     net.add("b", settings)
     net.link(("a", "b"))
     if settings.ip:
-        net.nodes["a"]._place.recipients.know([net.address("b")])
-        net.nodes["b"]._place.recipients.know([net.address("a")])
+        net.nodes["a"]._state.recipients.know([net.address("b")])
+        net.nodes["b"]._state.recipients.know([net.address("a")])
     address = net.address("a") if settings.ip else None
     net.tell("b", knowledge(WALL, address=address), SENDER)
     assert net.heard["b"]["a"].version == WALL
@@ -122,12 +122,12 @@ def test_who_does_not_know_is_told_and_heard_with_the_next_publication(
     net.run(5_000 * (publications - 1) + 1_000)
     assert net.heard["b"]["a"].version > WALL
     assert len(told(net)) == 1
-    assert not net.nodes["a"].doubles
+    assert not net.nodes["a"].duplicates
 
 
 def test_it_is_told_by_a_node_far_away_too(make_net: Any) -> None:
     net = restarted(make_net, IP)
-    net.nodes["a"]._place.recipients.know([])
+    net.nodes["a"]._state.recipients.know([])
     for publication in range(3):
         now_ms = 5_000 * publication
         net.run(now_ms)

@@ -6,22 +6,21 @@ from typing import Any
 
 import msgspec
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.grouping.client import GroupClient
-from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.messages import Published
-from rapport.ensemble.model.component import Component
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.grouping.group_client import GroupClient
+from rapport.ensemble.grouping.group_tables import GroupingSettings
+from rapport.ensemble.grouping.grouper import GrouperMachine
+from rapport.ensemble.model.component import Component, process
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.model.processes import process
 from rapport.ensemble.model.role import Role
-from rapport.ensemble.node import NodeMachine
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.node_machine import NodeMachine
+from rapport.ensemble.protocol import Published
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
+from rapport_lab.scheduler import Scheduler
 
 WALL = 1_700_000_000_000
 

@@ -6,16 +6,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from rapport.ensemble.codec import decode, encode
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import RandomRecipients
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Published
+from rapport.ensemble.protocol import Published, decode, encode
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
-from rapport.transport.simulated import SimulatedLink, SimulatedMedium
+from rapport_lab.scheduler import Scheduler
+from rapport_lab.simulated_transport import SimulatedLink, SimulatedMedium
 
 HOUR_MS = 3_600_000
 NODES = [(f"n{number:02}", 7) for number in range(20)]
@@ -61,8 +60,8 @@ class Node:
         self.endpoint.receive(self.take)
         self.plan()
 
-    def published(self, now: Now) -> Iterable[Offer]:
-        return [Offer(self.name, ("Role",), b"\x80")]
+    def published(self, now: Now) -> Iterable[Publication]:
+        return [Publication(self.name, ("Role",), b"\x80")]
 
     def take(self, datagram: bytes, address: Address) -> None:
         self.machine.handle(decode(datagram), Sender(address), self.scheduler.now)

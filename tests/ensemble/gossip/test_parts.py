@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.ensemble.codec import MAX_MESSAGE, MAX_PARTS, encode
-from rapport.ensemble.gossip.machine import GossipMachine
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.gossip.splitting import Splitter, join
-from rapport.ensemble.messages import Part, Published, PullParts
+from rapport.ensemble.gossip.gossip_machine import GossipMachine
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.gossip.parts import Splitter, join
+from rapport.ensemble.protocol import MAX_MESSAGE, MAX_PARTS, Part, Published, PullParts, encode
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Sender
@@ -92,7 +91,7 @@ def test_missing_parts_are_pulled_until_the_version_is_whole(
         net.add(name, GossipSettings(knowledge_ms=60_000, knowledge_offset_ms=0, **media))
     net.link(("a", "b"))
     if on_ip:
-        net.nodes["a"]._place.recipients.know([net.address("b")])
+        net.nodes["a"]._state.recipients.know([net.address("b")])
     net.sources["a"].bodies["a"] = bytes(20_000)
     net.sources["b"].bodies.clear()
     net.run(50_000)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Headers, Published, Pull
-from rapport.ensemble.rules.breach import report
-from rapport.ensemble.rules.check import check_all
-from rapport.ensemble.rules.facts import facts_of
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.protocol import Headers, Published, Pull
 from rapport.ensemble.trace import RADIO, Kind, System, Trace, TraceEvent
+from rapport.ensemble.trace_files import facts_of
+from rapport_lab.ensemble.rules.check import check_all
+from rapport_lab.ensemble.rules.trace_index import report
 
 LINKS = "1-2 1-4 2-3 2-5 3-6 4-5 4-7 5-8 5-6 6-9 7-8 8-9"
 KNOWLEDGE = {"1": 4782}

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.ensemble.codec import encode
-from rapport.ensemble.gossip.recipients import Askers, RandomRecipients
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients
 from rapport.ensemble.gossip.strategies import CounterBased
-from rapport.ensemble.messages import Header, Headers, Published, Pull
+from rapport.ensemble.protocol import Header, Headers, Published, Pull, encode
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
@@ -153,7 +152,7 @@ def test_by_time_of_arrival_a_clock_that_is_behind_does_not_make_everything_outd
 
 def know_each_other(net: Any, *names: str) -> None:
     for name in names:
-        net.nodes[name]._place.recipients.know([net.address(other) for other in names])
+        net.nodes[name]._state.recipients.know([net.address(other) for other in names])
 
 
 def test_on_ip_a_pull_goes_straight_to_the_source_and_the_answer_straight_back(net: Any) -> None:
@@ -250,7 +249,7 @@ def test_what_was_said_in_answer_is_not_said_again_when_the_strategy_waited(
 
 
 def test_frequent_askers_are_preferred_and_forgotten_when_they_stop() -> None:
-    askers, now = Askers(), Now(WALL, 0.0)
+    askers, now = PullCounts(), Now(WALL, 0.0)
     nodes = [(f"n{number}", 1) for number in range(50)]
     recipients = RandomRecipients(2, Chance(1), known=nodes, own=nodes[0], askers=askers)
     for _ in range(5):
@@ -264,14 +263,14 @@ def test_frequent_askers_are_preferred_and_forgotten_when_they_stop() -> None:
 
 
 def test_an_asker_that_is_no_known_node_is_not_published_to() -> None:
-    askers = Askers()
+    askers = PullCounts()
     recipients = RandomRecipients(2, Chance(1), known=[("n1", 1)], askers=askers)
     askers.asked("x", ("stranger", 9))
     assert recipients.to_publish("x", Now(WALL, 0.0)) == [("n1", 1)]
 
 
 def test_askers_are_remembered_within_limits() -> None:
-    askers = Askers(most=4, components=3)
+    askers = PullCounts(most=4, components=3)
     for number in range(100):
         askers.asked(f"c{number % 10}", (f"n{number}", 1))
     assert len(askers) <= 12

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.messages import Outgoing, Published, Pull
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.protocol import Outgoing, Published, Pull
 from rapport.kernel.clock import Now
 from rapport.transport.base import Sender
 
@@ -80,7 +80,7 @@ def test_on_ip_a_version_goes_to_a_random_subset_of_the_known_nodes(net: Any) ->
     settings = GossipSettings(radio=False, ip=True, fan_out=3, probability=0)
     for name in names:
         net.add(name, settings)
-        net.nodes[name]._place.recipients.know([net.address(other) for other in names])
+        net.nodes[name]._state.recipients.know([net.address(other) for other in names])
     net.run(50_000)
     by_turn = Counter((time, who) for time, who, _ in net.sent)
     assert set(by_turn.values()) == {3}
@@ -96,7 +96,7 @@ def test_a_node_with_radio_and_ip_joins_both_worlds(net: Any) -> None:
     net.link(("radio", "bridge"))
     everybody = [net.address("bridge"), net.address("ip")]
     for name in ("bridge", "ip"):
-        net.nodes[name]._place.recipients.know(everybody)
+        net.nodes[name]._state.recipients.know(everybody)
     net.run(20_000)
     assert set(net.heard["ip"]) == {"radio", "bridge"}
     assert set(net.heard["radio"]) == {"ip", "bridge"}
@@ -165,7 +165,7 @@ def test_a_restarted_node_goes_on_above_its_former_life(net: Any) -> None:
     machine.publish_now("a", Now(WALL + 2, 2.0))
     assert machine.outbox[-1].message.version == WALL + 40_001
     assert not machine.changed
-    assert not machine.doubles
+    assert not machine.duplicates
 
 
 def test_a_former_life_that_was_heard_before_the_first_publication_is_outdone(net: Any) -> None:
@@ -190,14 +190,14 @@ def test_a_second_node_with_the_same_component_is_counted_and_never_believed(
     net: Any, node: str, address: Any
 ) -> None:
     told = []
-    machine = net.add("a", GossipSettings(), on_double=told.append)
+    machine = net.add("a", GossipSettings(), on_duplicate=told.append)
     machine.publish_now("a", Now(WALL, 0.0))
     machine.handle(
         knowledge("a", WALL + 9, node=node, address=address), SENDER, Now(WALL + 10, 10.0)
     )
     assert not machine.changed
-    assert machine.doubles["a"].node == node
-    assert machine.doubles["a"].times == 1
+    assert machine.duplicates["a"].node == node
+    assert machine.duplicates["a"].times == 1
     assert len(told) == 1
     assert machine.counts["doubles"] == 1
 
@@ -208,7 +208,7 @@ def test_a_namesake_without_an_address_is_found_out_when_it_keeps_speaking(net: 
         wall = WALL + turn * 5_000
         machine.publish_now("a", Now(wall, float(turn)))
         machine.handle(knowledge("a", wall + 99, node="a"), SENDER, Now(wall + 99, float(turn)))
-    assert machine.doubles["a"].times == 3
+    assert machine.duplicates["a"].times == 3
 
 
 def test_a_component_that_moved_away_is_taken_from_its_new_node(net: Any) -> None:
@@ -218,7 +218,7 @@ def test_a_component_that_moved_away_is_taken_from_its_new_node(net: Any) -> Non
     net.run(5_100)
     net.tell("a", knowledge("a", WALL + 6_000, node="b"), SENDER)
     assert net.heard["a"]["a"].node == "b"
-    assert not machine.doubles
+    assert not machine.duplicates
 
 
 def test_a_component_that_ended_is_not_told_of_again(net: Any) -> None:
@@ -245,7 +245,7 @@ def test_a_component_that_cannot_be_published_stays_its_nodes_and_is_not_told_of
     assert machine.counts["withheld"] == 3
     net.tell("a", knowledge("a", WALL + 13_000, node="b"), SENDER)
     assert not net.heard["a"]
-    assert machine.doubles["a"].node == "b"
+    assert machine.duplicates["a"].node == "b"
     net.sources["a"].bodies["a"] = b"\x80"
     net.run(16_000)
     assert [one.message.component for _when, _node, one in net.sent] == ["a"]

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.gossip.clusters import ClusterBased
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.gossip.strategies import Adaptive, CounterBased, Probabilistic, Strategy
-from rapport.ensemble.gossip.strategies_by_place import DistanceBased, LocationBased, Place
-from rapport.ensemble.messages import Published
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.gossip.strategies import (
+    Adaptive,
+    ClusterBased,
+    CounterBased,
+    DistanceBased,
+    LocationBased,
+    Place,
+    Probabilistic,
+    Strategy,
+)
+from rapport.ensemble.protocol import Published
 from rapport.ensemble.trace import Kind
 from rapport.kernel.chance import Chance
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from rapport.ensemble.grouping.client import GroupClient, is_of_groupers
-from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.messages import Outgoing, Published
+from rapport.ensemble.grouping.group_client import GroupClient, is_of_groupers
+from rapport.ensemble.grouping.group_tables import GroupingSettings
+from rapport.ensemble.grouping.grouper import GrouperMachine
+from rapport.ensemble.protocol import Outgoing, Published
 from rapport.ensemble.trace import Recorder
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
+from rapport_lab.scheduler import Scheduler
 
 PERIOD_MS = 5_000.0
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.grouping.components import (
+from rapport.ensemble.grouping.group_ensembles import (
     Grouped,
     Grouper,
     GrouperClient,
     Grouping,
     GroupJoin,
 )
-from rapport.ensemble.grouping.groupers import Groupers
-from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.messages import Published
+from rapport.ensemble.grouping.group_register import KnownGroupers
+from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.model.ensemble import plan_of_ensemble
 from rapport.ensemble.model.role import role_names
+from rapport.ensemble.protocol import Published
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -32,9 +32,9 @@ def at(periods: float) -> Now:
     return Now(0, 5_000 * periods)
 
 
-def ring(own: int, others: dict[int, float], now: Now, **settings: Any) -> Groupers:
+def ring(own: int, others: dict[int, float], now: Now, **settings: Any) -> KnownGroupers:
     """A grouper that has known others, up for so many periods, since it began."""
-    made = Groupers(address(own), GroupingSettings(**settings), at(0))
+    made = KnownGroupers(address(own), GroupingSettings(**settings), at(0))
     for number, periods in others.items():
         made.announced(address(number), 5_000 * periods, now)
     made.settle(now)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from rapport.ensemble.codec import decode, encode
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.grouping.client import GroupClient, GroupsOf
-from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.messages import Outgoing
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.grouping.group_client import GroupClient, GroupsOf
+from rapport.ensemble.grouping.grouper import GrouperMachine
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.role import Role
-from rapport.ensemble.node import NodeMachine
+from rapport.ensemble.node_machine import NodeMachine
+from rapport.ensemble.protocol import Outgoing, decode, encode
 from rapport.kernel.chance import Chance
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
+from rapport_lab.scheduler import Scheduler
 
 PERIOD_MS = 5_000.0
 

@@ -8,22 +8,25 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.gossip.machine import GossipMachine, Offer
+from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import RandomRecipients, Recipients
-from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
-from rapport.ensemble.grouping.client import GroupClient, is_of_groupers
-from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.grouping.retransmission import BesideGroups
-from rapport.ensemble.grouping.side import GroupSide
-from rapport.ensemble.messages import Message, Published
-from rapport.ensemble.rules.breach import report
-from rapport.ensemble.rules.check import check_all
+from rapport.ensemble.grouping.group_client import (
+    GroupClient,
+    GroupSide,
+    UngroupedOnly,
+    is_of_groupers,
+)
+from rapport.ensemble.grouping.grouper import GrouperMachine
+from rapport.ensemble.protocol import Message, Published
 from rapport.ensemble.trace import IP, NodeFacts, Recorder, System, Trace, address_text
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
+from rapport_lab.ensemble.rules.check import check_all
+from rapport_lab.ensemble.rules.trace_index import report
+from rapport_lab.scheduler import Scheduler
 
 PERIOD_MS = 5_000.0
 
@@ -41,7 +44,7 @@ class Node:
     def start(self, recipients: Recipients) -> None:
         strategy: Strategy = Probabilistic(self.settings.probability, self.world.chance)
         if isinstance(recipients, GroupClient | GrouperMachine):
-            self.grouping, strategy = recipients, BesideGroups(strategy)
+            self.grouping, strategy = recipients, UngroupedOnly(strategy)
         self.gossip = GossipMachine(
             self.name,
             self.settings,
@@ -54,8 +57,8 @@ class Node:
         )
         self.world.scheduler.after(0, self.tick)
 
-    def published(self, now: Now) -> Iterable[Offer]:
-        return [Offer(self.name, ("Car",), bytes(self.world.body_bytes), self.groups)]
+    def published(self, now: Now) -> Iterable[Publication]:
+        return [Publication(self.name, ("Car",), bytes(self.world.body_bytes), self.groups)]
 
     def groups_of(self, component: str) -> Sequence[str]:
         return self.groups if component == self.name else ()

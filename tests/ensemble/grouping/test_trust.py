@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from rapport.ensemble.grouping.client import GroupClient
-from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.grouping.table import Announcement, Entry, GroupTable, encode, read_table
-from rapport.ensemble.messages import Published
+from rapport.ensemble.grouping.group_client import GroupClient
+from rapport.ensemble.grouping.group_tables import (
+    Announcement,
+    GroupingSettings,
+    GroupTable,
+    TableEntry,
+    encode_body,
+    read_table,
+)
+from rapport.ensemble.grouping.grouper import GrouperMachine
+from rapport.ensemble.protocol import Published
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
@@ -38,8 +44,8 @@ def grouper(**options: object) -> GrouperMachine:
 def table(
     *members: Address, by: Address = GROUPER, group: str = "red", version: int = 1
 ) -> Published:
-    entries = tuple(Entry(*member) for member in members)
-    body = encode(GroupTable(group, (by,), entries, 0, 1))
+    entries = tuple(TableEntry(*member) for member in members)
+    body = encode_body(GroupTable(group, (by,), entries, 0, 1))
     return Published(f"grouper/{by}/{group}", version, 1, "bus", ("GroupTable",), body, by)
 
 
@@ -48,7 +54,7 @@ def knowledge(address: Address | None, version: int = 1, component: str = "car")
 
 
 def announcement(by: Address, *others: Address) -> Published:
-    body = encode(Announcement(0, False, tuple(Entry(*other) for other in others)))
+    body = encode_body(Announcement(0, False, tuple(TableEntry(*other) for other in others)))
     return Published(f"grouper/{by}", 1, 1, "bus", ("Grouper",), body, by, ("rapport.groupers",))
 
 
@@ -65,7 +71,7 @@ def test_a_strangers_table_is_not_taken() -> None:
 
 def test_a_grouper_that_was_introduced_is_believed() -> None:
     here = client()
-    body = encode(GroupTable("red", (STRANGER,)))
+    body = encode_body(GroupTable("red", (STRANGER,)))
     introduction = Published("grouper/x", 1, 1, "bus", ("GroupTable",), body, GROUPER)
     here.received(introduction, Sender(GROUPER), NOW)
     here.received(table(VICTIM, by=STRANGER), Sender(STRANGER), NOW)

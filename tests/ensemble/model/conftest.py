@@ -9,7 +9,7 @@ import pytest
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.model.host_settings import HostSettings
+from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 

@@ -11,10 +11,10 @@ import pytest
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble import Component, Ensemble, Role, process
-from rapport.ensemble.messages import Published
 from rapport.ensemble.model.calls import run_call
 from rapport.ensemble.model.ensemble import plan_of_ensemble
 from rapport.ensemble.model.host import Host
+from rapport.ensemble.protocol import Published
 from rapport.ensemble.trace import Kind
 from rapport.kernel.clock import Now
 

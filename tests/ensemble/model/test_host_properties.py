@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble import Component, Ensemble, Role
-from rapport.ensemble.messages import Published
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.model.role import RoleType, plan_of, role_names
 from rapport.ensemble.model.snapshots import snapshot_of
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.protocol import Published
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 

@@ -16,11 +16,18 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME
 from rapport.ensemble import Component, Ensemble, Local, Role
-from rapport.ensemble.codec import MAX_DEPTH, MAX_MESSAGE, MAX_WORDS, decode, encode, values_of
-from rapport.ensemble.messages import Published
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.model.reading import Reading
+from rapport.ensemble.model.replicas import ReplicaReading
 from rapport.ensemble.model.snapshots import snapshot_of
+from rapport.ensemble.protocol import (
+    MAX_DEPTH,
+    MAX_MESSAGE,
+    MAX_WORDS,
+    Published,
+    decode,
+    encode,
+    values_of,
+)
 from rapport.kernel.clock import Now
 
 At = Callable[[float], Now]
@@ -81,7 +88,7 @@ def test_knowledge_is_published_as_plain_data_without_local_fields(
 def test_what_was_published_has_the_same_values_elsewhere(as_bytes: bool) -> None:
     snapshot = snapshot_of(oak(), (), most_bytes=10_000, most_levels=9)
     body = snapshot.body if as_bytes else snapshot.values
-    read = Reading(Published("oak", 1, 1, "there", snapshot.roles, body)).as_role(Tree)
+    read = ReplicaReading(Published("oak", 1, 1, "there", snapshot.roles, body)).as_role(Tree)
     assert read.leaves == {"a": [Leaf(1), Leaf(2)]}
     assert read.by_number == {7: "seven"}
     assert read.colour is Colour.RED
@@ -171,7 +178,7 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_plain_knowledge_survives_the_way(thing: Any) -> None:
     snapshot = snapshot_of(oak(thing=thing), (), most_bytes=100_000, most_levels=32)
-    read = Reading(Published("oak", 1, 1, "there", snapshot.roles, snapshot.body))
+    read = ReplicaReading(Published("oak", 1, 1, "there", snapshot.roles, snapshot.body))
     assert read.as_role(Oak).thing == thing
     assert read.values() == snapshot.values
 

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.model.component import Component
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.grouping.group_tables import GroupingSettings
+from rapport.ensemble.model.component import Component, process
 from rapport.ensemble.model.ensemble import Ensemble
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.model.processes import process
 from rapport.ensemble.model.role import Role
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.model.work_scheduler import HostSettings
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.overlay.swim_protocol import SwimSettings

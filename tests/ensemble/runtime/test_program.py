@@ -12,9 +12,9 @@ from rapport.ensemble.runtime.program import load_program
 GOOD = """
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.role import Role
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 
 class Named(Role):
     name: str

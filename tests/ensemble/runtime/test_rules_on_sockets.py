@@ -11,14 +11,13 @@ import msgspec
 import pytest
 
 from rapport.cli.main import run as rapport
-from rapport.ensemble.rules.breach import report
-from rapport.ensemble.rules.check import RULES, check_all
-from rapport.ensemble.rules.facts import facts_of
-from rapport.ensemble.rules.trace_files import write_trace
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.ensemble.trace import IP, RADIO, Kind, Recorder, System, Trace, TraceEvent
+from rapport.ensemble.trace_files import facts_of, write_trace
 from rapport.transport.base import Address
 from rapport.transport.udp import MulticastGroup
+from rapport_lab.ensemble.rules.check import RULES, check_all
+from rapport_lab.ensemble.rules.trace_index import report
 
 Opened = Callable[[], Any]
 PULLING = {"header_ms": 60, "pull_ms": 90, "local_ms": 120, "global_ms": 1_000}

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.export.parquet_files import write_parts
-from rapport.context.response_times import BrokerSummary
+from rapport.context.broker_status import BrokerSummary
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Identifier, Message
 from rapport.core.times import DurationCounts, DurationHistogram
-from rapport.ensemble.runtime.figures import GossipSummary
+from rapport.ensemble.runtime.gossip_summary import GossipSummary
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]

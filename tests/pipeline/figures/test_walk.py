@@ -11,14 +11,14 @@ import pytest
 
 from rapport.cli import pipeline
 from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
-from rapport.context.faults import ContextNotFound
+from rapport.context.connections import ContextNotFound
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event
 from rapport.core.times import format_time
-from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.component import Component
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings

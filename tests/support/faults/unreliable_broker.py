@@ -17,7 +17,7 @@ from pathlib import Path
 import uvloop
 
 from rapport.channel.backends.local import open_embedded
-from rapport.context.serving import ContextBroker
+from rapport.context.broker_server import ContextBroker
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.addresses import format_address, parse_address

@@ -11,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rapport.context.broker_status import BrokerStatus
 from rapport.context.clients.controller import ContextController
-from rapport.context.status import BrokerStatus
 from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.clock import SystemClock
-from rapport.overlay.topology import Topology
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
+from rapport_lab.topology import Topology
 from support.processes.context import BrokerProcess
 
 COMMAND = ("rapport.cli.main", "context", "broker")

@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from rapport.core.errors import Unavailable
-from rapport.ensemble.runtime.asking import ask_status
-from rapport.ensemble.runtime.status import NodeStatus
+from rapport.ensemble.runtime.node_status import NodeStatus, fetch_status
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.base import Address
@@ -21,10 +20,10 @@ from support.processes.context import BrokerProcess
 PROGRAM = """
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
-from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.model.host_settings import HostSettings
+from rapport.ensemble.gossip.gossip_settings import GossipSettings
+from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.model.role import Role
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.overlay.swim_protocol import SwimSettings
 
 
@@ -111,7 +110,7 @@ class NodeProcesses:
     async def status(self, name: str) -> NodeStatus | None:
         """What a node says of itself; none when it does not answer."""
         try:
-            return await ask_status(
+            return await fetch_status(
                 self.processes[name].address,
                 clock=SystemClock(),
                 chance=Chance.from_machine(),

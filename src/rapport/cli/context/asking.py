@@ -20,7 +20,7 @@ from rapport.cli.context.options import (
     values_line,
 )
 from rapport.cli.output import visible, write_json
-from rapport.context.clients.consumer import ContextConsumer, Located
+from rapport.context.clients.consumer import ContextConsumer, LocatedRecord
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_duration
@@ -52,7 +52,7 @@ def request(
     """
     subject, within_ms = EntityRef.parse(entity), _positive(within)
 
-    async def ask() -> Located:
+    async def ask() -> LocatedRecord:
         async with await ContextConsumer.open(brokers_of(broker), keys=keys_of(keys)) as consumer:
             return await consumer.request(subject, scope, within_ms=within_ms, fresh=fresh)
 
@@ -108,7 +108,7 @@ def _print(record: ContextRecord, as_json: bool) -> None:
     print("\t".join(visible(cell) for cell in cells), flush=True)
 
 
-def _way(located: Located) -> dict[str, object]:
+def _way(located: LocatedRecord) -> dict[str, object]:
     return {
         "hops": located.hops,
         "took_ms": round(located.took_ms, 3),

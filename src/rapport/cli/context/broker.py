@@ -13,8 +13,8 @@ from cyclopts import Parameter
 
 from rapport.cli.context.options import KeysOption, run_until_stopped
 from rapport.cli.output import stderr
-from rapport.context.serving import ContextBroker
-from rapport.context.settings import check_sealed
+from rapport.context.broker_server import ContextBroker
+from rapport.context.connections import check_sealed
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.telemetry import configure_logs
@@ -23,7 +23,7 @@ from rapport.transport.base import Address
 from rapport.transport.keys import KeyFileWatch
 
 if TYPE_CHECKING:
-    from rapport.context.v0_door import V0Door
+    from rapport.context.v0_endpoint import V0Endpoint
 
 _LOOK_AT_KEYS_MS = 2_000
 
@@ -89,10 +89,10 @@ async def _serve(
         await _look_at_keys(keys, clock)
 
 
-async def _open_plain_door(v0: Address, one: ContextBroker, clock: Clock) -> V0Door:
-    from rapport.context.v0_door import V0Door
+async def _open_plain_door(v0: Address, one: ContextBroker, clock: Clock) -> V0Endpoint:
+    from rapport.context.v0_endpoint import V0Endpoint
 
-    door = await V0Door.open(
+    door = await V0Endpoint.open(
         v0, one, clock=clock, chance=Chance.from_machine(), allows=one.rights.allows, audit=one.note
     )
     where = format_address(door.address)

@@ -13,8 +13,8 @@ from rapport.cli.arguments import SiteOption, moment, site_directory
 from rapport.cli.context.options import JsonOption, record_as_json, shown_value
 from rapport.cli.local_site import read_channels
 from rapport.cli.output import write_json, write_table
-from rapport.context.past import Past
-from rapport.context.past import history as past_of
+from rapport.context.persistence import PastUpdate
+from rapport.context.persistence import history as past_of
 from rapport.core.context_record import EntityRef
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.times import format_time
@@ -46,7 +46,7 @@ def history(
     subject = EntityRef.parse(entity)
     begin, end = moment(since), moment(until)
 
-    async def read(channels: ReadOnlyChannels) -> list[Past]:
+    async def read(channels: ReadOnlyChannels) -> list[PastUpdate]:
         found = past_of(channels, subject, scope, since=begin, until=end)
         return await _last(found, limit)
 
@@ -61,7 +61,7 @@ def history(
     write_table(f"history of {entity}", _COLUMNS, [_row(one) for one in rows])
 
 
-async def _of_directory(directory: Path, read: Any) -> list[Past]:
+async def _of_directory(directory: Path, read: Any) -> list[PastUpdate]:
     from rapport.channel.backends.readonly import open_readonly
 
     try:
@@ -73,22 +73,22 @@ async def _of_directory(directory: Path, read: Any) -> list[Past]:
             hint="name the directory that `rapport context broker --directory` was given",
         ) from None
     try:
-        found: list[Past] = await read(channels)
+        found: list[PastUpdate] = await read(channels)
         return found
     finally:
         await channels.close()
 
 
-async def _last(found: AsyncIterator[Past], limit: int) -> list[Past]:
+async def _last(found: AsyncIterator[PastUpdate], limit: int) -> list[PastUpdate]:
     from collections import deque
 
-    kept: deque[Past] = deque(maxlen=max(limit, 1))
+    kept: deque[PastUpdate] = deque(maxlen=max(limit, 1))
     async for one in found:
         kept.append(one)
     return list(kept)
 
 
-def _row(one: Past) -> tuple[str, ...]:
+def _row(one: PastUpdate) -> tuple[str, ...]:
     record = one.record
     values = " ".join(f"{name}={shown_value(value)}" for name, value in record.values.items())
     return (

@@ -15,12 +15,12 @@ from cyclopts import Parameter
 from rapport.cli.context.options import run_until_stopped
 from rapport.cli.output import stderr, write_json
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.gossip.advice import advice
+from rapport.ensemble.gossip.gossip_settings import advice
+from rapport.ensemble.runtime.ensemble_node import EnsembleNode
+from rapport.ensemble.runtime.node_status import check_sealed
 from rapport.ensemble.runtime.program import Program, load_program
-from rapport.ensemble.runtime.recording import TraceFile
-from rapport.ensemble.runtime.serving import EnsembleNode
-from rapport.ensemble.runtime.settings import check_sealed
 from rapport.ensemble.trace import Recorder
+from rapport.ensemble.trace_files import TraceFile
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
 from rapport.kernel.telemetry import configure_logs

@@ -11,8 +11,7 @@ from rapport.cli.context.options import JsonOption, keys_of
 from rapport.cli.ensemble.run import KeysOption
 from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.times import format_time
-from rapport.ensemble.runtime.asking import ask_status
-from rapport.ensemble.runtime.status import NodeStatus
+from rapport.ensemble.runtime.node_status import NodeStatus, fetch_status
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.addresses import parse_address
@@ -26,7 +25,7 @@ def status(
 ) -> None:
     """Show a running node: its components, the nodes and components it knows, its faults."""
     found = asyncio.run(
-        ask_status(
+        fetch_status(
             parse_address(node),
             clock=SystemClock(),
             chance=Chance.from_machine(),

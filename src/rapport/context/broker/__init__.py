@@ -1,1 +1,1 @@
-"""The machine of a broker, in parts: pure, without sockets and clocks of its own."""
+"""The state machine of a broker. [CX-5]"""

@@ -6,10 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rapport.context.broker.effects import Audited, NeighbourLost, NetworkJoined, NotJoined
-from rapport.context.broker.looking import Looking
-from rapport.context.broker.workplace import Workplace
-from rapport.context.messages import (
+from rapport.context.broker.broker_state import (
+    AuditEffect,
+    BrokerState,
+    JoinFailed,
+    NeighbourLost,
+    NetworkJoined,
+)
+from rapport.context.broker.walks import NeighbourProbes
+from rapport.context.protocol import (
     BAD_REQUEST,
     NOT_ALLOWED,
     NOT_FOUND,
@@ -25,6 +30,7 @@ from rapport.context.messages import (
     Status,
     Welcome,
 )
+from rapport.kernel.clock import Now
 from rapport.overlay.membership_steps import (
     Isolated,
     JoinedNetwork,
@@ -34,54 +40,54 @@ from rapport.overlay.membership_steps import (
     SendPing,
 )
 from rapport.overlay.membership_steps import NeighbourLost as Lost
-from rapport.transport.base import Address, Now, Sender
+from rapport.transport.base import Address, Sender
 
 _MOST_CONTROLLERS = 64
 
 
-class Neighbourhood:
+class BrokerNeighbourhood:
     """Turns what membership wants into messages, and messages into its inputs."""
 
-    __slots__ = ("_controllers", "_looking", "_place", "load", "lost")
+    __slots__ = ("_controllers", "_probes", "_state", "load", "lost")
 
     lost: Callable[[Address, Now], None]
     """Called when a neighbour is one no more; set by the machine."""
     load: Callable[[], float]
     """How loaded this broker is; set by the machine."""
 
-    def __init__(self, place: Workplace, looking: Looking) -> None:
-        self._place, self._looking = place, looking
+    def __init__(self, state: BrokerState, probes: NeighbourProbes) -> None:
+        self._state, self._probes = state, probes
         self._controllers: list[tuple[int, Address]] = []
-        """Who waits to hear that a join succeeded."""
+        """Controllers that wait for the result of a join."""
 
     def pinged(self, ping: Ping, sender: Sender, now: Now) -> None:
         """Anybody may ask; neighbours learn what can be found here."""
-        near = sender.kind == "network" and sender.address in self._place.membership.neighbours
-        known = self._looking.own_filter(now) if near else b""
-        self._place.send(Pong(ping.id, round(self.load(), 3), known), sender.address)
+        near = sender.kind == "network" and sender.address in self._state.membership.neighbours
+        known = self._probes.own_filter(now) if near else b""
+        self._state.send(Pong(ping.id, round(self.load(), 3), known), sender.address)
 
     def ponged(self, pong: Pong, sender: Sender, now: Now) -> None:
         """An answer to a ping of ours."""
-        self.carry_out(self._place.membership.answered(sender.address, pong.id, now), now)
-        self._looking.learned(sender.address, pong.filter)
+        self.carry_out(self._state.membership.answered(sender.address, pong.id, now), now)
+        self._probes.learned(sender.address, pong.filter)
 
     def join_asked(self, join: Join, sender: Sender, now: Now) -> None:
         """Another broker wants to be a neighbour."""
-        membership = self._place.membership
+        membership = self._state.membership
         admission = membership.asked_to_join(sender.address, now, by_hand=join.by_hand)
         welcome = Welcome(join.id, admission.accepted, admission.others)
-        self._place.send(welcome, sender.address)
+        self._state.send(welcome, sender.address)
         self.carry_out(admission.steps, now)
 
     def welcomed(self, welcome: Welcome, sender: Sender, now: Now) -> None:
-        """Another broker says whether it is a neighbour now."""
-        membership = self._place.membership
+        """Another broker answers whether it is a neighbour now."""
+        membership = self._state.membership
         steps = membership.welcomed(sender.address, welcome.accepted, welcome.others, now)
         self.carry_out(steps, now)
 
     def departed(self, departed: Departed, sender: Sender, now: Now) -> None:
         """Word came that a broker is gone."""
-        steps = self._place.membership.departed(
+        steps = self._state.membership.departed(
             departed.broker, departed.id, departed.ttl, departed.abrupt, sender.address, now
         )
         self.carry_out(steps, now)
@@ -91,17 +97,17 @@ class Neighbourhood:
         `leave`, or `monitor` the neighbours.
         """
         status, why = self._judge(command, sender)
-        self._place.send(Status(command.id, status, why), sender.address)
+        self._state.send(Status(command.id, status, why), sender.address)
         if (command.id, sender.address) in self._controllers:
             return  # repeated because the search takes its time; begun anew it would never end
-        if self._place.settings.audits:
-            audited = Audited(command.what[:16], sender.identity, sender.address, status)
-            self._place.effects.append(audited)
+        if self._state.settings.audits:
+            audited = AuditEffect(command.what[:16], sender.identity, sender.address, status)
+            self._state.effects.append(audited)
         if status != RECEIVED:
             return
         if command.what in ("join", "connect"):
             self._controllers.append((command.id, sender.address))
-        membership = self._place.membership
+        membership = self._state.membership
         match command.what:
             case "join":
                 self.carry_out(membership.start(command.brokers, now), now)
@@ -114,32 +120,32 @@ class Neighbourhood:
 
     def carry_out(self, steps: Sequence[MembershipStep], now: Now) -> None:
         """Messages into the outbox, news to the shell."""
-        place = self._place
+        state = self._state
         for step in steps:
             match step:
                 case SendPing(to=to, number=number):
                     message: Message = Ping(number)
-                    place.send(message, to)
+                    state.send(message, to)
                 case SendJoin(to=to, number=number):
-                    place.send(Join(number, step.by_hand), to)
+                    state.send(Join(number, step.by_hand), to)
                 case SendDeparted(to=to):
                     message = Departed(step.number, step.broker, step.ttl, step.abrupt)
-                    place.send(message, to)
+                    state.send(message, to)
                 case Lost(address=address):
-                    self._looking.forget(address)
-                    place.effects.append(NeighbourLost(address, step.abrupt))
+                    self._probes.forget(address)
+                    state.effects.append(NeighbourLost(address, step.abrupt))
                     self.lost(address, now)
                 case JoinedNetwork(neighbours=neighbours):
-                    place.effects.append(NetworkJoined(neighbours))
+                    state.effects.append(NetworkJoined(neighbours))
                     self._tell_controllers(PROCESSED, "")
                 case Isolated():
-                    place.effects.append(NotJoined(step.answered, step.needed))
+                    state.effects.append(JoinFailed(step.answered, step.needed))
                     why = f"{step.answered} brokers answered, {step.needed} are needed"
                     self._tell_controllers(NOT_FOUND, why)
 
     def _judge(self, command: Command, sender: Sender) -> tuple[int, str]:
-        if not self._place.allows(sender.identity, "control", None, ""):
-            self._place.counts["not_allowed"] += 1
+        if not self._state.allows(sender.identity, "control", None, ""):
+            self._state.counts["not_allowed"] += 1
             return NOT_ALLOWED, "no right to control this broker"
         if command.what not in ("join", "connect", "leave", "monitor"):
             return BAD_REQUEST, "a command is join, connect, leave or monitor"
@@ -149,5 +155,5 @@ class Neighbourhood:
 
     def _tell_controllers(self, status: int, why: str) -> None:
         for id, address in self._controllers:
-            self._place.send(Status(id, status, why), address)
+            self._state.send(Status(id, status, why), address)
         self._controllers.clear()

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequen
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rapport.context.clients.consumer import ContextConsumer, Located
+from rapport.context.clients.consumer import ContextConsumer, LocatedRecord
 from rapport.context.clients.provider import ContextProvider
-from rapport.context.settings import ClientSettings
+from rapport.context.connections import ClientSettings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Conflict
 from rapport.transport.base import Address
@@ -57,7 +57,7 @@ class _Loop:
 
 
 class _Blocking:
-    """What both have in common."""
+    """Common part of the blocking clients."""
 
     def __init__(self) -> None:
         self._loop = _Loop()
@@ -67,7 +67,7 @@ class _Blocking:
         self._loop.close(self._end())
 
     async def _end(self) -> None:
-        """What is to be closed in the loop."""
+        """Closes the client on its loop."""
 
     def __enter__(self) -> Self:
         return self
@@ -148,8 +148,8 @@ class BlockingConsumer(_Blocking):
 
     def request(
         self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000, fresh: bool = False
-    ) -> Located:
-        """What is true now; with `fresh` not from a copy."""
+    ) -> LocatedRecord:
+        """The current record; with `fresh` not from a replica."""
         return self._loop.call(
             self._consumer.request(entity, scope, within_ms=within_ms, fresh=fresh)
         )

@@ -1,33 +1,158 @@
-"""A consumer: asks for what is true now, or is told whenever it changes. [CX-3]"""
+"""Consumers: request records from brokers, and subscribe to changes. [CX-3]
+
+A subscription is held at the client's broker, renewed before its lease ends, and moved when the
+client changes its broker.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from rapport.context.clients.link import BrokerLink
-from rapport.context.clients.subscription import ContextSubscription
-from rapport.context.codec import check_question
-from rapport.context.faults import refusal
-from rapport.context.messages import NOT_FOUND, Answer, Message, Question, Request
-from rapport.context.settings import ClientSettings
+from rapport.context.clients.broker_link import BrokerLink
+from rapport.context.connections import ClientSettings, ContextNotFound, refusal
+from rapport.context.protocol import (
+    NOT_FOUND,
+    Answer,
+    Message,
+    Notice,
+    Noticed,
+    Question,
+    Request,
+    Unwatch,
+    Watch,
+    check_question,
+    is_late,
+)
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.core.errors import Corrupt
+from rapport.core.errors import Conflict, Corrupt, RapportError, Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import Tasks, first_of
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
 from rapport.transport.station import EndpointWrapper, direct_link
 
+_AGAIN_MS = 500
+
+
+class ContextSubscription:
+    """Records as a broker notifies of them. Each is acknowledged; what comes twice is taken once;
+    what waited past its validity is dropped.
+    """
+
+    def __init__(self, link: BrokerLink, question: Question, every_ms: int) -> None:
+        self._link, self._question, self._every_ms = link, question, every_ms
+        self._id = link.new_id()
+        self._records: deque[ContextRecord] = deque()
+        self._there = asyncio.Event()
+        self._change = asyncio.Event()
+        self._latest: dict[str, ContextRecord] = {}
+        self._numbers: dict[Address, int] = {}
+        self._failure: RapportError | None = None
+        self._tasks = Tasks(link.clock)
+        self.skipped = 0
+        """Records that a slow reader missed: newer ones pushed them out."""
+
+    def start(self) -> None:
+        """Begins to listen."""
+        self._link.on_notice[self._id] = self._take
+        self._link.on_change.append(self._moved)
+        self._tasks.start("context subscription", self._keep)
+
+    async def next(self) -> ContextRecord:
+        """The next record that is still valid; raises what ended the subscription."""
+        while True:
+            while self._records:
+                record = self._records.popleft()
+                if record.valid_until > self._link.clock.now_ms():
+                    return record
+            if self._failure is not None:
+                raise self._failure
+            self._there.clear()
+            await self._there.wait()
+
+    async def close(self) -> None:
+        """Ends it, here and at the broker; a second call is no error."""
+        if self._link.on_notice.pop(self._id, None) is None:
+            return
+        self._link.on_change.remove(self._moved)
+        if self._link.broker is not None:
+            self._link.post(Unwatch(self._id), self._link.broker)
+        self._end(Conflict("the subscription is closed", code="context.closed"))
+        await self._tasks.stop()
+
+    async def _keep(self) -> None:
+        """Subscribes and renews until it is refused."""
+        lease_ms = self._link.settings.lease_ms
+
+        def make(id: int, _left_ms: int) -> Message:
+            return Watch(id, self._question, lease_ms, self._every_ms)
+
+        what = f"{self._question.entity} {self._question.scope}"
+        while True:
+            self._change.clear()
+            pause_ms = lease_ms / 3
+            try:
+                await self._link.call(
+                    make, within_ms=lease_ms // 3, what=what, id=self._id, received_ends=True
+                )
+            except (Unavailable, ContextNotFound):
+                pause_ms = _AGAIN_MS  # the network may have it later
+            except RapportError as error:
+                self._end(error)
+                return
+            await first_of(self._link.clock.sleep(pause_ms), self._change.wait())
+
+    def _moved(self, _broker: Address, before: Address | None) -> None:
+        self._change.set()
+        if before is not None:
+            self._link.post(Unwatch(self._id), before)
+
+    def _take(self, notice: Notice, sender: Address) -> None:
+        self._link.post(Noticed(self._id, notice.number), sender)
+        if self._is_known(notice, sender):
+            return
+        if len(self._records) >= self._link.settings.waiting_notices:
+            self._records.popleft()
+            self.skipped += 1
+        self._records.append(notice.record)
+        self._there.set()
+
+    def _is_known(self, notice: Notice, sender: Address) -> bool:
+        """Whether a notice is repeated, or came from another broker before."""
+        record, last = notice.record, self._numbers.get(sender)
+        comes_late = last is not None and is_late(notice.number, last)
+        if not comes_late:
+            self._numbers[sender] = notice.number
+        if self._every_ms:
+            return comes_late
+        latest = self._latest.get(record.provider)
+        if latest is not None:
+            is_older = record.rank() < latest.rank()
+            # What began earlier counts once what began later is over, if it was told after it.
+            still_counts = latest.valid_until > self._link.clock.now_ms()
+            if record == latest or (is_older and (still_counts or comes_late)):
+                return True
+        self._latest[record.provider] = record
+        return False
+
+    def _end(self, failure: RapportError) -> None:
+        self._failure = self._failure or failure
+        self._there.set()
+
+
 _MARGIN_MS, _MARGIN_SHARE = 100, 10
 _TIMES = 2
-"""So often is asked for what ends on its way here: there may be a newer one meanwhile."""
+"""Requests for a record that ends on its way here: there may be a newer one meanwhile."""
 
 
-class Located(msgspec.Struct, frozen=True, kw_only=True):
+class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An answer: the record, how many hops away it was found, the broker that its provider gives it
     to (clients are not told), when it was asked for (ms UTC) and how long that took.
     """
@@ -38,11 +163,11 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     asked_ms: int
     took_ms: float = 0.0
     broker: Address | None = None
-    """The broker that was asked."""
+    """The broker that answered."""
 
 
 class ContextConsumer:
-    """Asks the broker of its choice; what that one does not have it looks for in the network."""
+    """Requests records from its broker, which searches the network for those it lacks."""
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
@@ -71,7 +196,7 @@ class ContextConsumer:
 
     async def request(
         self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000, fresh: bool = False
-    ) -> Located:
+    ) -> LocatedRecord:
         """What is true now; never a record before or past its validity. With `fresh` from the
         broker that the provider gives it to, never from a copy on the way.
 
@@ -96,7 +221,7 @@ class ContextConsumer:
                 raise Corrupt(f"the broker answered {what} without a record")
             took_ms = (clock.steady_ns() - began_ns) / 1e6
             if answer.record.valid_until > clock.now_ms():
-                return Located(
+                return LocatedRecord(
                     record=answer.record,
                     hops=answer.hops,
                     holder=None,
@@ -141,7 +266,7 @@ class ContextConsumer:
 
 
 def _question(entity: EntityRef | str, scope: str) -> Question:
-    """What brokers understand; they are silent about anything else. Raises InvalidInput."""
+    """Checks a question; raises InvalidInput, because brokers do not answer an invalid one."""
     subject = EntityRef.parse(entity) if isinstance(entity, str) else entity
     question = Question(subject, scope)
     check_question(question)

@@ -8,11 +8,10 @@ from typing import Self
 
 import msgspec
 
-from rapport.context.clients.link import BrokerLink
-from rapport.context.faults import ContextNotFound
-from rapport.context.messages import Command, Message, Status
-from rapport.context.settings import ClientSettings
-from rapport.context.status import BrokerStatus
+from rapport.context.broker_status import BrokerStatus
+from rapport.context.clients.broker_link import BrokerLink
+from rapport.context.connections import ClientSettings, ContextNotFound
+from rapport.context.protocol import Command, Message, Status
 from rapport.core.errors import Corrupt, Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
@@ -25,7 +24,7 @@ _WITHIN_MS = 10_000
 
 
 class ContextController:
-    """Needs the right `control`. Each call names the broker that is told."""
+    """Needs the right `control`. Each call names the broker to control."""
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
@@ -73,7 +72,7 @@ class ContextController:
         await self._command(broker, "monitor", (), within_ms)
 
     async def status(self, broker: Address, *, within_ms: int = 2_000) -> BrokerStatus:
-        """How a broker is: what it holds, who its neighbours are."""
+        """The status of a broker."""
         answer = await self._command(broker, "status", (), within_ms)
         try:
             return msgspec.json.decode(answer.why, type=BrokerStatus)

@@ -10,11 +10,9 @@ from typing import Any, Self
 
 import msgspec
 
-from rapport.context.clients.link import BrokerLink
-from rapport.context.codec import check_record
-from rapport.context.faults import ContextNotFound
-from rapport.context.messages import Message, Put
-from rapport.context.settings import ClientSettings
+from rapport.context.clients.broker_link import BrokerLink
+from rapport.context.connections import ClientSettings, ContextNotFound
+from rapport.context.protocol import Message, Put, check_record
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.kernel.chance import Chance
@@ -143,7 +141,7 @@ class ContextProvider:
             await self._link.clock.sleep(max(every_ms - took_ms, 0))
 
     async def close(self) -> None:
-        """Ends; what it told stays valid as long as it said."""
+        """Closes the provider; its records stay valid for their time."""
         await self._tasks.stop()
         await self._link.close()
 

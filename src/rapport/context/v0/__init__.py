@@ -1,3 +1,1 @@
-"""The protocol of the source's Appendix A, for foreign clients and brokers; off unless a site turns
-it on. [CX-2]
-"""
+"""Protocol v0 of the source, Appendix A, for foreign clients and brokers; off by default. [CX-2]"""

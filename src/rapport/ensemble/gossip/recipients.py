@@ -1,15 +1,14 @@
-"""To whom a node sends on IP: a random subset of those it knows, those that often ask first.
-[EN-5, EN-9]
-"""
+"""Recipients on IP: a random subset of the known nodes, frequent requesters first. [EN-5, EN-9]"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from rapport.ensemble.messages import Published
+from rapport.ensemble.protocol import Published
 from rapport.kernel.chance import Chance
-from rapport.transport.base import Address, Now
+from rapport.kernel.clock import Now
+from rapport.transport.base import Address
 
 
 class Recipients(Protocol):
@@ -24,7 +23,7 @@ class Recipients(Protocol):
         """For a version of another node's component."""
 
 
-class Nobody:
+class NoRecipients:
     """For nodes without IP."""
 
     def to_publish(self, component: str, now: Now) -> list[Address]:
@@ -36,7 +35,7 @@ class Nobody:
         return []
 
 
-class Askers:
+class PullCounts:
     """Who pulled which component lately and how often: they are interested in it.
 
     At most `most` addresses for a component and `components` components are remembered; each time
@@ -49,11 +48,11 @@ class Askers:
         self._asked: dict[str, dict[Address, float]] = {}
 
     def __len__(self) -> int:
-        """How many counts are kept."""
+        """The number of counts."""
         return sum(map(len, self._asked.values()))
 
     def asked(self, component: str, by: Address) -> None:
-        """Somebody pulled a component of this node."""
+        """Counts a pull of a component of this node."""
         counts = self._asked.get(component)
         if counts is None:
             if len(self._asked) >= self._components:
@@ -64,7 +63,7 @@ class Askers:
         counts[by] = counts.get(by, 0.0) + 1.0
 
     def most_eager(self, component: str, number: int) -> list[Address]:
-        """Those that asked most, most first; counts fall by it."""
+        """The addresses with the most pulls, most first; counts decay."""
         counts = self._asked.get(component)
         if not counts or number <= 0:
             return []
@@ -88,7 +87,7 @@ class RandomRecipients:
         *,
         known: Sequence[Address] = (),
         own: Address | None = None,
-        askers: Askers | None = None,
+        askers: PullCounts | None = None,
     ) -> None:
         self._fan_out, self._chance, self._own, self._askers = fan_out, chance, own, askers
         self._known: list[Address] = []
@@ -97,7 +96,7 @@ class RandomRecipients:
 
     @property
     def known(self) -> Sequence[Address]:
-        """Whom it draws from."""
+        """The known nodes."""
         return self._known
 
     def know(self, nodes: Sequence[Address]) -> None:

@@ -1,1 +1,1 @@
-"""Roles, components, processes, ensembles, and the host that works on them. [EN-1, EN-2]"""
+"""Roles, components, processes, ensembles, and the host that runs them. [EN-1, EN-2]"""

@@ -1,4 +1,4 @@
-"""What ensembles say about spreading: how far knowledge goes, and in which groups. [EN-6, EN-7]"""
+"""Boundaries and groups of ensembles: how far knowledge spreads. [EN-6, EN-7]"""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any
 
 import msgspec
 
-from rapport.ensemble.model.calls import RAISED
+from rapport.ensemble.model.calls import RAISED, odd_answer
 from rapport.ensemble.model.component import Component, scratch
 from rapport.ensemble.model.ensemble import EnsemblePlan
-from rapport.ensemble.model.evaluation import odd_answer
 from rapport.ensemble.model.faults import Fault, fault_of
-from rapport.ensemble.model.reading import Reading
+from rapport.ensemble.model.replicas import NodeKnowledge, ReplicaReading, View
 from rapport.ensemble.model.role import RoleType, is_named
-from rapport.ensemble.model.views import NodeKnowledge, View
 
 LONGEST_GROUP = 256
 _GROUP_PARTS = (str, int, float, bool)
@@ -35,17 +33,17 @@ class Boundaries:
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether everything is passed on, whatever it says."""
+        """Whether no ensemble has a boundary, so that everything is passed on."""
         return not self._any
 
-    def allow(self, reading: Reading, now_ms: int) -> bool:
-        """Whether knowledge may be passed on: some ensemble that it has a role in says so or has no
+    def allow(self, reading: ReplicaReading, now_ms: int) -> bool:
+        """Whether knowledge may be passed on: an ensemble that it has a role in allows it or has no
         boundary, or it has a role in none.
         """
         concerned = False
         for plan in self._plans:
             if plan.boundary is None:
-                if _says(reading, plan.member) or _says(reading, plan.coordinator):
+                if _has_role(reading, plan.member) or _has_role(reading, plan.coordinator):
                     return True
                 continue
             for role in plan.boundary_roles:
@@ -70,8 +68,8 @@ class Boundaries:
         return tuple(found)
 
     def leave_out(self, component: Component) -> list[EnsemblePlan]:
-        """The ensembles with groups that the component takes part in, but whose `group` is asked of
-        a role that it does not have: it is in no group of theirs, whatever it knows.
+        """The ensembles with groups that the component takes part in, but whose `group` is defined
+        on a role that it does not have: it is in no group of theirs.
         """
         return [
             plan
@@ -81,7 +79,7 @@ class Boundaries:
         ]
 
     def _asked(self, plan: EnsemblePlan, boundary: Callable[[Any, Any], bool], seen: View) -> bool:
-        """What cannot judge does not hold up: a boundary only saves messages."""
+        """A boundary that fails allows: it only saves messages."""
         try:
             answer = boundary(seen, self._node)
         except RAISED as error:
@@ -116,7 +114,7 @@ class Boundaries:
         return text
 
 
-def _says(reading: Reading, role: RoleType) -> bool:
+def _has_role(reading: ReplicaReading, role: RoleType) -> bool:
     return not is_named(role) or role.__name__ in reading.roles
 
 

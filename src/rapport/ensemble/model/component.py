@@ -1,18 +1,150 @@
-"""Components: knowledge in fields, roles, and processes that work on it. [EN-1]"""
+"""Components: knowledge fields, the roles they play, and processes that work on the fields. [EN-1]
+
+A process runs by time or when a field changes. It works on a scratch copy of the component; its
+changes are applied as one when it returns, and dropped when it raises.
+"""
 
 from __future__ import annotations
 
+import inspect
 import typing
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
 from rapport.core.errors import InvalidInput, nearest_names
-from rapport.ensemble.model.copying import copied, is_fixed, is_same
-from rapport.ensemble.model.fields import Field, unknown_field
-from rapport.ensemble.model.processes import ProcessPlan, processes_of
-from rapport.ensemble.model.role import Role, field_names, plan_of
+from rapport.core.times import parse_duration
+from rapport.ensemble.model.role import (
+    Field,
+    Role,
+    copied,
+    field_names,
+    is_fixed,
+    is_same,
+    plan_of,
+    unknown_field,
+)
+
+Function = TypeVar("Function", bound=Callable[..., None])
+Names = str | Sequence[str]
+
+MARK = "rapport_process"
+LONGEST_MS = 366 * 86_400_000
+
+
+class ProcessPlan(NamedTuple):
+    """When a process runs and what it may touch."""
+
+    name: str
+    every_ms: int
+    """0: not by time."""
+    on_change: tuple[tuple[str, ...], ...]
+    """Paths, each a field and the steps below it; empty: not by change."""
+    reads: frozenset[str] | None
+    """The fields it is given; none: all."""
+    writes: frozenset[str]
+
+
+def process(
+    *,
+    every: str = "",
+    on_change: Names = (),
+    reads: Names | None = None,
+    writes: Names = (),
+) -> Callable[[Function], Function]:
+    """Makes a method a process of its component.
+
+    It works on a copy of the knowledge; what it changed is taken over in one piece when it
+    returns, and not at all when it raises or changed a field that it did not declare.
+
+    Args:
+        every: a period, such as "1 s".
+        on_change: fields, or paths below them ("route.destination"); it runs when the value
+            differs from what it was.
+        reads: the fields it is given, beside those it names otherwise; without it, all.
+        writes: the fields that it may change.
+    """
+    plan = ProcessPlan(
+        "",
+        period_ms(every, "a process") if every else 0,
+        tuple(tuple(path.split(".")) for path in _names(on_change)),
+        None if reads is None else frozenset(_names(reads)),
+        frozenset(_names(writes)),
+    )
+
+    def mark(function: Function) -> Function:
+        _check_function(function, plan)
+        setattr(function, MARK, plan._replace(name=function.__name__))
+        return function
+
+    return mark
+
+
+def processes_of(cls: type, fields: Iterable[str]) -> tuple[ProcessPlan, ...]:
+    """The processes of a component class, its bases' first; raises InvalidInput for names that are
+    no field.
+    """
+    known = frozenset(fields) - {"id"}
+    found: dict[str, ProcessPlan] = {}
+    for base in reversed(cls.__mro__):
+        for name, member in vars(base).items():
+            found.pop(name, None)  # a subclass may replace a process by a plain method
+            plan = getattr(member, MARK, None)
+            if isinstance(plan, ProcessPlan):
+                found[name] = _checked_plan(cls, plan, known)
+    return tuple(found.values())
+
+
+def period_ms(text: str, what: str) -> int:
+    """The period in ms; raises InvalidInput unless it is between 1 ms and a year."""
+    try:
+        period = parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{what} has no such period: {error.message}",
+            code="ensemble.bad_schedule",
+            hint=error.hint,
+        ) from None
+    if not 1 <= period <= LONGEST_MS:
+        raise InvalidInput(
+            f"{what} cannot have the period {text!r}",
+            code="ensemble.bad_schedule",
+            hint="from 1 ms to 366 days",
+        )
+    return period
+
+
+def _checked_plan(cls: type, plan: ProcessPlan, known: frozenset[str]) -> ProcessPlan:
+    named = [path[0] for path in plan.on_change] + sorted(plan.reads or ()) + sorted(plan.writes)
+    for name in named:
+        if name not in known:
+            raise unknown_field(f"field of {cls.__name__} (process {plan.name})", name, known)
+    if plan.reads is None:
+        return plan
+    return plan._replace(reads=plan.reads | plan.writes | {path[0] for path in plan.on_change})
+
+
+def _check_function(function: Any, plan: ProcessPlan) -> None:
+    name = getattr(function, "__name__", str(function))
+    if not plan.every_ms and not plan.on_change:
+        raise InvalidInput(
+            f"the process {name!r} never runs",
+            code="ensemble.bad_schedule",
+            hint='say when: every="1 s", on_change="position", or both',
+        )
+    waits = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+    if waits or inspect.isasyncgenfunction(function) or not inspect.isfunction(function):
+        raise InvalidInput(
+            f"the process {name!r} is not a plain function",
+            code="ensemble.bad_process",
+            hint="write def, not async def, and no yield: processes run in threads of their own",
+        )
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
 
 LONGEST_ID = 200
 _ORIGIN = "_origin"
@@ -20,7 +152,7 @@ _OWN = frozenset((_ORIGIN, "created_ms", "now_ms"))
 
 
 class NoSuchField(AttributeError):
-    """A process or an ensemble asked for a field that there is not, or not for it."""
+    """A process or an ensemble used a field that does not exist, or that it may not read."""
 
     def __init__(self, message: str, code: str, hint: str) -> None:
         super().__init__(message)
@@ -28,7 +160,7 @@ class NoSuchField(AttributeError):
 
 
 class Component(Role):
-    """An autonomous unit: what it knows, and what it does with that.
+    """An autonomous unit: knowledge fields, and processes that work on them.
 
     Made with its id and its fields by name; values are checked against their types. Its node
     publishes the fields that are not `Local`.

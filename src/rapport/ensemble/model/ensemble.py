@@ -1,4 +1,4 @@
-"""Ensembles: who belongs together, and what they tell each other. [EN-2, EN-6]"""
+"""Ensemble classes: coordinator and member role, membership condition, exchange. [EN-2]"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, NamedTuple
 
 from rapport.core.errors import InvalidInput, nearest_names
-from rapport.ensemble.model.processes import period_ms
+from rapport.ensemble.model.component import period_ms
 from rapport.ensemble.model.role import Role, RoleType, plan_of
 
 _ARGUMENTS = {

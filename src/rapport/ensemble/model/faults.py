@@ -1,4 +1,4 @@
-"""What went wrong in components and ensembles: counted, never raised. [EN-1, EN-2]"""
+"""Faults of components and ensembles: counted and kept, never raised. [EN-1, EN-2]"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OTHER_CODES = "other"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a component, a process or an ensemble did wrong."""
+    """A fault of a component, a process or an ensemble."""
 
     code: str
     message: str
@@ -108,7 +108,7 @@ class Faults:
 
 
 def _text_of(error: BaseException, name: str) -> str:
-    """What an error says of itself; others have numbers there, such as SystemExit its `code`."""
+    """A text attribute of an error; empty if it is no text, such as the `code` of SystemExit."""
     said = getattr(error, name, "")
     return said if isinstance(said, str) else ""
 

@@ -1,4 +1,6 @@
-"""What lives on one node, and what it knows of others: a pure machine. [EN-1, EN-2, EN-6]"""
+"""The components of one node and its replicas of others: a pure state machine.
+[EN-1, EN-2, EN-3, EN-6]
+"""
 
 from __future__ import annotations
 
@@ -8,30 +10,58 @@ from typing import Any
 
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.messages import Published
 from rapport.ensemble.model.boundaries import Boundaries
 from rapport.ensemble.model.calls import Call, Outcome, checked_values, failed, run_call
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble, EnsemblePlan, plan_of_ensemble
 from rapport.ensemble.model.faults import Fault, Faults, fault_of
-from rapport.ensemble.model.host_settings import HostSettings
-from rapport.ensemble.model.host_trace import tell_outcome
-from rapport.ensemble.model.reading import Reading
-from rapport.ensemble.model.replicas import Replica, Replicas
+from rapport.ensemble.model.replicas import NodeKnowledge, Replica, ReplicaReading, Replicas
 from rapport.ensemble.model.snapshots import Snapshot, WithheldKnowledge, snapshot_of
-from rapport.ensemble.model.views import NodeKnowledge
-from rapport.ensemble.model.work import Work
-from rapport.ensemble.trace import Tracing
+from rapport.ensemble.model.work_scheduler import HostSettings, WorkScheduler
+from rapport.ensemble.protocol import Published
+from rapport.ensemble.trace import Kind, TraceEvent, Tracing
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 
 
-class Host:
-    """What lives on one node.
+def trace_outcome(node: str, call: Call, outcome: Outcome, trace: Tracing) -> None:
+    """One event for a process; one or two for each pair of an evaluation."""
+    wall_ms, steady_ms = call.now
+    if call.component:
+        fault = f": {outcome.faults[0].code}" if outcome.faults else ""
+        trace(
+            TraceEvent(
+                steady_ms,
+                wall_ms,
+                Kind.PROCESS_RAN,
+                node,
+                component=call.component,
+                detail=f"{call.name}{fault}",
+            )
+        )
+        return
+    for looked in outcome.looked_at:
+        for kind in (Kind.EVALUATED, Kind.EXCHANGED)[: 1 + looked.is_formed]:
+            trace(
+                TraceEvent(
+                    steady_ms,
+                    wall_ms,
+                    kind,
+                    node,
+                    component=looked.other,
+                    version=looked.version,
+                    other=looked.local,
+                    detail=call.name,
+                )
+            )
 
-    `tick` gives calls to run: at once (`run`), or in threads. Their outcomes come back by
-    `finished`, from the same thread that ticks. No call here raises because of what components,
-    ensembles or replicas do; see `faults`.
+
+class Host:
+    """The components and replicas of one node.
+
+    `tick` returns calls to run: at once (`run`), or in threads. `finished` takes their outcomes, in
+    the thread that ticks. No method raises because of faulty components, ensembles or replicas; see
+    `faults`.
     """
 
     def __init__(
@@ -55,7 +85,7 @@ class Host:
         asked_for = [role for plan in plans for role in (plan.coordinator, plan.member)]
         self._replicas = Replicas(asked_for, self.settings.most_replicas)
         self._boundaries = Boundaries(plans, NodeKnowledge(node, self._components), self._note)
-        self._work = Work(
+        self._work = WorkScheduler(
             plans,
             self._components,
             self._replicas,
@@ -66,8 +96,8 @@ class Host:
         )
         self.withheld: dict[str, WithheldKnowledge] = {}
         """Components whose knowledge cannot be published now, and why, by id."""
-        self._judged: tuple[object, Reading] | None = None
-        """What was judged last, and as what."""
+        self._judged: tuple[object, ReplicaReading] | None = None
+        """The knowledge that was judged last, and its reading."""
         self._trace = trace
         self._last = Now(0, 0.0)
 
@@ -78,7 +108,7 @@ class Host:
 
     @property
     def replicas(self) -> Mapping[str, Replica]:
-        """What is believed of others, by component id."""
+        """The replicas of components on other nodes, by component id."""
         return self._replicas
 
     # Components
@@ -146,7 +176,7 @@ class Host:
         return found
 
     def note_outside_groups(self, component_id: str) -> None:
-        """Notes a fault for each ensemble whose groups leave the component out; to be asked where
+        """Notes a fault for each ensemble whose groups leave the component out; to be called where
         knowledge goes by groups.
         """
         component = self._components[component_id]
@@ -164,7 +194,7 @@ class Host:
             return False
         judged = self._judged
         is_judged = judged is not None and judged[0] is knowledge
-        reading = judged[1] if judged is not None and is_judged else Reading(knowledge)
+        reading = judged[1] if judged is not None and is_judged else ReplicaReading(knowledge)
         taken = self._replicas.put(reading, now.steady_ms)
         if not taken and component not in self._replicas:
             self._note(_is_full(self.settings.most_replicas))
@@ -185,14 +215,14 @@ class Host:
         """Whether the boundaries let it be passed on here; see `Boundaries.allow`."""
         if self._boundaries.is_unbounded:
             return True
-        reading = Reading(knowledge)
-        self._judged = (knowledge, reading)  # most often `replace` is told of the same one next
+        reading = ReplicaReading(knowledge)
+        self._judged = (knowledge, reading)  # `replace` usually gets the same one next
         return self._boundaries.allow(reading, self._last.wall_ms)
 
     # Work
 
     def tick(self, now: Now) -> list[Call]:
-        """What is to be run now; each call has to come back by `finished`, however late."""
+        """The calls to run now; each has to be passed to `finished`, however late."""
         self._last = now
         return self._work.tick(now)
 
@@ -216,7 +246,7 @@ class Host:
 
     def finished(self, call: Call, outcome: Outcome | BaseException, now: Now) -> None:
         """Takes over what a call found, in one piece for each component, unless it hung, its
-        component is gone, or somebody else wrote to the same fields meanwhile: then it is made
+        component is gone, or another call wrote to the same fields meanwhile: then it is made
         again.
         """
         self._last = now
@@ -226,7 +256,7 @@ class Host:
         for fault in found.faults:
             self._note(fault)
         if self._trace is not None:
-            tell_outcome(self.node, call, found, self._trace)
+            trace_outcome(self.node, call, found, self._trace)
         if not call.component:
             self.pairs += found.pairs
             self.formed[call.name] = found.formed
@@ -264,7 +294,7 @@ def _plans(ensembles: Sequence[type[Ensemble]]) -> tuple[EnsemblePlan, ...]:
 def _is_local(component: str, node: str) -> Fault:
     return Fault(
         code="ensemble.equal_ids",
-        message=f"the node {node!r} says it has the component {component!r}, which lives here",
+        message=f"the node {node!r} claims the component {component!r}, which lives here",
         hint="ids are unique in the whole system; its knowledge is not taken",
         component=component,
     )
@@ -275,7 +305,7 @@ def _outside_groups(component: str, plan: EnsemblePlan) -> Fault:
     return Fault(
         code="ensemble.outside_groups",
         message=f"{plan.name}.group is asked of {role}, which {component!r} is not: it is in no "
-        "group, and the others of the ensemble hear it on IP only by chance",
+        "group, and the others of the ensemble receive it on IP only by chance",
         hint="annotate the argument of `group` with a role that coordinators and members have",
         component=component,
         name=plan.name,

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput, TooLarge
-from rapport.ensemble.codec import MAX_WORDS
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.role import plan_of
+from rapport.ensemble.protocol import MAX_WORDS
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 
@@ -85,7 +85,7 @@ def _plain(name: str, value: Any, most_levels: int) -> Any:
 
 
 def _why_not(value: Any, levels: int) -> str:
-    """Why plain data cannot be published; empty: it can."""
+    """Why plain data cannot be published; empty if it can."""
     kind = type(value)
     if kind is float:
         return "" if math.isfinite(value) else f"{value} is no number that all can read"

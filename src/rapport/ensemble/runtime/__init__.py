@@ -1,1 +1,1 @@
-"""Nodes on real networks: the machines of the simulator on sockets, clocks and threads."""
+"""Nodes on real networks: the state machines on sockets, clocks and threads."""

@@ -1,6 +1,6 @@
-"""A Python file of components and ensembles, as `rapport ensemble run` and sites name it. [EN-10]
+"""Loads a Python file of components and ensembles, as named by a site or a command. [EN-10]
 
-Trusted local code: it runs with all rights of this process.
+The file is trusted local code: it runs with all rights of this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rapport.core.errors import InvalidInput
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.faults import fault_of
-from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.node_status import RuntimeSettings
 
 _HINT = (
     "the file has classes of ensembles, and `components`: a list, or a function that is given "
@@ -29,7 +29,7 @@ _HINT = (
 
 
 class Program(msgspec.Struct, frozen=True):
-    """What a file says."""
+    """The components, ensembles and settings of a file."""
 
     components: tuple[Component, ...]
     ensembles: tuple[type[Ensemble], ...]

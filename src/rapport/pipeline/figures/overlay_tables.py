@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rapport.context.response_times import BROKER_SUMMARY
-from rapport.ensemble.runtime.figures import GOSSIP_SUMMARY
+from rapport.context.broker_status import BROKER_SUMMARY
+from rapport.ensemble.runtime.gossip_summary import GOSSIP_SUMMARY
 from rapport.pipeline.figures.percentiles import percentiles_of_counts
 
 if TYPE_CHECKING:

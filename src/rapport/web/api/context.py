@@ -14,7 +14,7 @@ import msgspec
 from litestar import Request, Response, get, put
 from litestar.params import FromPath, FromQuery
 
-from rapport.context.faults import ContextNotFound
+from rapport.context.connections import ContextNotFound
 from rapport.context.rights import LOCAL
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError

@@ -1,0 +1,1 @@
+"""Commands of `rapport ensemble` and `rapport demo` that need simulations or experiments."""

@@ -1,0 +1,1 @@
+"""Ensembles in the laboratory: simulated worlds, experiments, rules over traces."""

@@ -1,1 +1,0 @@
-"""How a record is looked for: strategies of search."""
