@@ -35,6 +35,7 @@ STATIC_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("imports", ("lint-imports", "--no-cache")),
     ("types", ("mypy",)),
+    ("house", ("python", "tools/house.py")),
 )
 
 

@@ -17,6 +17,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.store.base import RecordStore
 from rapport.store.postgres_records import PostgresRecordStore
 from rapport.store.sqlite import SqliteRecordStore
+from support.servers.postgres import postgres, postgres_server  # noqa: F401
 
 NAMES = ["Zoë", "a", "a b", "a/b", "a%2Fb", "ana", "zoe", "ö", "日本", "😀"]
 

@@ -13,14 +13,14 @@ from rapport.communication.routing import RoutingRecords, RoutingRule
 from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
-from support.servers.postgres import PostgresAddress
+from support.servers.postgres import PostgresAddress, postgres, postgres_server  # noqa: F401
 
 pytestmark = pytest.mark.slow
 ANA, BEN = Identifier("peer", "ana"), Identifier("peer", "ben")
 
 
 def test_queries_and_rules_work_on_postgres(
-    postgres: PostgresAddress,
+    postgres: PostgresAddress,  # noqa: F811
     clock: ManualClock,
 ) -> None:
     async def scenario() -> None:

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "walk.md"
 SOURCE = f"{ROOT / 'src' / 'rapport'}/"
-MOST_MODULES = 70
+MOST_MODULES = 125
+"""The walk may become shorter, not longer."""
 SITE = """
 [site]
 name = "cold-store"
@@ -161,6 +162,7 @@ def test_the_page_is_what_was_recorded(met: set[str], pytestconfig: pytest.Confi
         PAGE.write_text(written(met), encoding="utf-8")
     listed = set(re.findall(r"^- `(.+)`$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert met == listed
+    assert len(met) <= MOST_MODULES
 
 
 def test_every_module_that_the_architecture_names_on_the_walk_is_met(met: set[str]) -> None:

@@ -176,7 +176,7 @@ async def raised_late(building: Building, mailbox: LocalMailServer, seen_ms: int
     late = alarms["lab"]
     assert late["late"] == "true"
     assert "late" not in alarms["gallery"]
-    (asked,) = await building.events("releases", "rapport.mediation.quarantine.release")
+    (asked,) = await building.events("releases", "rapport.mediation.holding.release")
     assert late["secondlook"] == asked["id"]
     (wrong,) = await building.events("detections", "rapport.policy.unsupported")
     assert wrong["data"]["detection"] == alarms["gallery"]["id"]

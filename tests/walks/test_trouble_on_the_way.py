@@ -371,7 +371,7 @@ def test_a_second_node_on_the_same_data_is_refused_and_told_who_holds_it(tmp_pat
             with pytest.raises(StoreUnavailable, match=str(os.getpid())) as refused:
                 make_node(load_site(site), NodeSettings(), SystemClock())
             assert refused.value.code == "store.locked"
-            assert "doors" in refused.value.hint
+            assert "API" in refused.value.hint
             await building.post("readers", building.badge())
             await until(lambda: _count(building.alarms(), 1))
 

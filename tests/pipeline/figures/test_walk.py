@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rapport.cli import pipeline
+from rapport.cli.pipeline import report
 from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
 from rapport.context.connections import ContextNotFound
 from rapport.core.context_record import ContextRecord, EntityRef
@@ -158,7 +158,7 @@ def test_the_command_tells_of_a_real_node_what_plain_loops_tell(
     site = make_site(tmp_path / "site")
     asyncio.run(live(site))
     page = tmp_path / "report.html"
-    pipeline(site=site, master="local[2]", html=page)
+    report(site=site, master="local[2]", html=page)
     lake = site / ".rapport" / "lake"
     expected = judged(lake)
     for name, rows in expected.items():

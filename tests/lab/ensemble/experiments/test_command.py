@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 
-from rapport.cli import pipeline
-from rapport.cli.pipeline import tables
+from rapport.cli.pipeline import query, tables
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName
 from rapport.pipeline.lake.places import grid_folder
 from rapport_lab.commands.experiment_command import drawn, experiment, page
@@ -75,7 +74,7 @@ def test_the_rows_are_a_table_that_the_commands_of_the_lake_read(
     (one,) = msgspec.json.decode(capsys.readouterr().out)
     assert (one["name"], one["view"]) == ("gold/ensemble-scenario-1", "ensemble_scenario_1")
     sql = "SELECT count(*) AS n FROM ensemble_scenario_1"
-    assert pipeline(sql, lake=tmp_path / "lake", format="json") == 0
+    assert query(sql, lake=tmp_path / "lake", format="json") == 0
     assert msgspec.json.decode(capsys.readouterr().out) == [{"n": one["rows"]}]
 
 
