@@ -45,6 +45,7 @@ def test_a_running_node_is_shown_its_log_is_read_and_it_is_stopped(
         assert capsys.readouterr().out == "stopped\n"
         assert run(["status", "--site", str(site)]) == 1
         node.stop()
+        assert not (site / ".rapport" / "node.json").exists()
     capsys.readouterr()
     assert run(["logs", "--json", "--site", str(site)]) == 0
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

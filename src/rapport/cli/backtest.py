@@ -46,8 +46,8 @@ def backtest(
         bool, Parameter(help="Say what would be done; start nothing.", negative="")
     ] = False,
 ) -> int:
-    """Run a policy over history: what would have fired, when, how often, about whom; with --compare
-    also what only one of two versions finds. Nobody is told anything.
+    """Run a policy over history: what would have fired, when, how often, for which identities; with
+    --compare also what only one of two versions finds. Nobody is notified.
 
     Without --history the site's own lake is read, or the recorded files of its sources. Exits with
     1 when rows could not be read.

@@ -20,8 +20,6 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rapport.communication.ledger_rows import MessageRow
     from rapport.scenarios.dangerous_goods import goods_play as goods
     from rapport.scenarios.secure_building.building_play import BuildingRun, BuildingStage

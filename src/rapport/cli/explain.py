@@ -114,9 +114,7 @@ _LONGEST_DATA = 160
 def explain(
     *what: Annotated[
         str,
-        Parameter(
-            help="A message, detection, delivery or event id; with --policy for whom: ALIAS=ID."
-        ),
+        Parameter(help="Id of a message, detection, delivery or event; with --policy ALIAS=ID."),
     ],
     policy: Annotated[
         str, Parameter(help="Instead of an id: how this policy stood around --at.")
@@ -485,7 +483,7 @@ def _miss(answer: WhyNotAnswer) -> Text:
 
 def why_not(
     policy: Annotated[str, Parameter(help="The policy that was expected to fire.")],
-    *who: Annotated[str, Parameter(help="ALIAS=ID: for whom; else whoever came nearest.")],
+    *who: Annotated[str, Parameter(help="Identities as ALIAS=ID; else those nearest to firing.")],
     at: Annotated[str, Parameter(help="When: ISO 8601, 09:14:05 of today, or 2h ago: 2h.")],
     window: Annotated[str, Parameter(help="How far around; else the policy's window.")] = "",
     events: Annotated[list[str] | None, Parameter(help="Recorded files, or SOURCE=FILE.")] = None,

@@ -218,7 +218,7 @@ def show_summary(guess: Guess, becoming: ConceptMatch) -> None:
     for doubt in guess.doubts:
         console.print(f"unsure: {doubt}", soft_wrap=True, markup=False)
     if guess.key is None:
-        console.print("unsure: no column says whom a row is about")
+        console.print("unsure: no column identifies the thing that a row describes")
     left = open_questions + (guess.key is None)
     console.print("1 question is left to settle" if left == 1 else f"{left} questions are left")
 

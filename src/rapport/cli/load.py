@@ -20,7 +20,7 @@ from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.kernel.approximation import Aggregate, ApproximateAggregate, ApproximateReport
 
 _WEIGH_EVERY = 10
-"""Reports after which shares are made anew, by who moved how far."""
+"""Reports after which shares are redistributed by the changes of each node."""
 _WORTH = 0.2
 """A share that changes by less than this part of itself is left as it is."""
 
@@ -73,8 +73,8 @@ class Nodes:
             self._weigh()
 
     def _weigh(self) -> None:
-        """Gives more of the imprecision to who needs it: smaller shares first, so that the whole
-        keeps within it at all times.
+        """Gives more of the imprecision to nodes that change more: smaller shares first, so that
+        their sum never exceeds it.
         """
         wanted = self._whole.shares_by_need()
         for name in sorted(wanted, key=lambda one: wanted[one] - self._shares[one]):

@@ -56,7 +56,7 @@ def read_channels(site: Path, work: Callable[[ReadOnlyChannels], Awaitable[T]]) 
 
 
 def no_log(site: Path) -> InvalidInput:
-    """The error for who wants to read where nothing was written yet."""
+    """The error of reading a log to which nothing was written yet."""
     return InvalidInput(
         f"the site {site} has no log yet",
         code="channel.no_log",

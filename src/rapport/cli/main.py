@@ -165,13 +165,15 @@ def _carried_out(arguments: list[str] | None) -> int:
 
 
 def _hint_at_new_name(arguments: list[str]) -> None:
-    former = (
-        " ".join(arguments[:2]) if arguments[1:2] == ["reload"] else arguments[:1] and arguments[0]
-    )
-    now = {name: instead for name, (_path, instead) in RENAMED.items()}
-    now |= {"mediate reload": "reload", "policy reload": "reload"}
-    if former in now:
-        stderr().print(f"hint: rapport {former} is now rapport {now[former]}", highlight=False)
+    """Names the present command on stderr where a former one is used."""
+    present: dict[tuple[str, ...], str] = {
+        (name,): instead for name, (_path, instead) in RENAMED.items()
+    }
+    present |= {("mediate", "reload"): "reload", ("policy", "reload"): "reload"}
+    for former, instead in present.items():
+        if tuple(arguments[: len(former)]) == former:
+            text = f"hint: rapport {' '.join(former)} is now rapport {instead}"
+            stderr().print(text, highlight=False)
 
 
 def _shown(error: RapportError, code: int, *, listing: str = "") -> int:

@@ -335,7 +335,7 @@ def report_tables(then: TableHistory | None, first: int | None) -> None:
 
 
 def no_rows_on_record() -> InvalidInput:
-    """The error for who wants rows of then where there are none."""
+    """The error of asking for past rows that were not recorded."""
     return InvalidInput(
         "nothing is on record of the tables",
         code="replay.no_rows",

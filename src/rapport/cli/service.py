@@ -55,6 +55,11 @@ class NodeProcess(msgspec.Struct, frozen=True):
         write_atomically(data / PROCESS_FILE, msgspec.json.encode(self))
 
     @staticmethod
+    def remove(data: Path) -> None:
+        """Removes the description of a node that has ended."""
+        (data / PROCESS_FILE).unlink(missing_ok=True)
+
+    @staticmethod
     def read(data: Path) -> NodeProcess | None:
         """The process that wrote it, whether it runs or not; None if there is no readable file."""
         try:
@@ -301,6 +306,7 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
         raise await asyncio.to_thread(_port_taken, settings, error) from None
     finally:
         await node.stop()
+        await asyncio.to_thread(NodeProcess.remove, loaded.data_directory)
 
 
 def _port_taken(settings: NodeSettings, error: Unavailable) -> Unavailable:

@@ -52,8 +52,8 @@ from rapport.communication.adapters.input_base import (
 from rapport.communication.adapters.outputs import make_output
 from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.blocking import run_blocking
-from rapport.communication.config import CommunicationConfig as Declared
 from rapport.communication.config import (
+    CommunicationConfig,
     arrivals_from_site,
     communication_from_site,
     engines_from_site,
@@ -451,7 +451,7 @@ class _Location(msgspec.Struct, frozen=True):
         collectives: Iterable[Collective],
         *,
         outputs: tuple[str, ...],
-    ) -> Declared:
+    ) -> CommunicationConfig:
         """The configuration of the site file with the given people."""
         known = adapter_names(plugins)
         config = _checked(communication_from_site(self.file, self.site_directory, adapters=known))
@@ -468,7 +468,7 @@ class _Location(msgspec.Struct, frozen=True):
         self,
         channels: LoggedChannels,
         clock: Clock,
-        people: Declared,
+        people: CommunicationConfig,
         plugins: Plugins,
         public_url: str,
         callbacks: Callbacks,

@@ -35,7 +35,7 @@ def make(
     owner: Annotated[str, Parameter(help="The identity that its holder speaks as.")],
     *,
     kind: Annotated[
-        KeyKind, Parameter(help="network: for brokers; client: for who only asks and tells.")
+        KeyKind, Parameter(help="network: for brokers; client: for providers and consumers.")
     ] = "client",
     from_: Annotated[str, Parameter(name="--from", help=f"It seals from then on. {_WHEN}")] = "",
     until: Annotated[str, Parameter(help=f"It ends then. {_WHEN}")] = "",

@@ -40,8 +40,7 @@ from rapport.mediation.interpretations.views import (
     transformer_text,
 )
 from rapport.mediation.outgoing.client_mediator import export_interpretations
-from rapport.mediation.quarantine.index import QuarantineFilter as HeldCriteria
-from rapport.mediation.quarantine.index import group_quarantined
+from rapport.mediation.quarantine.index import QuarantineFilter, group_quarantined
 from rapport.node.node import Node
 from rapport.web.endpoint import (
     NodeDependency,
@@ -230,7 +229,7 @@ async def list_held(
     held_back = node.releasing.index
     await held_back.refresh()
     since_ms = parse_time(since) if since else 0
-    wanted = HeldCriteria(source=source, reason=reason, since_ms=since_ms)
+    wanted = QuarantineFilter(source=source, reason=reason, since_ms=since_ms)
     groups = await group_quarantined(node.channels, held_back, wanted)
     return json_response({"held": groups, "released": held_back.released()})
 
