@@ -90,6 +90,7 @@ async def play(messages, scripts, *, fast_path, direct=True, routes=()):
         clock,
         report=engine.take_outcomes if direct else None,
         is_decided=engine.is_decided,
+        recall=engine.is_decided,  # never in a thread: scripts depend on who is served first
     )
     heard = []
     engine.add_notification(heard.append)
