@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
@@ -211,7 +211,20 @@ steps = st.lists(
 )
 
 
+AFTER_A_RESET = [
+    ("reading", (-100, "3", 15.0)),
+    ("reading", (900, "3", 5.0)),
+    ("reading", (-100, "2", 15.0)),
+    ("clock", 3_000),
+    ("clock", -90_000),
+    ("reading", (-100, "2", 5.0)),
+    ("reading", (0, "3", 5.0)),
+    ("clock", 70_000),
+]
+
+
 @settings(max_examples=50, deadline=None)
+@example(steps=AFTER_A_RESET, dies=[number == 5 for number in range(30)], batch=5)
 @given(steps=steps, dies=st.lists(st.booleans(), min_size=30, max_size=30), batch=st.integers(1, 5))
 def test_whenever_the_process_dies_the_same_is_found_after_any_jumps_of_clocks(
     steps: list[tuple[str, Any]], dies: list[bool], batch: int

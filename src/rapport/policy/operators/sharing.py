@@ -103,7 +103,7 @@ class SharedCache:
         return joined
 
     def clear(self) -> None:
-        """Drops all objects for later requests, because codes changed."""
+        """Drops all objects for later requests, because codes or time changed."""
         self._kept.clear()
 
     def begin_batch(self, readings: pa.RecordBatch) -> int:

@@ -212,6 +212,7 @@ class DeployedPlans:
     def reset(self) -> None:
         """All plans restart with the next reading; failed ones stay stopped."""
         self._costs.settle(self._groups)
+        self._shared.clear()  # dropped groups live until they are collected; nobody joins them
         self._groups, self._unbuilt = [], dict(self.plans)
         self._settle_at = None
         self.given = OutputDedupe()
