@@ -1,0 +1,136 @@
+"""Delta tables for Spark: read as a plain file scan, written by executors. [LK-1, LK-5]
+
+Reading resolves the table's log to files and hands Spark a Parquet scan over them: partitions are
+pruned, filters and columns pushed down, as `explain` shows. Where Delta's jars are on Spark's class
+path the same tables open with `format("delta")` too. Writing: executors write Parquet files into
+the table's folder and return what the log has to know of each; the driver commits them at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from rapport.lake.places import Lake
+from rapport.lake.table import NewFile, Table, local_path, write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILES = "file BINARY"
+"""The schema of what writing tasks return: a `NewFile` in a row."""
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000_000, 128 * 1024 * 1024
+
+_NAMES = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "large_string": "STRING",
+    "binary": "BINARY",
+    "large_binary": "BINARY",
+    "date32[day]": "DATE",
+    "timestamp[us]": "TIMESTAMP_NTZ",
+    "timestamp[us, tz=UTC]": "TIMESTAMP",
+}
+
+
+def read_table(
+    spark: SparkSession, lake: Lake, layer: str, name: str = "", **bounds: tuple[Any, Any]
+) -> DataFrame:
+    """All rows of a table; `bounds` leave out files by partition or statistics. Empty with the
+    table's columns where it has no files; raises UnknownName where there is no table.
+    """
+    table = lake.open(layer, name)
+    return read_files(spark, table, [file.uri for file in table.files(**bounds)])
+
+
+def read_files(spark: SparkSession, table: Table, files: Sequence[str]) -> DataFrame:
+    """The rows of some files of a table."""
+    columns = spark_schema(table.schema)
+    if not files:
+        return spark.createDataFrame([], columns)
+    reader = spark.read.schema(columns).option("basePath", spark_path(table.uri, pattern=False))
+    return reader.parquet(*map(spark_path, files))
+
+
+def spark_schema(schema: pa.Schema) -> str:
+    """The columns as Spark writes them in DDL."""
+    return ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in schema)
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """Spark's name of a type."""
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_map(kind):
+        return f"MAP<{spark_type(kind.key_type)}, {spark_type(kind.item_type)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"ARRAY<{spark_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        fields = ", ".join(f"`{field.name}`: {spark_type(field.type)}" for field in kind)
+        return f"STRUCT<{fields}>"
+    return _NAMES[str(kind)]
+
+
+def spark_path(uri: str, *, pattern: bool = True) -> str:
+    """A URI as Spark reads it: not percent-encoded, and nothing in it looks like a pattern."""
+    path = local_path(uri)
+    text = f"file:{path}" if path is not None else uri.replace("s3://", "s3a://", 1)
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", text) if pattern else text
+
+
+def write_rows(rows: DataFrame, table: Table, lake: Lake) -> list[NewFile]:
+    """Executors write the rows into the table's folder; the driver gets a line for each file, to be
+    committed with `table.commit`.
+    """
+    names = table.schema.names
+    write = table_writer(table.uri, table.schema, table.partition_by, lake.options)
+    return collect_files(rows.select(*names).mapInArrow(write, FILES))
+
+
+def table_writer(
+    uri: str, schema: pa.Schema, partition_by: Sequence[str], options: Mapping[str, str]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with its rows: Parquet files of some size, a row for each."""
+    columns = list(partition_by)
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in portions(batches):
+            yield file_rows(write_files(uri, rows.cast(schema), columns, options))
+
+    return write
+
+
+def portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches joined to tables worth a file; memory stays bounded."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(waiting)
+
+
+def file_rows(files: Sequence[NewFile]) -> pa.RecordBatch:
+    """Files as rows that a task returns."""
+    encoded = [msgspec.msgpack.encode(file) for file in files]
+    return pa.RecordBatch.from_arrays([pa.array(encoded, pa.binary())], ["file"])
+
+
+def collect_files(rows: DataFrame) -> list[NewFile]:
+    """Runs the job that writes; a task that ran twice has written files that nobody names."""
+    found = rows.toArrow()["file"].to_pylist()
+    return [msgspec.msgpack.decode(one, type=NewFile) for one in found]
