@@ -7,7 +7,6 @@ and while it runs.
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -21,11 +20,12 @@ from rapport.channel.backends.local import open_embedded
 from rapport.channel.backends.readonly import open_readonly
 from rapport.channel.channel import gaps_between
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.export.lake_export import export_channels, read_manifest
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.requests.request import Batch, Request
 from rapport.core.event import Event, Gap
 from rapport.kernel.clock import ManualClock
+from rapport.lake.bronze import export_channels
+from rapport.lake.places import Lake
 
 EVENTS = 24
 SEGMENT_BYTES = 500
@@ -314,7 +314,7 @@ def test_workers_that_lease_messages_are_told_of_a_gap_once(tmp_path: Path) -> N
 # --- export ---------------------------------------------------------------------------------------
 
 
-def test_the_manifest_of_a_lake_names_what_could_not_be_exported(tmp_path: Path) -> None:
+def test_the_lake_names_what_could_not_be_exported(tmp_path: Path) -> None:
     async def scenario() -> None:
         log, lake = tmp_path / "log", tmp_path / "lake"
         log.mkdir()
@@ -324,8 +324,8 @@ def test_the_manifest_of_a_lake_names_what_could_not_be_exported(tmp_path: Path)
         async with opened(log) as channels:
             done = await export_channels(channels, lake)
             assert (done.rows, done.passed_over, done.unreadable) == (EVENTS - 2, 2, 2)
-            assert read_manifest(lake).channels["c"].gaps == [Gap(8, 9, "damaged")]
-            assert "gaps" in json.loads((lake / "manifest.json").read_bytes())["channels"]["c"]
+            gaps = Lake.at(lake).open("gaps").read().to_pylist()
+            assert gaps == [{"channel": "c", "first": 8, "last": 9, "reason": "damaged"}]
 
     asyncio.run(scenario())
 

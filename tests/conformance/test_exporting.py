@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
@@ -14,11 +13,12 @@ from rapport.channel.backends.postgres import open_postgres
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.export import export_schedule as export_due
-from rapport.channel.export.lake_export import export_channels
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
+from rapport.lake.bronze import export_channels, stored_events
+from rapport.lake.places import Lake
 from rapport.node.maintenance import LakeExporter
 
 HOUR = 3_600_000
@@ -72,11 +72,11 @@ async def append(channels: LoggedChannels, first: int, count: int) -> None:
 
 
 def in_lake(lake: Path) -> list[tuple[int, str, bytes]]:
-    """(position, id, data) of every row, sorted; read by Arrow as one data set."""
-    if not (lake / "bronze").is_dir():
+    """(position, id, data) of every row, sorted."""
+    if not Lake.at(lake).has("bronze", "c"):
         return []
-    found = ds.dataset(lake / "bronze", format="parquet").to_table(["position", "id", "data"])
-    return sorted(zip(*(found[name].to_pylist() for name in found.column_names), strict=True))
+    stored = stored_events(Lake.at(lake).open("bronze", "c").read())
+    return sorted((one.position, one.event.id, one.event.data) for one in stored)
 
 
 async def in_log(channels: LoggedChannels) -> list[tuple[int, str, bytes]]:
@@ -116,7 +116,7 @@ def test_closed_pieces_are_exported_and_the_rest_within_an_hour(
         assert exporting.troubles == {}
         await exporting.export_due()
         assert len(in_lake(lake)) == 108
-        assert sorted(path.name for path in lake.glob("bronze/*")) == ["channel=c"]
+        assert sorted(path.name for path in lake.glob("bronze/*")) == ["c"]
         await channels.close()
 
     play(scenario())

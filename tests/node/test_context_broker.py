@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.event_lookup import cause_tree
-from rapport.channel.export.lake_export import export_channels
 from rapport.context.connections import ContextNotFound
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.detection import DETECTED
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
+from rapport.lake.bronze import export_channels
 from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
 from rapport.policy.ontology import Ontology

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from rapport.channel.event_lookup import cause_tree
-from rapport.channel.export.lake_export import export_channels
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.detection import DETECTED
 from rapport.core.errors import UnknownName
@@ -29,6 +28,7 @@ from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
+from rapport.lake.bronze import export_channels
 from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
 from rapport.node.wiring import make_node

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.backends.local import open_embedded, open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.config import ChannelRules, ChannelsConfig, channels_from_site
-from rapport.channel.export import lake_export as export_manifest
-from rapport.channel.export import lake_export as export_module
-from rapport.channel.export import parquet_files as export_files
 from rapport.channel.export.export_schedule import ExportBacklog, ExportDecision, decide_export
-from rapport.channel.export.lake_export import read_manifest, take_lock
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
-from rapport.cli import pipeline as pipeline
 from rapport.cli.pipeline import export_site
-from rapport.core.errors import Conflict
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.toml import TomlFile
+from rapport.lake import bronze, table
+from rapport.lake.bronze import exported_position
+from rapport.lake.places import Lake
+from rapport.lake.table import Table
 from rapport.node import maintenance as exporting_module
 from rapport.node.maintenance import LakeExporter
 from rapport.node.wiring import make_node
@@ -50,10 +46,10 @@ def some_events(first: int, count: int) -> list[Event]:
 
 
 def positions_in(lake: Path, channel: str = "c") -> list[int]:
-    found: list[int] = []
-    for path in lake.glob(f"bronze/channel={channel}/**/*.parquet"):
-        found += pq.read_table(path, partitioning=None)["position"].to_pylist()
-    return sorted(found)
+    place = Lake.at(lake)
+    if not place.has("bronze", channel):
+        return []
+    return sorted(place.open("bronze", channel).read(["position"])["position"].to_pylist())
 
 
 async def readers(channels: LoggedChannels, name: str = "c") -> dict[str, int]:
@@ -62,16 +58,19 @@ async def readers(channels: LoggedChannels, name: str = "c") -> dict[str, int]:
 
 @contextmanager
 def crash_at(step: int, channels: LoggedChannels, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ends the exporter before its n-th step: a file put in place, or a place saved."""
+    """Ends the exporter before its n-th step: a file written, a commit, or a place saved."""
     steps = iter(range(1_000))
-    original, apply = export_files.replaced_file, channels.apply
+    write_file, commit, apply = table._write_file, Table.commit, channels.apply
 
-    @contextmanager
-    def replaced_file(path: Path) -> Iterator[Path]:
+    def write_unless(*arguments):
         if next(steps) == step:
             raise Crash
-        with original(path) as temporary:
-            yield temporary
+        return write_file(*arguments)
+
+    def commit_unless(*arguments, **named):
+        if next(steps) == step:
+            raise Crash
+        return commit(*arguments, **named)
 
     async def apply_unless(changes) -> None:
         if next(steps) == step:
@@ -79,13 +78,13 @@ def crash_at(step: int, channels: LoggedChannels, patch: pytest.MonkeyPatch) -> 
         await apply(changes)
 
     with patch.context() as within:
-        within.setattr(export_files, "replaced_file", replaced_file)
-        within.setattr(export_manifest, "replaced_file", replaced_file)
+        within.setattr(table, "_write_file", write_unless)
+        within.setattr(Table, "commit", commit_unless)
         within.setattr(channels, "apply", apply_unless)
         yield
 
 
-@pytest.mark.parametrize("step", range(6))
+@pytest.mark.parametrize("step", range(4))
 def test_a_crash_between_any_two_steps_neither_loses_nor_doubles(
     step: int, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,46 +96,12 @@ def test_a_crash_between_any_two_steps_neither_loses_nor_doubles(
             await LakeExporter(channels, EXPORTED, tmp_path, clock).export_due()
         # The process begins anew, and the log has grown before it looks.
         place = (await readers(channels)).get("export", 0)
-        assert place <= read_manifest(tmp_path).progress("c").exported
+        assert place <= exported_position(Lake.at(tmp_path), "c")
         await channels.channel("c").append(some_events(7, 5))
         clock.set_ms(clock.now_ms() + HOUR)
         await LakeExporter(channels, EXPORTED, tmp_path, clock).export_due()
         assert positions_in(tmp_path) == list(range(1, 12))
         assert await readers(channels) == {"export": 11}
-
-    asyncio.run(scenario())
-
-
-def test_an_export_that_was_begun_is_finished_though_nothing_new_is_due(
-    clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        channels = open_memory(clock)
-        await channels.channel("c").append(some_events(1, 6))
-        clock.set_ms(clock.now_ms() + HOUR)
-        with crash_at(3, channels, monkeypatch), pytest.raises(Crash):
-            await LakeExporter(channels, EXPORTED, tmp_path, clock).export_due()
-        clock.set_ms(clock.now_ms() - HOUR)
-        await LakeExporter(channels, EXPORTED, tmp_path, clock).export_due()
-        assert positions_in(tmp_path) == list(range(1, 7))
-
-    asyncio.run(scenario())
-
-
-def test_while_another_export_runs_it_waits_for_its_next_look(
-    clock: ManualClock, tmp_path: Path
-) -> None:
-    async def scenario() -> None:
-        channels = open_memory(clock)
-        await channels.channel("c").append(some_events(1, 2))
-        clock.set_ms(clock.now_ms() + HOUR)
-        exporting = LakeExporter(channels, EXPORTED, tmp_path, clock)
-        lock = take_lock(tmp_path)
-        await exporting.export_due()
-        assert (positions_in(tmp_path), exporting.troubles) == ([], {})
-        os.close(lock)
-        await exporting.export_due()
-        assert positions_in(tmp_path) == [1, 2]
 
     asyncio.run(scenario())
 
@@ -151,10 +116,10 @@ def test_a_lake_that_was_moved_aside_is_made_again_and_retention_waits_again(
         exporting = LakeExporter(channels, EXPORTED, tmp_path / "lake", clock)
         await exporting.export_due()
         shutil.rmtree(tmp_path / "lake")
-        lock = take_lock(tmp_path / "lake")  # nothing can be exported for now
+        (tmp_path / "lake").write_text("in the way")  # nothing can be exported for now
         await exporting.export_due()
         assert await readers(channels) == {"export": 0}
-        os.close(lock)
+        (tmp_path / "lake").unlink()
         await exporting.export_due()
         assert positions_in(tmp_path / "lake") == [1, 2, 3, 4]
 
@@ -307,30 +272,6 @@ async def until(condition: Callable[[], bool]) -> None:
             await SystemClock().sleep(10)
 
 
-def test_an_export_by_hand_waits_for_one_that_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "_BETWEEN_TRIES_MS", 20)
-    (tmp_path / "site.toml").write_text(SITE)
-
-    async def prepare() -> None:
-        channels = open_embedded(tmp_path / ".rapport" / "log", SystemClock())
-        await channels.channel("c").append(some_events(1, 3))
-        await channels.close()
-
-    asyncio.run(prepare())
-    lock = take_lock(tmp_path / ".rapport" / "lake")
-    timer = threading.Timer(0.1, os.close, (lock,))
-    timer.start()
-    assert export_site(tmp_path)["rows"] == 3
-    timer.join()
-    monkeypatch.setattr(pipeline, "_TRIES", 2)
-    lock = take_lock(tmp_path / ".rapport" / "lake")
-    with pytest.raises(Conflict):
-        export_site(tmp_path)
-    os.close(lock)
-
-
 def test_what_is_past_its_time_to_live_goes_to_nobody_not_even_the_lake(
     clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -349,34 +290,32 @@ def test_what_is_past_its_time_to_live_goes_to_nobody_not_even_the_lake(
     asyncio.run(scenario())
 
 
-def test_a_cancelled_export_keeps_the_lake_until_its_files_are_written(
+def test_a_cancelled_export_ends_when_its_files_are_written(
     clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    write_parts = export_module.write_parts
+    write_files = bronze.write_files
 
-    def slow(*arguments) -> int:
+    def slow(*arguments):
         begun.set()
         assert go_on.wait(10)
-        return write_parts(*arguments)
+        return write_files(*arguments)
 
     async def scenario() -> None:
         channels = open_memory(clock)
         await channels.channel("c").append(some_events(1, 3))
         clock.set_ms(clock.now_ms() + HOUR)
-        monkeypatch.setattr(export_module, "write_parts", slow)
+        monkeypatch.setattr(bronze, "write_files", slow)
         exporting = LakeExporter(channels, EXPORTED, tmp_path, clock)
         task = asyncio.create_task(exporting.export_due())
         await asyncio.to_thread(begun.wait, 10)
         task.cancel()
         await asyncio.to_thread(lambda: None)
-        with pytest.raises(Conflict):
-            take_lock(tmp_path)
+        assert not task.done()
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        os.close(take_lock(tmp_path))
         assert positions_in(tmp_path) == [1, 2, 3]
-        assert read_manifest(tmp_path).progress("c").exported == 3
+        assert exported_position(Lake.at(tmp_path), "c") == 3
 
     asyncio.run(scenario())

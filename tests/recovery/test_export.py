@@ -10,11 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
 
-from rapport.channel.export.lake_export import export_channels, read_manifest
 from rapport.kernel.chance import Chance
+from rapport.lake.bronze import export_channels, exported_position
+from rapport.lake.places import Lake
 
 CHILD = Path(__file__).with_name("export_child.py")
 ROUNDS = 6
@@ -38,11 +39,8 @@ def run_and_kill(directory: Path, start: int, lines_before_the_kill: int) -> int
 
 
 def rows_of(lake: Path) -> list[tuple[int, str]]:
-    rows: list[tuple[int, str]] = []
-    for path in lake.glob("bronze/**/*.parquet"):
-        table = pq.read_table(path, partitioning=None)
-        rows += zip(table["position"].to_pylist(), table["id"].to_pylist(), strict=True)
-    return sorted(rows)
+    frame = pl.read_delta(str(lake / "bronze" / "c"))
+    return sorted(frame.select("position", "id").iter_rows())
 
 
 async def look(child, directory: Path) -> tuple[int, int]:
@@ -50,7 +48,7 @@ async def look(child, directory: Path) -> tuple[int, int]:
     channels = child.open_small(directory)
     channel = channels.channel("c")
     first, last = channel.first_position(), channel.last_position()
-    assert first <= read_manifest(directory / "lake").progress("c").exported + 1
+    assert first <= exported_position(Lake.at(directory / "lake"), "c") + 1
     await channels.close()
     return first, last
 

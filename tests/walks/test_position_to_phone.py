@@ -19,10 +19,10 @@ from rapport.channel.backends.readonly import ReadOnlyChannels
 from rapport.channel.backends.stores import open_reading
 from rapport.channel.config import channels_from_site
 from rapport.channel.event_lookup import CauseNode, cause_tree
-from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
+from rapport.lake.bronze import export_channels
 from rapport.pipeline.figures.reports import make_report
 from rapport.scenarios.secure_building.building_play import BuildingRun, play, stage
 from rapport.scenarios.secure_building.building_scenes import EXPECTED, EXPECTED_UNDECIDED, reports

@@ -14,13 +14,13 @@ import pytest
 from rapport.channel.access.rights import LOCAL
 from rapport.channel.channel import Channels
 from rapport.channel.event_lookup import CauseNode
-from rapport.channel.export.lake_export import export_channels
 from rapport.cli.main import run as command
 from rapport.core.detection import DETECTED
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
+from rapport.lake.bronze import export_channels
 from rapport.node.history import LONGEST_MS, NOT_FINISHED, History
 from rapport.node.node import Node
 

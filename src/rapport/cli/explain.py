@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from rapport.channel.backends.lake import LakeChannels
     from rapport.channel.channel import Channels
     from rapport.channel.event_lookup import CauseNode
     from rapport.cli.node_api import Remote
+    from rapport.lake.channels import LakeChannels
     from rapport.policy.explain.answer import Explanation, WhyNotAnswer
     from rapport.policy.explain.why_not import WhyNotQuestion
     from rapport.site.site import Site
@@ -62,10 +62,10 @@ def read_history(
     """
     if lake is not None:
         return _from_lake(Path(lake), work)
-    from rapport.channel.backends.lake import open_lake
-    from rapport.channel.backends.log_and_lake import LogAndLake, lake_ranges_text
     from rapport.channel.export.parquet_files import BRONZE
     from rapport.cli.local_site import data_directory, read_channels
+    from rapport.lake.channels import open_lake
+    from rapport.lake.log_and_lake import LogAndLake, lake_ranges_text
 
     behind = data_directory(site) / "lake"
     if not (behind / BRONZE).is_dir():
@@ -90,7 +90,7 @@ def read_history(
 
 
 def _from_lake(directory: Path, work: Callable[[Channels], Awaitable[T]]) -> tuple[T, list[str]]:
-    from rapport.channel.backends.lake import open_lake
+    from rapport.lake.channels import open_lake
 
     opened = open_lake(directory)
 

@@ -28,26 +28,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from rapport.channel.channel import Channels
-    from rapport.channel.export.lake_export import ExportResult
     from rapport.core.errors import Problem
+    from rapport.lake.catalogue import TableInfo
     from rapport.pipeline.figures.reports import Report
-    from rapport.pipeline.lake.catalogue import TableInfo
-    from rapport.pipeline.lake.query import Answer
     from rapport.pipeline.mediating.meanings import Meanings
     from rapport.pipeline.mediating.writing import MediatedHistory
     from rapport.pipeline.running.plan import RunPlan
     from rapport.pipeline.running.run import RunWanted
     from rapport.site.pipeline import JobStatus, RunPlaces, RunStatus
 
-_TRIES, _BETWEEN_TRIES_MS = 60, 500
+MasterOption = Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")]
+JsonOption = Annotated[bool, Parameter(help="As JSON.")]
+DryRunOption = Annotated[bool, Parameter(help="Only tell what would be done.")]
 
 app = App(name="pipeline", help="History on Spark: export, lake, questions, report.")
 
 
 @app.command
 def export(*, site: SiteOption = None) -> None:
-    """Write what the channels hold beyond the last export to Parquet files."""
+    """Append what the channels hold beyond the last export to the lake's tables."""
     directory = site_directory(site)
     write_json(export_site(directory))
 
@@ -55,32 +54,29 @@ def export(*, site: SiteOption = None) -> None:
 def export_site(site: Path) -> dict[str, object]:
     """Exports a site's channels into its lake; returns what was done."""
     from rapport.cli.local_site import data_directory, read_channels
+    from rapport.lake.bronze import export_channels
 
     lake = data_directory(site) / "lake"
-    done = read_channels(site, lambda channels: _export_when_free(channels, lake))
+    done = read_channels(site, lambda channels: export_channels(channels, lake))
     return {"lake": str(lake), "rows": done.rows, "files": done.files, "positions": done.positions}
 
 
-async def _export_when_free(channels: Channels, lake: Path) -> ExportResult:
-    """Exports; waits a while for another export into the lake, such as a running node's."""
-    from rapport.channel.export.lake_export import EXPORT_RUNNING, export_channels
-    from rapport.core.errors import Conflict
-    from rapport.kernel.clock import SystemClock
+@app.command
+def convert(
+    *,
+    site: SiteOption = None,
+    lake: Annotated[Path | None, Parameter(help="A lake without a site.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Convert a lake of an earlier version into Delta tables.
 
-    for _again in range(_TRIES - 1):
-        try:
-            return await export_channels(channels, lake)
-        except Conflict as error:
-            if error.code != EXPORT_RUNNING:
-                raise
-            await SystemClock().sleep(_BETWEEN_TRIES_MS)
-    return await export_channels(channels, lake)
+    Bronze is rewritten table by table, silver and gold are made anew from it by their jobs. The
+    former files stay in `former/` of the lake until you delete them.
+    """
+    from rapport.lake.conversion import convert_lake
 
-
-MasterOption = Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")]
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
-DryRunOption = Annotated[bool, Parameter(help="Only tell what would be done.")]
-_MEGABYTE = 1_000_000
+    done = convert_lake(_chosen(lake, site))
+    _report_export(done, json=json)
 
 
 @app.command
@@ -119,27 +115,18 @@ def silver(
 def compact(
     *,
     site: SiteOption = None,
-    fewest: Annotated[int, Parameter(help="Leave folders with fewer small files.")] = 4,
-    megabytes: Annotated[int, Parameter(help="Files of this size are large enough.")] = 64,
+    fewest: Annotated[int, Parameter(help="Leave days with fewer small files.")] = 4,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
-) -> int:
+) -> None:
     """Merge small files of the lake into large ones.
 
-    Merge small files of the lake into large ones; readers see the old or the new.
+    Readers see the old or the new files; the old ones are deleted after a week.
     """
-    from rapport.pipeline.lake.compaction import compact as compact_lake
+    from rapport.lake.maintenance import compact as compact_lake
 
-    with progress_bar("compact") as progress:
-        done = compact_lake(
-            lake_directory(site_directory(site)),
-            fewest=fewest,
-            large_bytes=megabytes * _MEGABYTE,
-            dry_run=dry_run,
-            progress=progress,
-        )
+    done = compact_lake(lake_directory(site_directory(site)), fewest=fewest, dry_run=dry_run)
     _report_export(done, json=json)
-    return show_problems(done.problems)
 
 
 @app.command
@@ -160,12 +147,14 @@ def expire(
 
     Let go of days of the lake that are older than said; never of what silver has not taken.
     """
-    from rapport.pipeline.lake.retention import expire as expire_lake
-    from rapport.pipeline.lake.retention import read_rules
+    from rapport.lake.maintenance import expire as expire_lake
+    from rapport.lake.maintenance import read_rules
+    from rapport.pipeline.lake.silver import silver_positions
 
     directory = site_directory(site)
     rules = read_rules(keep) if keep else _kept_by_site(directory)
-    done = expire_lake(lake_directory(directory), rules, dry_run=dry_run)
+    lake = lake_directory(directory)
+    done = expire_lake(lake, rules, taken=silver_positions(lake), dry_run=dry_run)
     _report_export(done, json=json)
     for table, why in done.waiting.items():
         stderr().print(f"{table} stays: {why}", soft_wrap=True)
@@ -378,11 +367,11 @@ def tables(
     json: JsonOption = False,
 ) -> int:
     """List the tables of the lake, or the columns of one."""
-    from rapport.pipeline.lake.catalogue import describe, lake_tables, table_named
+    from rapport.lake.catalogue import describe, lake_tables, table_named
 
     lake = _chosen(lake, site)
     chosen = lake_tables(lake) if name is None else [table_named(lake, name)]
-    found = [describe(table) for table in chosen]
+    found = [describe(lake, table) for table in chosen]
     if json:
         write_json(found)
     elif name is None:
@@ -402,13 +391,11 @@ def query(
     format: Annotated[Literal["table", "csv", "json"], Parameter(help="How.")] = "table",
     master: MasterOption = None,
     lake: LakeOption = None,
-) -> int:
+) -> None:
     """Ask the lake a question in SQL; `rapport pipeline tables` lists what can be named."""
     chosen = _chosen(lake, site)
     directory = site_directory(site) if lake is None else None
-    answer = _ask(sql, engine, chosen, directory, master)
-    _write_answer(answer.table, format)
-    return show_problems(answer.problems)
+    _write_answer(_ask(sql, engine, chosen, directory, master), format)
 
 
 def _chosen(lake: Path | None, site: Path | None) -> Path:
@@ -423,9 +410,9 @@ def _chosen(lake: Path | None, site: Path | None) -> Path:
     return lake
 
 
-def _ask(sql: str, engine: str, lake: Path, site: Path | None, master: str | None) -> Answer:
+def _ask(sql: str, engine: str, lake: Path, site: Path | None, master: str | None) -> pa.Table:
     if engine == "duckdb":
-        from rapport.pipeline.lake.query import ask_duckdb
+        from rapport.lake.query import ask_duckdb
 
         return ask_duckdb(lake, sql)
     from rapport.pipeline.lake.query_spark import ask_spark
@@ -452,12 +439,10 @@ def _write_tables(found: Sequence[TableInfo]) -> None:
 
 
 def _write_columns(table: TableInfo) -> None:
-    rows = [
-        (one.name, one.type, one.unit, one.meaning, one.since, one.until) for one in table.columns
-    ]
+    rows = [(one.name, one.type, one.unit, one.meaning) for one in table.columns]
     title = f"{table.name} ({table.view} in SQL): {table.rows} rows, {table.files} files, "
-    title += f"{_size(table.bytes)}, {table.first_day} to {table.last_day}"
-    write_table(title, ("column", "type", "unit", "meaning", "since", "until"), rows)
+    title += f"{_size(table.bytes)}, {table.first_day} to {table.last_day}, version {table.version}"
+    write_table(title, ("column", "type", "unit", "meaning"), rows)
 
 
 def _write_answer(table: pa.Table, format: str) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -61,6 +63,7 @@ _ROWS, _BYTES = 500_000, 128 * 1024 * 1024
 """How much is written at once."""
 _FIRST_READ, _LARGEST_READ = 256, 10_000
 _log = get_logger(__name__)
+T = TypeVar("T")
 
 
 class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +80,7 @@ class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 async def export_channels(
     channels: Channels,
-    lake: Lake,
+    lake: Lake | Path | str,
     *,
     names: Sequence[str] | None = None,
     until: Mapping[str, int] | None = None,
@@ -87,11 +90,12 @@ async def export_channels(
     """Appends the events of each channel (default: all) since the last export, up to its present
     end, or up to the position in `until`; then only the channels in it.
 
-    Raises Conflict when another process exports the same channel now, or when the lake has more
-    than the log; StoreUnavailable when the disk fails.
+    Two processes may export the same channel at once: each event is written by one of them.
+    Raises Conflict when the lake has more than the log, StoreUnavailable when the disk fails.
     """
     if names is None:
         names = channels.names() if until is None else list(until)
+    lake = Lake.at(lake)
     await asyncio.to_thread(lake.refuse_former_format)
     total = ExportResult()
     for name in sorted(names):
@@ -114,6 +118,15 @@ def exported_position(lake: Lake, channel: str) -> int:
     if not lake.has(BRONZE, channel):
         return 0
     return lake.open(BRONZE, channel).progress(WRITER) or 0
+
+
+def other_log(channel: str) -> Conflict:
+    """The error for a lake that has more of a channel than its log."""
+    return Conflict(
+        f"the log of {channel!r} ends before what the lake has of it",
+        code="lake.other_log",
+        hint="this lake was made from another log; export into another one",
+    )
 
 
 def bronze_table(stored: Sequence[StoredEvent]) -> pa.Table:
@@ -179,27 +192,27 @@ def stored_events(rows: pa.Table) -> list[StoredEvent]:
 async def _export(
     channel: Channel, lake: Lake, end: int, until: int, rows_at_once: int, bytes_at_once: int
 ) -> ExportResult:
-    table: Table | None = None
-    position = await asyncio.to_thread(exported_position, lake, channel.name)
+    if end == 0 and not await asyncio.to_thread(lake.has, BRONZE, channel.name):
+        return ExportResult(positions={channel.name: 0})
+    # Position and commits are of one snapshot: whoever commits in between makes ours fail.
+    table = await asyncio.to_thread(_ensure, lake, channel.name)
+    position = table.progress(WRITER) or 0
     if end < position:
-        raise Conflict(
-            f"the log of {channel.name!r} ends before what the lake has of it",
-            code="lake.other_log",
-            hint="this lake was made from another log; export into another one",
-        )
+        raise other_log(channel.name)
     rows = files = passed_over = unreadable = 0
     while position < until:
         last, stored = await _next_events(channel, position, until, rows_at_once, bytes_at_once)
         gaps = gaps_between(channel, position, last)
-        _warn(channel.name, last - position - len(stored), gaps)
-        passed_over += last - position - len(stored)
+        work = partial(_write, lake, table, channel.name, last, stored, gaps)
+        written = await _to_its_end(asyncio.to_thread(work))
+        if written is None:  # another process was quicker: go on behind what it has written
+            position = table.progress(WRITER) or 0
+            continue
+        missing = last - position - len(stored)
+        _warn(channel.name, missing, gaps)
+        passed_over += missing
         unreadable += sum(gap.last - gap.first + 1 for gap in gaps)
-        if table is None:
-            table = await asyncio.to_thread(_ensure, lake, channel.name)
-        files += await _to_its_end(
-            asyncio.to_thread(_write, lake, table, channel.name, last, stored, gaps)
-        )
-        rows, position = rows + len(stored), last
+        rows, files, position = rows + len(stored), files + written, last
     return ExportResult(
         rows=rows,
         files=files,
@@ -226,15 +239,21 @@ def _write(
     last: int,
     stored: Sequence[StoredEvent],
     gaps: Sequence[Gap],
-) -> int:
+) -> int | None:
+    """The number of files, None when another process has exported this channel meanwhile."""
     if gaps:
-        _write_gaps(lake, channel, last, gaps)
+        write_gaps(lake, channel, last, gaps)
     new = write_files(table.uri, bronze_table(stored), PARTITION_BY, lake.options)
-    table.commit(new, progress={WRITER: last})
+    try:
+        table.commit(new, progress={WRITER: last})
+    except Conflict:
+        table.refresh()
+        return None
     return len(new)
 
 
-def _write_gaps(lake: Lake, channel: str, last: int, gaps: Sequence[Gap]) -> None:
+def write_gaps(lake: Lake, channel: str, last: int, gaps: Sequence[Gap]) -> None:
+    """Records positions of a channel that could not be read."""
     table = Table.ensure(lake.table_uri(GAPS), GAPS_SCHEMA, options=lake.options)
     if (table.progress(channel) or 0) >= last:
         return  # written before a crash
@@ -282,7 +301,7 @@ async def _next_events(
     return position, taken
 
 
-async def _to_its_end(work: Coroutine[None, None, int]) -> int:
+async def _to_its_end(work: Coroutine[None, None, T]) -> T:
     """Waits for work in a thread even when cancelled, so that no thread writes unobserved."""
     task = asyncio.ensure_future(work)
     try:

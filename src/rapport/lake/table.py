@@ -34,6 +34,7 @@ ROW_GROUP = 65_536
 """Rows of a Parquet row group, which readers decode at once."""
 TARGET_BYTES = 128 * 1024 * 1024
 """Size of files that compaction aims at."""
+CONCURRENT_WRITER = "lake.concurrent_writer"
 KEPT_HOURS = 168
 """How long files stay on disk that no version in use names any more: a reader that began before a
 compaction goes on to its end."""
@@ -98,16 +99,21 @@ class Table:
         """
         if not cls.exists(uri, options):
             _make_folder(uri)
-            with _faults(uri):
-                _library().DeltaTable.create(
-                    uri,
-                    schema=schema,
-                    mode="ignore",
-                    partition_by=list(partition_by),
-                    description=description or None,
-                    configuration=_SETTINGS,
-                    storage_options=dict(options or {}) or None,
-                )
+            library = _library()
+            try:
+                with _faults(uri):
+                    library.DeltaTable.create(
+                        uri,
+                        schema=schema,
+                        mode="ignore",
+                        partition_by=list(partition_by),
+                        description=description or None,
+                        configuration=_SETTINGS,
+                        storage_options=dict(options or {}) or None,
+                    )
+            except library.exceptions.CommitFailedError:
+                if not cls.exists(uri, options):  # otherwise another process was quicker
+                    raise
             _sync_commits(uri, 0)
         table = cls(uri, options)
         table._evolve(schema)
@@ -189,7 +195,7 @@ class Table:
     ) -> int:
         """Makes files part of the table, and takes others out of it, in one step; returns the
         version. Raises Conflict when another process has committed the progress of the same writer
-        since this table was refreshed, or changed the removed files.
+        since this table was opened or refreshed, or changed the removed files.
         """
         library, now_ms = _library(), time.time_ns() // 1_000_000
         actions: list[Any] = [
@@ -223,7 +229,7 @@ class Table:
         except library.exceptions.CommitFailedError as error:
             raise Conflict(
                 f"another process has written into {self.uri} meanwhile: {error}",
-                code="lake.concurrent_writer",
+                code=CONCURRENT_WRITER,
                 hint="it goes on from there; run this again",
             ) from None
         self.refresh()
@@ -322,6 +328,12 @@ def write_files(
         for values, part in _partitions(rows, list(partition_by))
         if part.num_rows
     ]
+
+
+def replace_rows(uri: str, rows: pa.Table, options: Mapping[str, str] | None = None) -> None:
+    """Makes rows the whole content of a table, which is made where there is none."""
+    schema = pa.schema([pa.field(one.name, one.type, metadata=one.metadata) for one in rows.schema])
+    Table.ensure(uri, schema, options=options).replace(rows.cast(schema))
 
 
 def field(name: str, kind: pa.DataType, *, unit: str = "", meaning: str = "") -> pa.Field:

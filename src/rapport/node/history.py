@@ -17,8 +17,6 @@ from typing import TypeVar
 
 import msgspec
 
-from rapport.channel.backends.lake import LakeChannels, open_lake
-from rapport.channel.backends.log_and_lake import LakeRange, LogAndLake, lake_ranges_text
 from rapport.channel.channel import Channels
 from rapport.channel.event_lookup import CauseNode, cause_tree
 from rapport.channel.log.channels import LoggedChannels
@@ -27,6 +25,8 @@ from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
 from rapport.kernel.threads import run_in_thread
+from rapport.lake.channels import LakeChannels, open_lake
+from rapport.lake.log_and_lake import LakeRange, LogAndLake, lake_ranges_text
 
 T = TypeVar("T")
 

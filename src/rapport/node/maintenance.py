@@ -1,9 +1,9 @@
 """Maintenance of a node's channels: retention, interceptors, dead letters, and export to the lake.
 [CH-16, CH-10, CH-14]
 
-The lake's manifest is the single source of truth of what was exported; the named reader `export`
-follows it in the channel's records, so that retention waits. `rapport pipeline export` writes by
-the same manifest.
+The table in the lake is the single source of truth of what was exported; the named reader `export`
+follows it in the channel's records, so that retention waits. `rapport pipeline export` writes the
+same tables.
 """
 
 from __future__ import annotations
@@ -24,12 +24,6 @@ from rapport.channel.export.export_schedule import (
     decide_export,
     position_change,
 )
-from rapport.channel.export.lake_export import (
-    EXPORT_RUNNING,
-    export_channels,
-    other_log,
-    read_manifest,
-)
 from rapport.channel.interceptors.builtin import InterceptorContext, Mediate, site_interceptors
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.log.writer import between_appends
@@ -40,6 +34,8 @@ from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, close_all
 from rapport.kernel.telemetry import get_logger
+from rapport.lake.bronze import export_channels, exported_position, other_log
+from rapport.lake.places import BRONZE, Lake
 from rapport.mediation.lane import RejectingTransformer
 from rapport.mediation.reader import MediationReader
 from rapport.store.base import Delete
@@ -58,7 +54,8 @@ class LakeExporter:
     def __init__(
         self, channels: LoggedChannels, declared: ChannelsConfig, lake: Path, clock: Clock
     ) -> None:
-        self._channels, self._declared, self._lake, self._clock = channels, declared, lake, clock
+        self._channels, self._declared, self._clock = channels, declared, clock
+        self._lake = Lake.at(lake)
         self._is_wanted = any(rule.export for rule in (declared.common, *declared.rules))
         self._places: dict[str, int] = {}
         self.troubles: dict[str, str] = {}
@@ -92,19 +89,19 @@ class LakeExporter:
             except RapportError as error:
                 if error.code == "channel.closed":
                     raise
-                if error.code != EXPORT_RUNNING:
-                    self._tell(name, error)
+                self._tell(name, error)
             else:
                 self.troubles.pop(name, None)
 
     async def _export(self, name: str) -> None:
-        manifest = await asyncio.to_thread(read_manifest, self._lake)
-        progress = manifest.progress(name)
+        is_done = self._channels.channel(name).last_position() == self._places.get(name)
+        if is_done and await asyncio.to_thread(self._lake.has, BRONZE, name):
+            return
         # What was exported without our knowing: by hand, or just before a crash.
-        await self._follow(name, progress.exported)
-        due = await self._look(name, progress.exported)
-        is_unfinished = progress.pending > progress.exported
-        if due.until > progress.exported or is_unfinished:
+        exported = await asyncio.to_thread(exported_position, self._lake, name)
+        await self._follow(name, exported)
+        due = await self._look(name, exported)
+        if due.until > exported:
             done = await export_channels(self._channels, self._lake, until={name: due.until})
             await self._follow(name, done.positions[name])
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.channel.export.lake_export import export_channels
 from rapport.cli.main import run
 from rapport.kernel.clock import ManualClock
+from rapport.lake.bronze import export_channels
 from support.varied.changing_tables import NOW, Life, living, make_place, people, seen
 
 pytestmark = pytest.mark.slow

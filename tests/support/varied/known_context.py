@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from rapport.channel.export.lake_export import export_channels
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
+from rapport.lake.bronze import export_channels
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site

@@ -7,13 +7,14 @@ Any channel may be missing; its part of the answer is then empty.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.channel.validation import SUMMARIES, is_node_channel
+from rapport.lake.places import BRONZE, GOLD, Lake
+from rapport.lake.table import replace_rows
 from rapport.pipeline.figures import channel_tables as channels
 from rapport.pipeline.figures import delivery_tables as delivery
 from rapport.pipeline.figures import detection_tables as detection
@@ -21,7 +22,7 @@ from rapport.pipeline.figures import mediation_tables as mediation
 from rapport.pipeline.figures import overlay_tables as overlay
 from rapport.pipeline.figures import provenance_tables as provenance
 from rapport.pipeline.figures.staging import Staging
-from rapport.pipeline.lake.files import channel_folders, read_bronze, write_gold
+from rapport.pipeline.lake.spark_tables import read_bronze
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,7 @@ class Making:
     """One report under way: computes all, hands over what is small, then puts it into `gold/`."""
 
     def __init__(
-        self, spark: SparkSession, lake: Path, stage: Staging, progress: Progress | None
+        self, spark: SparkSession, lake: Lake, stage: Staging, progress: Progress | None
     ) -> None:
         self._spark, self._lake, self._stage = spark, lake, stage
         self._progress, self._done = progress, 0
@@ -74,7 +75,7 @@ class Making:
         for name in _LARGE:
             self._stage.publish(name)
         for name in self._for_gold:
-            write_gold(self._lake, name, self.tables[name])
+            replace_rows(self._lake.table_uri(GOLD, name), self.tables[name], self._lake.options)
 
     # --- parts ---
 
@@ -91,10 +92,7 @@ class Making:
         self.step_ms = _step_for(self.tables["channels"])
         series = channels.channel_series(spark, minutes, self.step_ms)
         self._here("series", series)
-        of_others = [
-            folder.name.removeprefix("channel=") for folder in channel_folders(self._lake, ["*"])
-        ]
-        names = [name for name in of_others if not is_node_channel(name)]
+        names = [name for name in self._lake.names(BRONZE) if not is_node_channel(name)]
         self._small("delays", channels.delay_rows(spark, self._bronze(*names)))
 
     def _found(self) -> None:

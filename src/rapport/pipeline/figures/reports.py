@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import pyarrow as pa
 
+from rapport.lake.places import GOLD, Lake
+from rapport.lake.table import replace_rows
 from rapport.pipeline.faults import spark_faults
 from rapport.pipeline.figures.making import Making, Progress
 from rapport.pipeline.figures.rows import (
@@ -39,7 +41,6 @@ from rapport.pipeline.figures.rows import (
     Spread,
 )
 from rapport.pipeline.figures.staging import staging
-from rapport.pipeline.lake.files import write_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,19 +89,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     edge_counts: tuple[EdgeCount, ...]
 
 
-def make_report(spark: SparkSession, lake: Path, *, progress: Progress | None = None) -> Report:
+def make_report(
+    spark: SparkSession, lake: Lake | Path | str, *, progress: Progress | None = None
+) -> Report:
     """Reads the lake (any part of it may be missing), writes `gold/`, returns the figures.
 
     Takes some seconds on a small lake. Memory here does not grow with the events: what is as long
-    as the ledger is written by the workers. Raises Corrupt that names a damaged file, Conflict
-    while another job works on the lake.
+    as the ledger is written by the executors. Raises Corrupt that names a damaged file.
     """
-    with spark_faults("making the report"), staging(spark, lake) as stage:
+    lake = Lake.at(lake)
+    lake.refuse_former_format()
+    with spark_faults("making the report"), staging(lake) as stage:
         making = Making(spark, lake, stage, progress)
         making.make()
         report = _report(making.tables, making.step_ms)
         making.publish()
-        write_gold(lake, "totals", _totals(report))
+        replace_rows(lake.table_uri(GOLD, "totals"), _totals(report), lake.options)
     return report
 
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.pipeline.connect import as_question, connected_to
-from rapport.pipeline.faults import spark_faults
-from rapport.pipeline.lake.catalogue import TableFile, lake_tables
-from rapport.pipeline.lake.files import spark_path
-from rapport.pipeline.lake.locks import reading
-from rapport.pipeline.lake.query import (
-    Answer,
+from rapport.lake.catalogue import lake_tables
+from rapport.lake.places import Lake
+from rapport.lake.query import (
     View,
+    bad_sql,
     not_a_question,
     unknown_column,
     unknown_table,
     views_for,
 )
+from rapport.pipeline.connect import as_question, connected_to
+from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.lake.spark_tables import read_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,21 +68,23 @@ _RUNS_PROGRAMS = ("ScriptTransformation", "reflect(", "java_method(")
 _ON_FILES = "spark.sql.runSQLOnFiles"
 
 
-def ask_spark(spark: SparkSession, lake: Path, sql: str) -> Answer:
+def ask_spark(spark: SparkSession, lake: Lake | Path | str, sql: str) -> pa.Table:
     """Answers one SELECT; raises what `ask_duckdb` raises, and RapportErrors for whatever goes
     wrong on Spark.
     """
-    with reading(lake), spark_faults("asking the lake"), _only_views(spark):
+    lake = Lake.at(lake)
+    with spark_faults("asking the lake"), _only_views(spark):
         _refuse_all_but_select(spark, sql)
-        views, problems = views_for(lake, sql)
+        tables = lake_tables(lake)
+        views = views_for(lake, tables, sql)
         for view in views:
-            _frame(spark, view).createOrReplaceTempView(view.name)
+            files = [file.uri for file in view.table.files()]
+            read_files(spark, view.table, files).createOrReplaceTempView(view.name)
         try:
-            table = _ask(spark, sql, views, [one.view for one in lake_tables(lake)])
+            return _ask(spark, sql, views, [one.view for one in tables])
         finally:
             for view in views:
                 spark.catalog.dropTempView(view.name)
-    return Answer(table=table, problems=tuple(problems))
 
 
 def _ask(spark: SparkSession, sql: str, views: Sequence[View], known: Sequence[str]) -> pa.Table:
@@ -145,74 +147,6 @@ def _only_views(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_ON_FILES, before or "true")
 
 
-def _frame(spark: SparkSession, view: View) -> DataFrame:
-    """The rows of all files by the names of columns; files of one form are read together."""
-    forms: dict[str, list[TableFile]] = {}
-    for file in view.files:
-        forms.setdefault(str(file.schema), []).append(file)
-    if not forms:
-        return spark.createDataFrame([], "nothing INT")
-    frames = [_read(spark, files, view.schema) for files in forms.values()]
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionByName(frame, allowMissingColumns=True)
-    columns = [f"`{name}`" for name in view.schema.names]
-    if view.has_time:
-        columns.append(
-            "CASE WHEN time BETWEEN -62135596800000 AND 253402300799999 "
-            "THEN timestamp_millis(time) END AS moment"
-        )
-    return whole.selectExpr(*columns)
-
-
-def _read(spark: SparkSession, files: Sequence[TableFile], wanted: pa.Schema) -> DataFrame:
-    schema = files[0].schema
-    ddl = ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in schema)
-    reader = spark.read.schema(ddl).option("recursiveFileLookup", "true")
-    rows = reader.parquet(*(spark_path(file.path) for file in files))
-    columns = []
-    for field in schema:
-        kind = _shown_type(wanted.field(field.name).type)
-        columns.append(f"CAST(`{field.name}` AS {kind}) AS `{field.name}`")
-    return rows.selectExpr(*columns)
-
-
-def spark_type(kind: pa.DataType) -> str:
-    """The type by which Spark reads a column of a file."""
-    if pa.types.is_dictionary(kind):
-        return spark_type(kind.value_type)
-    if pa.types.is_map(kind):
-        return f"MAP<{spark_type(kind.key_type)}, {spark_type(kind.item_type)}>"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"ARRAY<{spark_type(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        fields = ", ".join(f"`{field.name}`: {spark_type(field.type)}" for field in kind)
-        return f"STRUCT<{fields}>"
-    return _PLAIN.get(str(kind), "STRING")
-
-
-# Spark has no unsigned 64-bit number.
-_PLAIN = {
-    "bool": "BOOLEAN",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INT",
-    "int64": "BIGINT",
-    "uint64": "DECIMAL(20,0)",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "binary": "BINARY",
-    "date32[day]": "DATE",
-    "timestamp[us]": "TIMESTAMP_NTZ",
-    "timestamp[us, tz=UTC]": "TIMESTAMP",
-}
-
-
-def _shown_type(kind: pa.DataType) -> str:
-    shown = spark_type(kind)
-    return {"DECIMAL(20,0)": "BIGINT", "BINARY": "STRING"}.get(shown, shown)
-
-
 def _translated(error: Any, views: Sequence[View], known: Sequence[str]) -> RapportError:
     condition = str(error.getCondition() or "")
     told = error.getMessageParameters() or {}
@@ -220,10 +154,10 @@ def _translated(error: Any, views: Sequence[View], known: Sequence[str]) -> Rapp
         return unknown_table(str(told.get("relationName", "")).strip("`"), known)
     if condition.startswith("UNRESOLVED_COLUMN"):
         name = str(told.get("objectName", "")).strip("`")
-        return unknown_column(name, [one for view in views for one in view.columns])
+        return unknown_column(name, views)
     return _bad_sql(error)
 
 
 def _bad_sql(error: Any) -> InvalidInput:
-    said = str(error.getMessage() if hasattr(error, "getMessage") else error)
-    return InvalidInput(said.strip().split("\n\nJVM stacktrace")[0], code="lake.bad_sql")
+    text = str(error.getMessage() if hasattr(error, "getMessage") else error)
+    return bad_sql(text.split("\n\nJVM stacktrace")[0])

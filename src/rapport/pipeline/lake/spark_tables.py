@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from rapport.lake.places import Lake
+from rapport.lake.places import BRONZE, Lake
 from rapport.lake.table import NewFile, Table, local_path, write_files
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ FILES = "file BINARY"
 """The schema of what writing tasks return: a `NewFile` in a row."""
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000_000, 128 * 1024 * 1024
 
+_BRONZE = (
+    "channel STRING, position BIGINT, received BIGINT, time BIGINT, source STRING, id STRING, "
+    "type STRING, subject STRING, headers MAP<STRING, STRING>, data STRING"
+)
 _NAMES = {
     "bool": "BOOLEAN",
     "int8": "TINYINT",
@@ -51,6 +55,51 @@ def read_table(
     """
     table = lake.open(layer, name)
     return read_files(spark, table, [file.uri for file in table.files(**bounds)])
+
+
+def read_bronze(spark: SparkSession, lake: Lake, *names: str) -> DataFrame:
+    """The events of the named channels as one table, times in milliseconds, data as text. A name
+    ending in `.*` stands for all channels below, `*` for all; one that the lake does not have has
+    no rows.
+    """
+    whole = spark.createDataFrame([], _BRONZE)
+    for channel in lake.names(BRONZE):
+        if any(_is_named(channel, name) for name in names):
+            rows = read_table(spark, lake, BRONZE, channel)
+            text = channel.replace("\\", "\\\\").replace("'", "\\'")
+            whole = whole.union(
+                rows.selectExpr(
+                    f"'{text}' AS channel",
+                    "position",
+                    "unix_millis(received) AS received",
+                    "coalesce(time_ms, unix_millis(time)) AS time",
+                    *("source", "id", "type", "subject", "headers"),
+                    "coalesce(data, CAST(data_bytes AS STRING)) AS data",
+                )
+            )
+    return whole
+
+
+def replace_table(rows: DataFrame, lake: Lake, layer: str, name: str, *, meaning: str = "") -> None:
+    """Makes rows the whole content of a table, written by executors: a reader sees the old or the
+    new ones."""
+    schema = pa.schema(rows.limit(0).toArrow().schema)
+    table = Table.ensure(
+        lake.table_uri(layer, name), plain_schema(schema), description=meaning, options=lake.options
+    )
+    new = write_rows(rows, table, lake)
+    table.commit(new, removed=table.files())
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Columns without Spark's notes, all of which may be null, as tables have them."""
+    return pa.schema([pa.field(one.name, one.type) for one in schema])
+
+
+def _is_named(channel: str, name: str) -> bool:
+    if name == "*":
+        return True
+    return channel.startswith(name[:-1]) if name.endswith(".*") else channel == name
 
 
 def read_files(spark: SparkSession, table: Table, files: Sequence[str]) -> DataFrame:

@@ -14,13 +14,13 @@ import msgspec
 
 from rapport.channel.backends.stores import open_reading
 from rapport.channel.config import channels_from_site
-from rapport.channel.export.lake_export import EXPORT_RUNNING, export_channels
-from rapport.core.errors import Conflict, Problem, RapportError, UnknownName
+from rapport.core.errors import Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
+from rapport.lake.bronze import export_channels
+from rapport.lake.maintenance import expire
 from rapport.pipeline.figures.reports import make_report
-from rapport.pipeline.lake.retention import expire
-from rapport.pipeline.lake.silver import update_silver
+from rapport.pipeline.lake.silver import silver_positions, update_silver
 from rapport.pipeline.site_now import SiteNow
 from rapport.site.pipeline import pipeline_settings
 from rapport.site.site import Site
@@ -73,10 +73,6 @@ def export_step(site: Site, lake: Path, said: TomlFile | None = None) -> JobDone
             return 0
         try:
             return (await export_channels(channels, lake)).rows
-        except Conflict as error:
-            if error.code != EXPORT_RUNNING:
-                raise
-            return 0  # somebody else does it, such as the node
         finally:
             await channels.close()
 
@@ -106,4 +102,6 @@ def figures_step(spark: SparkSession, lake: Path) -> JobDone:
 def expire_step(site: Site, lake: Path) -> JobDone:
     """Days of the lake that are older than the site says go; what silver waits for stays."""
     rules = pipeline_settings(site.file)[0].keep
-    return JobDone(expire(lake, rules).files if rules and lake.is_dir() else 0)
+    return JobDone(
+        expire(lake, rules, taken=silver_positions(lake)).files if rules and lake.is_dir() else 0
+    )

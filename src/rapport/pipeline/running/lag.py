@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.export.lake_export import read_manifest
 from rapport.core.errors import InvalidInput, RapportError
+from rapport.lake.bronze import exported_position
+from rapport.lake.places import BRONZE, Lake
 from rapport.pipeline.lake.silver import silver_due
 from rapport.pipeline.sources.options import PlaceOptions
 from rapport.pipeline.sources.place import Opened, Place, place_of
@@ -31,7 +32,7 @@ class Lag:
     """Measures by the channels and the lake of a site; reads a few events, changes nothing."""
 
     def __init__(self, site: Path, lake: Path) -> None:
-        self._lake = lake
+        self._lake = Lake.at(lake)
         self._place: Place = place_of(PlaceOptions(site=str(site)))
 
     def of_live(self, reached: int, now_ms: int) -> Behind:
@@ -44,12 +45,12 @@ class Lag:
 
     def of_export(self, now_ms: int) -> Behind:
         """What the channels hold that the lake has not."""
-        manifest, events, oldest = read_manifest(self._lake), 0, 0
+        events = oldest = 0
         with self._opened() as opened:
             if opened is None:
                 return Behind()
             for name in opened.names():
-                last, done = opened.span(name).last, manifest.progress(name).exported
+                last, done = opened.span(name).last, exported_position(self._lake, name)
                 events += max(last - done, 0)
                 oldest = max(oldest, _age(opened, name, done, last, now_ms))
         return Behind(events, oldest)
@@ -57,10 +58,10 @@ class Lag:
     def of_silver(self, now_ms: int) -> Behind:
         """What bronze has that silver has not."""
         due = silver_due(self._lake).positions
-        exported, oldest = read_manifest(self._lake), 0
+        oldest = 0
         with self._opened() as opened:
             for name, events in due.items():
-                last = exported.progress(name).exported
+                last = exported_position(self._lake, name)
                 if opened is not None:
                     oldest = max(oldest, _age(opened, name, last - events, last, now_ms))
         return Behind(sum(due.values()), oldest)
@@ -79,7 +80,7 @@ class Lag:
 
     def exported(self) -> int:
         """Events that the lake has of all channels."""
-        return sum(one.exported for one in read_manifest(self._lake).channels.values())
+        return sum(exported_position(self._lake, name) for name in self._lake.names(BRONZE))
 
 
 def _age(opened: Opened, channel: str, after: int, last: int, now_ms: int) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.pipeline.lake.catalogue import lake_tables
+from rapport.lake.catalogue import lake_tables
 from rapport.pipeline.live.checkpoint import read_checkpoint
 from rapport.pipeline.live.policies import plans_on_spark
 from rapport.pipeline.live.query import usual_buckets

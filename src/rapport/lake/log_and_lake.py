@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from rapport.channel.backends.lake import LakeChannels
 from rapport.channel.channel import AppendResult, Channel, Channels, Subscription, gaps_between
 from rapport.channel.event_lookup import BACKWARDS_MS, oldest, position_before
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.core.event import Event, Gap, StoredEvent
+from rapport.lake.channels import LakeChannels
 
 Where = Literal["log", "lake"]
 

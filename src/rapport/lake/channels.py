@@ -1,9 +1,9 @@
 """The channels of a lake: exported events, read only, with positions and times as in the log.
 [CH-16, PI-3, PO-11]
 
-Needs neither Spark nor the log. `ChannelFiles` reads one channel's Parquet files: names contain
-positions, folders days, footers both for each row group, so little more than the requested rows is
-read. Compaction may replace files meanwhile; then they are listed again. `LakeIds` is an index of
+Needs neither Spark nor the log. `ChannelFiles` reads the files of one table of bronze: its log
+knows the positions and days of each file, footers those of each row group, so little more than the
+requested rows is read. `LakeIds` is an index of
 sorted ids beside the lake, derived from the files: it can be deleted at any time, and a damaged
 part is rebuilt. Raises Corrupt, naming the file, where a damaged file may hold requested events.
 """
@@ -17,6 +17,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -30,22 +31,17 @@ import pyarrow.parquet as pq
 
 from rapport.channel.channel import AppendResult, Subscription
 from rapport.channel.event_lookup import BACKWARDS_MS
-from rapport.channel.export.lake_export import MANIFEST, read_manifest
-from rapport.channel.export.parquet_files import BRONZE, make_directory, partition_name
 from rapport.channel.validation import check_channel_name
 from rapport.core.errors import Corrupt, Unavailable, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
-from rapport.core.event_columns import ENVELOPE
-from rapport.core.times import format_time
 from rapport.kernel.files import temporary_path
 from rapport.kernel.telemetry import get_logger
+from rapport.lake.bronze import DAY_MS, SCHEMA, WRITER, stored_events
+from rapport.lake.places import BRONZE, Lake, folder_name
+from rapport.lake.table import Table
 
 Positions = npt.NDArray[np.int64]
 
-_RANGE = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
-_DAY = re.compile(r"day=(-?\d{4}-\d\d-\d\d)\Z")
-_ANY_DAY = "9999-99-99"
-"""Day of files in unknown folders: they may hold any day."""
 _MOST_BYTES = 256 * 1024 * 1024
 """Most bytes of cached row groups."""
 _MOST_SORTED = 64
@@ -61,8 +57,7 @@ _ROWS = 8_192
 _ID_COLUMNS = ("id", "position")
 _NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
 T = TypeVar("T")
-_COLUMNS = tuple(ENVELOPE.names)
-_CHANNEL = "channel="
+_COLUMNS = tuple(name for name in SCHEMA.names if name != "day")
 
 
 class LakeFile(msgspec.Struct, frozen=True, order=True):
@@ -71,7 +66,8 @@ class LakeFile(msgspec.Struct, frozen=True, order=True):
     first: int
     last: int
     path: str
-    day: str
+    day: int
+    """Days since 1970."""
 
 
 class RowGroup(msgspec.Struct, frozen=True, order=True):
@@ -91,13 +87,11 @@ class ChannelFiles:
     Corrupt only where its content is requested.
     """
 
-    def __init__(
-        self, folder: Path, limit: int | None, look_up: Callable[[], None] | None = None
-    ) -> None:
-        """`limit`: the last complete position; later ones may still be written. `look_up` is called
-        before each footer and row group that is read, and may raise.
+    def __init__(self, table: Table | None, look_up: Callable[[], None] | None = None) -> None:
+        """None where the lake does not have the channel. `look_up` is called before each footer and
+        row group that is read, and may raise.
         """
-        self._folder, self._limit, self._look_up = folder, limit, look_up
+        self._table_of, self._look_up = table, look_up
         self.damaged: dict[str, Corrupt] = {}
         self._files: list[LakeFile] = []
         self._groups: dict[str, list[RowGroup]] = {}
@@ -108,8 +102,7 @@ class ChannelFiles:
     @property
     def last(self) -> int:
         """The last position; 0 without any."""
-        found = max((file.last for file in self._files), default=0)
-        return found if self._limit is None else min(found, self._limit)
+        return 0 if self._table_of is None else self._table_of.progress(WRITER) or 0
 
     # --- by position ---
 
@@ -131,9 +124,7 @@ class ChannelFiles:
             rows = self._table(group, columns, keep=False)
         except Corrupt:
             return None
-        if self._limit is None or group.last <= self._limit:
-            return rows
-        return rows.filter(pa.array(_numbers(rows) <= self._limit))
+        return rows
 
     def _read_after(self, position: int, limit: int, columns: tuple[str, ...]) -> pa.Table:
         end = self.last
@@ -174,7 +165,7 @@ class ChannelFiles:
                 parts.append(_taken(self._table(group, columns), taken))
                 left = np.setdiff1d(left, chosen)
         if not parts:
-            return pa.table({name: [] for name in columns})
+            return pa.schema([SCHEMA.field(name) for name in columns]).empty_table()
         whole = parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
         order = np.argsort(_numbers(whole), kind="stable")
         return whole.take(pa.array(order))
@@ -186,7 +177,7 @@ class ChannelFiles:
         return self.steadily(lambda: self._position_before(received_ms))
 
     def _position_before(self, received_ms: int) -> int:
-        asked = format_time(received_ms)[:10]
+        asked = received_ms // DAY_MS
         days = sorted({file.day for file in self._files if file.day >= asked})
         best = self.last
         for day in days:
@@ -195,13 +186,13 @@ class ChannelFiles:
             for group in sorted(one for one in groups if one.newest >= received_ms):
                 if group.first <= best:
                     best = min(best, self._first_received(group, received_ms) - 1)
-            if best < self.last and day != _ANY_DAY:
+            if best < self.last:
                 break
         return max(best, 0)
 
     def _first_received(self, group: RowGroup, received_ms: int) -> int:
         rows = self._table(group, ("position", "received"), keep=False)
-        received = rows.column("received").to_numpy()
+        received = rows.column("received").cast(pa.int64()).to_numpy() // 1_000
         return int(_numbers(rows)[received >= received_ms].min())
 
     # --- row groups ---
@@ -220,16 +211,27 @@ class ChannelFiles:
     # --- files ---
 
     def steadily(self, work: Callable[[], T]) -> T:
-        """Runs work on files that compaction may replace meanwhile."""
+        """Runs work on files that a vacuum may delete meanwhile, after a compaction."""
         for _ in range(_MOST_LISTINGS):
             try:
                 return work()
             except FileNotFoundError:
+                if self._table_of is not None:
+                    self._table_of.refresh()
                 self._list()
-        raise Unavailable(f"the files in {self._folder} keep changing", code="lake.unavailable")
+        raise Unavailable("the files of the lake keep changing", code="lake.unavailable")
 
     def _list(self) -> None:
-        self._files = sorted(_listed(self._folder))
+        files = [] if self._table_of is None else self._table_of.files()
+        self._files = sorted(
+            LakeFile(
+                file.low.get("position", 0),
+                file.high.get("position", 2**62),
+                file.uri,
+                (file.partition["day"] - date(1970, 1, 1)).days,
+            )
+            for file in files
+        )
         self._groups.clear()
         self._tables.clear()
         self._sorted.clear()
@@ -289,18 +291,6 @@ def damaged(path: str, error: object) -> Corrupt:
     )
 
 
-def _listed(folder: Path) -> Iterator[LakeFile]:
-    for path in folder.rglob("*.parquet"):
-        if path.name.startswith((".", "_")):
-            continue
-        named = _RANGE.match(path.name)
-        day = next((found[1] for part in path.parts if (found := _DAY.match(part))), _ANY_DAY)
-        if named is not None:
-            yield LakeFile(int(named[1]), int(named[2]), str(path), day)
-        else:  # files with other names: only the footer knows
-            yield LakeFile(0, 2**62, str(path), day)
-
-
 def _row_groups(file: LakeFile) -> list[RowGroup]:
     metadata = pq.read_metadata(file.path)
     names = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
@@ -310,11 +300,17 @@ def _row_groups(file: LakeFile) -> list[RowGroup]:
         position = group.column(names["position"]).statistics
         received = group.column(names["received"]).statistics
         is_told = position is not None and position.has_min_max
-        newest = received.max if received is not None and received.has_min_max else 2**62
+        newest = (
+            _milliseconds(received.max) if received is not None and received.has_min_max else 2**62
+        )
         first, last = (position.min, position.max) if is_told else (file.first, file.last)
         if group.num_rows:
             found.append(RowGroup(first, last, file.path, number, newest, group.num_rows))
     return found
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def _taken(table: pa.Table, rows: Positions) -> pa.Table:
@@ -383,7 +379,7 @@ class LakeIds:
     def _opened(self, channel: str) -> list[_Part]:
         """The parts that follow on each other from the beginning."""
         found: list[_Part] = []
-        for path in sorted((self._folder / partition_name("channel", channel)).glob("*.parquet")):
+        for path in sorted((self._folder / folder_name(channel)).glob("*.parquet")):
             named = _NAME.match(path.name)
             covered = found[-1].last if found else 0
             if named is not None and int(named[1]) == covered + 1:
@@ -421,11 +417,11 @@ class LakeIds:
         """None where the lake may not be written: then everything is looked through."""
         rows = pa.concat_tables(tables).select(list(_ID_COLUMNS))
         rows = rows.filter(pa.array(rows.column("position").to_numpy() > covered))
-        folder = self._folder / partition_name("channel", channel)
+        folder = self._folder / folder_name(channel)
         path = folder / f"{covered + 1:020d}-{last:020d}.parquet"
         temporary = temporary_path(path)
         try:
-            make_directory(folder)
+            folder.mkdir(parents=True, exist_ok=True)
             ordered = rows.sort_by([("id", "ascending"), ("position", "ascending")])
             pq.write_table(ordered, temporary, compression="zstd", row_group_size=_ROWS)
             temporary.rename(path)
@@ -496,9 +492,10 @@ def open_lake(
     aside: ThreadRunner = asyncio.to_thread,
     look_up: Callable[[], None] | None = None,
 ) -> LakeChannels:
-    """The channels as the lake has them now; raises UnknownName when it is none, Corrupt for a
-    damaged manifest. See LakeChannels.
+    """The channels as the lake has them now; raises UnknownName when it is none, Conflict for one
+    of a former format. See LakeChannels.
     """
+    Lake.at(directory).refuse_former_format()
     if not (directory / BRONZE).is_dir():
         raise UnknownName("lake", str(directory), code="lake.none")
     return LakeChannels(directory, aside=aside, look_up=look_up)
@@ -521,8 +518,7 @@ class LakeChannels:
         self.directory = directory
         self._aside, self._look_up = aside, look_up
         self._names: list[str] | None = None
-        manifest = read_manifest(directory) if (directory / MANIFEST).exists() else None
-        self._ends = None if manifest is None else manifest.channels
+        self._lake = Lake.at(directory)
         self._files: dict[str, ChannelFiles] = {}
         self._ids = LakeIds(directory, worth_indexing=worth_indexing)
         self._turn = threading.Lock()
@@ -534,9 +530,7 @@ class LakeChannels:
     def names(self) -> list[str]:
         """See Channels. The first call lists all files; later files are not shown."""
         if self._names is None:
-            folders = (self.directory / BRONZE).glob(f"{_CHANNEL}*")
-            names = sorted(folder.name.removeprefix(_CHANNEL) for folder in folders)
-            self._names = [name for name in names if self.files(name).last]
+            self._names = [name for name in self._lake.names(BRONZE) if self.files(name).last]
         return list(self._names)
 
     async def subscribe(
@@ -581,7 +575,7 @@ class LakeChannels:
         """The same as a channel's `read_after`, blocking."""
         with self._turn:
             rows = self.files(name).read_after(position, limit, _COLUMNS)
-        return _stored(rows)
+        return stored_events(rows)
 
     async def aside(self, work: Callable[[], T]) -> T:
         """Reads where this lake's files are read."""
@@ -600,11 +594,8 @@ class LakeChannels:
         """The files of a channel; none for one that the lake does not have."""
         found = self._files.get(name)
         if found is None:
-            folder = self.directory / BRONZE / partition_name("channel", name)
-            limit = None
-            if self._ends is not None:
-                limit = self._ends[name].exported if name in self._ends else 0
-            found = self._files[name] = ChannelFiles(folder, limit, self._look_up)
+            table = self._lake.open(BRONZE, name) if self._lake.has(BRONZE, name) else None
+            found = self._files[name] = ChannelFiles(table, self._look_up)
         return found
 
 
@@ -632,25 +623,3 @@ class LakeChannel:
 
     def last_position(self) -> int:
         return self._lake.files(self.name).last
-
-
-def _stored(rows: pa.Table) -> list[StoredEvent]:
-    columns = [rows.column(name).to_pylist() for name in _COLUMNS]
-    return [
-        StoredEvent(
-            position,
-            received,
-            Event(
-                source=source,
-                id=id,
-                type=type,
-                subject=subject,
-                time=time,
-                data=data,
-                headers=dict(headers),
-            ),
-        )
-        for position, received, time, source, id, type, subject, headers, data in zip(
-            *columns, strict=True
-        )
-    ]
