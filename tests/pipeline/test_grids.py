@@ -9,27 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.errors import Conflict, Corrupt
-from rapport.core.ids import content_id
-from rapport.pipeline.lake.catalogue import describe, lake_tables, table_named
-from rapport.pipeline.lake.compaction import compact
-from rapport.pipeline.lake.places import grid_folder
-from rapport.pipeline.lake.query import ask_duckdb
-from rapport.pipeline.lake.retention import expire
+from rapport.lake.catalogue import describe, lake_tables, table_named
+from rapport.lake.maintenance import compact, expire
+from rapport.lake.query import ask_duckdb
 from rapport_lab.context.study import SearchPoint, run_point
-from rapport_lab.grids import (
-    TakenOver,
-    count_made,
-    part_of,
-    read_grid_manifest,
-    run_grid,
-    take_over,
-)
+from rapport_lab.grids import count_made, run_grid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,19 +35,6 @@ made: list[Cell] = []
 def power(cell: Cell) -> pa.Table:
     made.append(cell)
     return pa.table({"base": [cell.base], "power": [cell.power], "is": [cell.base**cell.power]})
-
-
-def old_part(folder: Path, name: str, cell: Cell) -> Path:
-    """Where versions before kept a point."""
-    id = content_id(name, msgspec.json.encode(cell).decode())
-    return folder / f"{name}-{id}.parquet"
-
-
-def old_results(folder: Path, name: str, cells: list[Cell]) -> None:
-    folder.mkdir(exist_ok=True)
-    for cell in cells:
-        pq.write_table(power(cell), old_part(folder, name, cell))
-    made.clear()
 
 
 def test_the_rows_come_in_the_order_of_the_points(tmp_path: Path) -> None:
@@ -89,8 +64,7 @@ def test_any_runs_make_each_point_once_and_the_table_has_them_all(
         assert count_made(lake, "powers", points) == len(points)
     every = {cell for points in runs for cell in points}
     assert sorted(made, key=CELLS.index) == sorted(every, key=CELLS.index)
-    assert describe(table_named(lake, "powers")).rows == len(every)
-    assert len(read_grid_manifest(lake, "powers").points) == len(every)
+    assert describe(lake, table_named(lake, "powers")).rows == len(every)
 
 
 def test_another_name_makes_everything_anew(tmp_path: Path) -> None:
@@ -107,26 +81,17 @@ def test_a_point_that_stands_twice_is_made_once_and_told_twice(tmp_path: Path) -
     assert (len(made), rows.num_rows) == (1, 2)
 
 
-def test_a_damaged_part_is_named(tmp_path: Path) -> None:
-    run_grid(None, CELLS, power, lake=tmp_path, name="powers")
-    part_of(tmp_path, "powers", CELLS[2]).write_bytes(b"PAR1")
-    with pytest.raises(Corrupt, match="grid=powers") as refused:
-        run_grid(None, CELLS, power, lake=tmp_path, name="powers")
-    assert refused.value.code == "lake.bad_file"
-    found = describe(table_named(tmp_path, "powers"))
-    assert (found.rows, [one.code for one in found.problems]) == (5, ["lake.bad_file"])
-
-
 # --- a table like the others ---
 
 
 def test_the_catalogue_tells_what_points_set_and_what_was_found(tmp_path: Path) -> None:
     run_grid(None, CELLS, power, lake=tmp_path, name="powers-1")
-    found = describe(table_named(tmp_path, "powers_1"))
+    found = describe(tmp_path, table_named(tmp_path, "powers_1"))
     assert (found.name, found.rows, found.files, found.problems) == ("gold/powers-1", 6, 6, ())
     assert found.meaning == "results of experiments, each point of the grid once"
     assert {column.name: column.meaning for column in found.columns} == {
         "base": "set by the point", "power": "set by the point", "is": "found",
+        "point": "id of the point",
     }  # fmt: skip
 
 
@@ -134,63 +99,16 @@ def test_a_question_in_sql_is_answered_from_it(tmp_path: Path) -> None:
     run_grid(None, CELLS, power, lake=tmp_path, name="powers-1")
     asked = 'SELECT base, max("is") AS most FROM powers_1 GROUP BY base ORDER BY base'
     answer = ask_duckdb(tmp_path, asked)
-    assert answer.table.to_pylist() == [{"base": 2, "most": 8}, {"base": 3, "most": 27}]
-    assert answer.problems == ()
-
-
-def test_a_file_that_is_no_point_is_told_and_left_out(tmp_path: Path) -> None:
-    run_grid(None, CELLS, power, lake=tmp_path, name="powers")
-    pq.write_table(power(CELLS[0]), grid_folder(tmp_path, "powers") / "mine.parquet")
-    found = describe(table_named(tmp_path, "powers"))
-    assert found.rows == 6
-    assert [problem.code for problem in found.problems] == ["lake.foreign_file"]
+    assert answer.to_pylist() == [{"base": 2, "most": 8}, {"base": 3, "most": 27}]
 
 
 def test_care_of_the_lake_leaves_points_alone(tmp_path: Path) -> None:
     run_grid(None, CELLS, power, lake=tmp_path, name="powers")
     compact(tmp_path, fewest=2)
-    expire(tmp_path, {"gold/powers": 0, "gold/*": 0})
+    expire(tmp_path, {"gold/powers": 0, "gold/*": 0}, taken={})
     made.clear()
     run_grid(None, CELLS, power, lake=tmp_path, name="powers")
     assert made == []
-
-
-def test_a_manifest_of_another_version_and_a_damaged_one_are_refused(tmp_path: Path) -> None:
-    run_grid(None, CELLS, power, lake=tmp_path, name="powers")
-    manifest = grid_folder(tmp_path, "powers") / "_manifest.json"
-    manifest.write_bytes(b'{"format": 99, "grid": "powers"}')
-    with pytest.raises(Conflict) as refused:
-        run_grid(None, CELLS, power, lake=tmp_path, name="powers")
-    assert refused.value.code == "lake.other_version"
-    manifest.write_bytes(b"{")
-    with pytest.raises(Corrupt) as damaged:
-        run_grid(None, CELLS, power, lake=tmp_path, name="powers")
-    assert damaged.value.code == "lake.bad_manifest"
-
-
-# --- results of versions before ---
-
-
-def test_results_that_lay_in_a_folder_are_taken_over_and_not_made_again(tmp_path: Path) -> None:
-    old, lake = tmp_path / "parts", tmp_path / "lake"
-    old_results(old, "powers", CELLS[:4])
-    old_results(old, "powers-2", CELLS[:1])
-    assert take_over(lake, "powers", old) == TakenOver(4, 0, ())
-    assert take_over(lake, "powers", old) == TakenOver(0, 4, ())
-    rows = run_grid(None, CELLS, power, lake=lake, name="powers")
-    assert made == CELLS[4:]
-    assert rows["is"].to_pylist() == [2, 4, 8, 3, 9, 27]
-    assert len(list(old.iterdir())) == 5  # it stays as it was
-
-
-def test_of_results_that_lay_in_a_folder_damaged_ones_are_named(tmp_path: Path) -> None:
-    old, lake = tmp_path / "parts", tmp_path / "lake"
-    old_results(old, "powers", CELLS[:2])
-    broken = old_part(old, "powers", CELLS[1])
-    broken.write_bytes(b"PAR1")
-    assert take_over(lake, "powers", old) == TakenOver(1, 0, (str(broken),))
-    run_grid(None, CELLS[:2], power, lake=lake, name="powers")
-    assert made == [CELLS[1]]
 
 
 @pytest.mark.spark
@@ -208,4 +126,4 @@ def test_spark_gives_the_same_rows_as_this_process_and_answers_from_the_table(
     there = run_grid(spark, points, run_point, lake=tmp_path / "there", name="both")
     assert there.equals(here)
     asked = ask_spark(spark, tmp_path / "there", "SELECT copies FROM both ORDER BY copies")
-    assert asked.table["copies"].to_pylist() == [1, 3, 9]
+    assert asked["copies"].to_pylist() == [1, 3, 9]

@@ -25,7 +25,7 @@ from rapport_lab.curve_plot import Axis, curves_plot
 from rapport_lab.ensemble.experiments.catalogue import EXPERIMENTS
 from rapport_lab.ensemble.experiments.experiment import Experiment, read_grid, with_grid
 from rapport_lab.ensemble.experiments.report import Boxes, Curves, Report, Statement, Table
-from rapport_lab.grids import count_made, run_grid, take_over
+from rapport_lab.grids import count_made, run_grid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +101,6 @@ def _statements(statements: Iterable[Statement]) -> str:
 
 _ALL = "all"
 _LAKE = "lake"
-_PARTS = "parts"
 """Where versions before kept what was finished, below OUT."""
 
 
@@ -135,10 +134,6 @@ def experiment(
     site: Annotated[
         Path | None, Parameter(help="Site whose lake it is, instead of --lake.")
     ] = None,
-    parts: Annotated[
-        Path | None,
-        Parameter(help="Take over points that a version before kept here; otherwise OUT/parts."),
-    ] = None,
     quick: Annotated[bool, Parameter(help="Smaller amounts, for a first look.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -146,7 +141,6 @@ def experiment(
     _check(engine, master, processes)
     planned = _plan(name, grid or [], quick, seed)
     kept = _lake_of(lake, site) or out / _LAKE
-    _take_over(planned, kept, parts or out / _PARTS, is_asked=parts is not None)
     told = []
     with _spark(engine, master) as spark:
         for one in planned:
@@ -188,27 +182,6 @@ def _lake_of(lake: Path | None, site: Path | None) -> Path | None:
     from rapport.cli.pipeline import lake_directory
 
     return lake_directory(site)
-
-
-def _take_over(planned: Sequence[_Planned], lake: Path, folder: Path, *, is_asked: bool) -> None:
-    """Brings what a version before kept in a folder into the lake, and says so."""
-    if not folder.is_dir():
-        if is_asked:
-            raise InvalidInput(
-                f"{folder} is no folder",
-                code="cli.wrong_use",
-                hint="finished points are kept in a lake now: say --lake; --parts is for those "
-                "that an earlier version kept in a folder",
-            )
-        return
-    for one in planned:
-        done = take_over(lake, one.experiment.grid_name, folder)
-        if done.points:
-            words = f"{one.experiment.name}: took {done.points} finished points of {folder} over "
-            words += f"into the lake {lake}; the folder is not needed any more"
-            stderr().print(words, soft_wrap=True)
-        for path in done.damaged:
-            stderr().print(f"{path} cannot be read: its point is made again", soft_wrap=True)
 
 
 def _plan(name: str, grid: Sequence[str], quick: bool, seed: int) -> list[_Planned]:

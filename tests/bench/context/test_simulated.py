@@ -7,7 +7,7 @@ from benchmarks.command import bench
 from benchmarks.context import simulated
 from benchmarks.context.simulated import scale_point, study_lines, study_plots, study_results
 from rapport.core.errors import InvalidInput
-from rapport.pipeline.lake.query import ask_duckdb
+from rapport.lake.query import ask_duckdb
 from rapport_lab.context.study import SearchPoint, run_point, study_points
 from rapport_lab.curve_plot import Axis, curves_plot
 
@@ -42,7 +42,7 @@ def test_a_study_that_is_kept_is_a_table_of_the_lake_and_is_not_made_again(tmp_p
     monkeypatch.setattr(simulated, "run_point", fails)
     assert simulated.run_search_study(quick=True, lake=tmp_path).equals(first)
     answer = ask_duckdb(tmp_path, "SELECT copies FROM context_search_1 ORDER BY copies")
-    assert answer.table["copies"].to_pylist() == [1, 2]
+    assert answer["copies"].to_pylist() == [1, 2]
 
 
 def test_only_the_search_has_a_lake(tmp_path):

@@ -12,16 +12,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.export.parquet_files import write_parts
 from rapport.context.broker_status import BrokerSummary
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Identifier, Message
 from rapport.core.times import DurationCounts, DurationHistogram
 from rapport.ensemble.runtime.gossip_summary import GossipSummary
+from rapport.lake.bronze import PARTITION_BY, SCHEMA, bronze_table, envelope_rows
+from rapport.lake.places import Lake
+from rapport.lake.table import Table
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -47,15 +48,16 @@ BEGIN = 1_772_452_800_000  # 2026-03-02T12:00:00Z
 def read_lake(lake: Path) -> dict[str, list[Row]]:
     """Every row of bronze, by channel, in the order of positions."""
     found: dict[str, list[Row]] = defaultdict(list)
-    for path in sorted((lake / "bronze").rglob("*.parquet")):
-        for row in pq.ParquetFile(path).read().to_pylist():
+    for channel in Lake.at(lake).names("bronze"):
+        for row in envelope_rows(Lake.at(lake).open("bronze", channel).read()).to_pylist():
+            row["channel"] = channel
             row["headers"] = dict(row["headers"] or [])
             try:
                 row["said"] = json.loads(row["data"])
             except ValueError:
                 row["said"] = None
             row["said"] = row["said"] if isinstance(row["said"], dict) else {}
-            found[row["channel"]].append(row)
+            found[channel].append(row)
     return {name: sorted(rows, key=lambda row: row["position"]) for name, rows in found.items()}
 
 
@@ -667,7 +669,9 @@ class OddLog:
             cut = self.chance.randrange(len(rows)) if rows else 0
             for part in (rows[:cut], rows[cut:]):
                 if part:
-                    write_parts(lake, channel, part[0].position, part[-1].position, part)
+                    uri = Lake.at(lake).table_uri("bronze", channel)
+                    table = Table.ensure(uri, SCHEMA, partition_by=PARTITION_BY)
+                    table.append(bronze_table(part), progress={"export": part[-1].position})
 
     def event(self, kind: str, id: str, time: int = 0, **more: Any) -> Event:
         made = {"source": "s", "time": time or self.now} | more

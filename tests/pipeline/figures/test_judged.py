@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rapport.lake.places import Lake
 from rapport.pipeline.figures.reports import make_report
-from rapport.pipeline.lake.files import read_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,8 +21,7 @@ Tables = dict[str, list[dict[str, Any]]]
 
 def assert_same(lake: Path, expected: Tables) -> None:
     for name, rows in expected.items():
-        table = read_gold(lake, name)
-        assert table is not None, name
+        table = Lake.at(lake).open("gold", name).read()
         found = table.to_pylist()
         if name == "provenance":
             found, rows = _sorted(found), _sorted(rows)

@@ -10,11 +10,12 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
-from rapport.channel.export.lake_export import export_channels
 from rapport.core.detection import Detection
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
+from rapport.lake.bronze import export_channels
+from rapport.lake.places import Lake
 from rapport.pipeline.figures.reports import Report, make_report
 from rapport.pipeline.figures.rows import (
     DeliveryCount,
@@ -26,7 +27,6 @@ from rapport.pipeline.figures.rows import (
     Spread,
 )
 from rapport.pipeline.figures.text import report_rows, report_text
-from rapport.pipeline.lake.files import read_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,7 +176,7 @@ def test_the_time_from_sensor_to_phone_begins_at_the_last_reading(report: Report
 
 
 def test_the_result_tables_stay_in_the_lake(report: Report, lake: Path) -> None:
-    rows = read_gold(lake, "sensor_to_phone").to_pylist()
+    rows = Lake.at(lake).open("gold", "sensor_to_phone").read().to_pylist()
     assert [(row["message"], row["peer"], row["received_at"]) for row in rows] == [
         ("m1", "ana", 1_104),
         ("m1", "ben", 1_104),

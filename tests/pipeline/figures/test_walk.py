@@ -22,9 +22,9 @@ from rapport.ensemble.runtime.node_status import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
+from rapport.lake.places import Lake
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.pipeline.lake.files import read_gold
 from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.site.site import load_site
 
@@ -162,8 +162,7 @@ def test_the_command_tells_of_a_real_node_what_plain_loops_tell(
     lake = site / ".rapport" / "lake"
     expected = judged(lake)
     for name, rows in expected.items():
-        table = read_gold(lake, name)
-        assert table is not None, name
+        table = Lake.at(lake).open("gold", name).read()
         assert _sorted(table.to_pylist()) == _sorted(rows), name
     (funnel,) = expected["funnel"]
     assert (funnel["detected"], funnel["messages"], funnel["handed"]) == (2, 2, 2)
