@@ -15,12 +15,13 @@ import pytest
 
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.lake.bronze import export_channels
+from rapport.lake.places import Lake
 from rapport.node.maintenance import LakeExporter
-from rapport.pipeline.lake.files import read_bronze
+from rapport.pipeline.lake.spark_tables import plan_text, read_bronze, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from rapport.channel.backends.local import open_embedded
-from rapport.channel.export.lake_export import export_channels
+from rapport.lake.bronze import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.clock import SystemClock
 
@@ -48,7 +49,7 @@ async def work(log, lake, name):
         ]
         number += 40
         await channels.channel("events").append(events)
-        await export_channels(channels, Path(lake), rows_per_file=15)
+        await export_channels(channels, Path(lake), rows_at_once=15)
         print("exported", flush=True)
 
 asyncio.run(work(*sys.argv[1:]))
@@ -83,7 +84,7 @@ def test_killed_exports_lose_nothing_and_double_nothing(
 
     last = asyncio.run(finish())
     assert last >= ROUNDS * 40
-    rows = read_bronze(spark, lake, "events").select("position", "id").toArrow()
+    rows = read_bronze(spark, Lake.at(lake), "events").select("position", "id").toArrow()
     assert sorted(rows["position"].to_pylist()) == list(range(1, last + 1))
     assert len(set(rows["id"].to_pylist())) == last
 
@@ -113,8 +114,17 @@ def test_spark_reads_exported_segments_as_the_log_has_them(
         ]
 
     logged = asyncio.run(scenario())
-    table = read_bronze(spark, tmp_path / "lake", "events")
+    table = read_bronze(spark, Lake.at(tmp_path / "lake"), "events")
     rows = table.select("position", "received", "id", "type", "subject").toArrow().to_pylist()
     assert sorted(tuple(row.values()) for row in rows) == logged
-    folders = {path.parent.parent.name for path in (tmp_path / "lake").rglob("*.parquet")}
-    assert folders == {"day=2026-03-02", "day=2026-03-03", "day=2026-03-04"}
+    files = Lake.at(tmp_path / "lake").open("bronze", "events").files()
+    days = sorted({str(file.partition["day"]) for file in files})
+    assert days == ["2026-03-02", "2026-03-03", "2026-03-04"]
+    one_day = read_table(spark, Lake.at(tmp_path / "lake"), "bronze", "events").where(
+        "day = DATE'2026-03-03' AND position > 70"
+    )
+    plan = plan_text(one_day)
+    assert one_day.count() > 0
+    assert {row["day"].isoformat() for row in one_day.collect()} == {"2026-03-03"}
+    assert "PartitionFilters: [isnotnull(day" in plan
+    assert "GreaterThan(position,70)" in plan

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.event_lookup import cause_tree
@@ -20,6 +19,7 @@ from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.lake.bronze import export_channels
+from rapport.lake.places import Lake
 from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
 from rapport.policy.ontology import Ontology
@@ -275,8 +275,12 @@ def test_what_the_broker_knows_survives_a_restart_and_reaches_the_lake(
 
     play(site, first)
     play(site, second)
-    files = list(lake.rglob("*.parquet"))
-    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    place = Lake.at(lake)
+    rows = [
+        row
+        for name in place.names("bronze")
+        for row in place.open("bronze", name).read().to_pylist()
+    ]
     kinds = {(row["type"], row["subject"]) for row in rows}
     assert ("rapport.context.record", "room/r1") in kinds
     assert ("rapport.context.found", "room/r1") in kinds

@@ -128,7 +128,7 @@ def test_a_damaged_file_of_the_lake_is_named(played: Path, tmp_path: Path, capsy
     detection = detection_id(played, capsys)
     site = Path(shutil.copytree(played, tmp_path / "site"))
     lake = Path(json.loads(shown(capsys, ["pipeline", "export", "--site", str(site)]))["lake"])
-    [file] = (lake / "bronze" / "channel=detections").rglob("type=rapport.policy.detected/*")
+    [file] = (lake / "bronze" / "detections").glob("day=*/*.parquet")
     file.write_bytes(file.read_bytes()[:-20])
     command = ["explain", detection, "--site", str(site), "--lake", str(lake)]
     assert run(command) != 0

@@ -8,8 +8,10 @@ the table's folder and return what the log has to know of each; the driver commi
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -183,3 +185,11 @@ def collect_files(rows: DataFrame) -> list[NewFile]:
     """Runs the job that writes; a task that ran twice has written files that nobody names."""
     found = rows.toArrow()["file"].to_pylist()
     return [msgspec.msgpack.decode(one, type=NewFile) for one in found]
+
+
+def plan_text(rows: DataFrame) -> str:
+    """The physical plan, as `explain` prints it."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        rows.explain("formatted")
+    return out.getvalue()
