@@ -10,19 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow.fs as pa_fs
 
 from rapport.core.errors import Conflict, InvalidInput, UnknownName
-from rapport.core.ids import content_id
 from rapport.lake.table import Table, local_path
 
 BRONZE, SILVER, GOLD, GAPS = "bronze", "silver", "gold", "gaps"
 QUARANTINED, DETECTED = "quarantined", "detected"
 LAYERS = (BRONZE, SILVER, GOLD)
-_LONGEST_NAME = 200
 
 
 class Lake(msgspec.Struct, frozen=True):
@@ -97,20 +95,26 @@ class Lake(msgspec.Struct, frozen=True):
 
 
 def folder_name(name: str) -> str:
-    """A table's folder: special characters percent-encoded, over-long names cut and marked.
+    """A table's folder. Special characters are encoded with `~`, because `%` means something else
+    to each of the stores.
 
     >>> folder_name("person.position"), folder_name("a/b=c")
-    ('person.position', 'a%2Fb%3Dc')
+    ('person.position', 'a~2Fb~3Dc')
     """
-    text = quote(name, safe="")
-    if len(text) > _LONGEST_NAME:
-        text = text[: _LONGEST_NAME - 40] + "~" + content_id(name)
-    return text
+    return re.sub(r"[^\w.-]", _encoded, name)
+
+
+def _encoded(found: re.Match[str]) -> str:
+    return "".join(f"~{octet:02X}" for octet in found[0].encode())
 
 
 def table_name(folder: str) -> str:
-    """The name of the table in a folder."""
-    return unquote(folder)
+    """The name of the table in a folder.
+
+    >>> table_name("a~2Fb~3Dc")
+    'a/b=c'
+    """
+    return unquote(folder.replace("%", "%25").replace("~", "%"))
 
 
 def view_name(text: str) -> str:

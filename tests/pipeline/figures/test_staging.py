@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def test_a_lake_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    lake = tmp_path / "a [lake]{1}*\\"
+    lake = tmp_path / "a [lake]{1}*"
     with staging(Lake.at(lake)) as stage:
         kept = stage.keep("people", spark.range(3), order="id")
         assert (kept.count(), stage.rows_of("people")) == (3, 3)
