@@ -31,7 +31,6 @@ from rapport.pipeline.lake.places import (
     leaf_folders,
     position_range,
 )
-from rapport.pipeline.lake.silver_parts import repeating_columns
 
 LARGE_BYTES = 64 * 1024 * 1024
 """A file of this size is left as it is, and a merged one is closed: large enough to be read at
@@ -274,3 +273,13 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def repeating_columns(schema: pa.Schema) -> list[str]:
+    """The columns worth a dictionary: words that repeat, unlike ids and numbers."""
+    return [
+        field.name
+        for field in schema
+        if field.name != "id"
+        and (pa.types.is_string(field.type) or pa.types.is_dictionary(field.type))
+    ]

@@ -34,7 +34,7 @@ from rapport.pipeline.lake.places import (
     leaf_folders,
     position_range,
 )
-from rapport.pipeline.lake.silver_step import TAKEN_FROM
+from rapport.pipeline.lake.silver import CHANNELS as TAKEN_FROM
 
 
 class Expired(msgspec.Struct, frozen=True, kw_only=True):
