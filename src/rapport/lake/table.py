@@ -216,17 +216,43 @@ class Table:
                 for writer, position in (progress or {}).items()
             ]
         )
+        return self._write(actions, "append", self._delta.schema(), properties)
+
+    def rewrite(
+        self,
+        new: Sequence[NewFile],
+        schema: pa.Schema,
+        *,
+        progress: Mapping[str, int],
+        notes: Mapping[str, str],
+    ) -> int:
+        """Replaces all files and the schema in one step, for values that change with their unit;
+        `notes` are in the commit. Returns the version; raises Conflict like `commit`.
+        """
+        library, now_ms = _library(), time.time_ns() // 1_000_000
+        actions = [
+            library.transaction.AddAction(
+                file.path, file.size, file.partition, now_ms, True, file.statistics
+            )
+            for file in new
+        ]
+        properties = library.CommitProperties(
+            custom_metadata=dict(notes),
+            app_transactions=[
+                library.Transaction(writer, position, now_ms)
+                for writer, position in progress.items()
+            ],
+        )
+        return self._write(actions, "overwrite", library.Schema.from_arrow(schema), properties)
+
+    def _write(self, actions: list[Any], mode: str, schema: Any, properties: Any) -> int:
         before = self.version
         try:
             with _faults(self.uri):
                 self._delta.create_write_transaction(
-                    actions,
-                    "append",
-                    self._delta.schema(),
-                    self.partition_by,
-                    commit_properties=properties,
+                    actions, mode, schema, self.partition_by, commit_properties=properties
                 )
-        except library.exceptions.CommitFailedError as error:
+        except _library().exceptions.CommitFailedError as error:
             raise Conflict(
                 f"another process has written into {self.uri} meanwhile: {error}",
                 code=CONCURRENT_WRITER,

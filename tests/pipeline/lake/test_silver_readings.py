@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -13,16 +14,22 @@ from rapport.core.errors import UnknownName
 from rapport.core.event import Event, make_event
 from rapport.pipeline.history.driving import Parts, drive
 from rapport.pipeline.history.here import Here
-from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.silver import update_silver
 from rapport.pipeline.lake.silver_readings import silver_history
 from rapport.policy.engine.stream_steps import late_event
-from rapport.policy.ontology import Ontology
 from rapport.site.site import Site
+from support.silver_lake import BEGIN, DAY, SilverLake, make_ontology, reading
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 Readings = Callable[..., list[pa.RecordBatch]]
-Reading = Callable[..., Event]
-DAY = 86_400_000
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> SilverLake:
+    return SilverLake(tmp_path / "lake")
 
 
 def events_of(batches: list[pa.RecordBatch]) -> list[Event]:
@@ -42,9 +49,8 @@ def events_of(batches: list[pa.RecordBatch]) -> list[Event]:
     ]
 
 
-@pytest.mark.parametrize("compacted", [False, True])
 def test_policies_find_the_same_in_silver(
-    filled: Any, small_policies: Site, readings: Readings, compacted: bool
+    spark: SparkSession, filled: SilverLake, small_policies: Site, readings: Readings
 ) -> None:
     site, directory = small_policies, small_policies.directory
     events = events_of(readings(directory / "events_shuffled.csv"))
@@ -56,16 +62,13 @@ def test_policies_find_the_same_in_silver(
         data={"key": "1", "value": [1, 1]},
     )
     # One reading that live left out as late: it must not count.
-    for start in range(0, len(events), 40):
-        filled.append("events", *events[start : start + 40])
-        filled.fill(*([wrong] if start == 40 else []))
-        update_silver(None, filled.path, site.ontology)
+    for some in (events[:90], [wrong, *events[90:]]):
+        filled.fill(*some)
+        update_silver(spark, filled.lake, site.ontology)
     filled.append("detections", late_event("p", (wrong.time, "wrong")))
     filled.export()
-    update_silver(None, filled.path, site.ontology)
-    if compacted:
-        compact(filled.path, fewest=2)
-    history = silver_history(filled.path, site.ontology, ["person.position"])
+    assert update_silver(spark, filled.lake, site.ontology).late == 1
+    history = silver_history(filled.lake, site.ontology, ["person.position"])
     assert history.rows == 201
     plans = [compiled.plan for compiled in site.policies.values()]
     found = drive(
@@ -83,32 +86,25 @@ def test_policies_find_the_same_in_silver(
         assert detection_lines(own) == expected, name
 
 
-def test_only_the_days_asked_for_are_given(
-    filled: Any, given_reading: Reading, ontology: Ontology, begin: int
-) -> None:
-    filled.fill(*(given_reading(str(n), begin + n * DAY) for n in range(4)))
-    update_silver(None, filled.path, ontology)
+def test_only_the_days_asked_for_are_given(spark: SparkSession, filled: SilverLake) -> None:
+    ontology = make_ontology(room_size="number")
+    filled.fill(
+        *(reading(str(n), BEGIN + n * DAY) for n in range(4)),
+        reading("far", 2**59),
+        reading("a", stream="room.size", value=[1]),
+    )
+    update_silver(spark, filled.lake, ontology)
 
     def rows(*span: int) -> int:
-        return silver_history(filled.path, ontology, ["person.position"], *span).rows
+        return silver_history(filled.lake, ontology, ["person.position"], *span).rows
 
-    assert (rows(), rows(begin + DAY, begin + 2 * DAY), rows(begin + 3 * DAY)) == (4, 1, 1)
-    assert rows(begin + DAY, begin + 2 * DAY + 1) == 2
-
-
-def test_a_stream_that_nobody_declares_is_refused_and_an_empty_one_is_empty(
-    filled: Any, ontology: Ontology
-) -> None:
-    assert silver_history(filled.path, ontology, ["room.warmth"]).rows == 0
+    assert (rows(), rows(BEGIN + DAY, BEGIN + 2 * DAY), rows(BEGIN + 3 * DAY)) == (4, 1, 1)
+    assert rows(BEGIN + DAY, BEGIN + 2 * DAY + 1) == 2
+    # Files from when an attribute was of another type have no such values.
+    point = make_ontology(room_size="point")
+    filled.fill(reading("b", stream="room.size", value=[1, 2]))
+    update_silver(spark, filled.lake, point)
+    assert silver_history(filled.lake, point, ["room.size"]).rows == 1
+    assert silver_history(filled.lake, point, ["room.warmth"]).rows == 0
     with pytest.raises(UnknownName):
-        silver_history(filled.path, ontology, ["room.warmht"])
-
-
-def test_files_from_when_an_attribute_was_of_another_type_have_no_such_values(
-    filled: Any, given_reading: Reading, ontology_with: Any
-) -> None:
-    for id, kind, value in (("a", "number", [1]), ("b", "point", [1, 2])):
-        filled.fill(given_reading(id, stream="room.warmth", value=value))
-        update_silver(None, filled.path, ontology_with(room_warmth=kind))
-    history = silver_history(filled.path, ontology_with(room_warmth="point"), ["room.warmth"])
-    assert history.rows == 1
+        silver_history(filled.lake, point, ["room.warmht"])

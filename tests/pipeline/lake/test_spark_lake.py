@@ -1,4 +1,4 @@
-"""On Spark: the same silver as in one process, the same answers as DuckDB's, the same history."""
+"""On Spark: the same answers as DuckDB's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.query import ask_duckdb
 from rapport.pipeline.lake.query_spark import ask_spark
 from rapport.pipeline.lake.silver import update_silver
-from rapport.policy.engine.stream_steps import late_event
 from rapport.policy.ontology import Ontology
 
 if TYPE_CHECKING:
@@ -35,22 +34,6 @@ def events(given_reading: Reading, begin: int) -> list[Event]:
     ]
     found += [given_reading("bad", begin, ["x"]), given_reading("5~a", begin, [9, 9], corrects="5")]
     return found
-
-
-def test_spark_makes_the_same_silver(
-    spark: SparkSession, filled: Any, ontology: Ontology, events: list[Event], begin: int
-) -> None:
-    alone = type(filled)(filled.path.parent / "alone")
-    for lake, engine in ((filled, spark), (alone, None)):
-        for half in (events[:50], events[50:]):
-            lake.append("events", *half)
-            lake.append("detections", late_event("p", (half[0].time, half[0].id)))
-            lake.export(rows_per_file=13)
-            update_silver(engine, lake.path, ontology)
-    assert len(filled.rows()) == 61
-    for table in ("stream=person.position", "stream=room.warmth", "quarantined"):
-        assert filled.rows(table) == alone.rows(table)
-    assert filled.states()["5"] == "corrected"
 
 
 def test_spark_and_duckdb_give_the_same_answers(

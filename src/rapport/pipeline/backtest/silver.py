@@ -22,7 +22,7 @@ from rapport.pipeline.lake.silver import silver_due
 from rapport.pipeline.lake.silver_readings import silver_history
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import readings_schema
-from rapport.policy.recordings.formats import Report
+from rapport.policy.recordings.formats import Report, in_ms
 
 _EVENTS = "events"
 
@@ -126,4 +126,6 @@ def _table(path: Path, series: Series) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         raise bad_file(path, error) from None
     allowed = pa.array(series.only, pa.string())
-    return rows.filter(pc.is_in(rows.column(series.only_column), allowed))
+    rows = rows.filter(pc.is_in(rows.column(series.only_column), allowed))
+    times = in_ms(rows.column(series.time)).cast(pa.int64())
+    return rows.set_column(rows.schema.get_field_index(series.time), series.time, times)

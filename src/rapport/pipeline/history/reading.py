@@ -24,7 +24,7 @@ from rapport.pipeline.history.lateness import GroupAt, Times, clocks
 from rapport.pipeline.history.rows import FIRST_PART, ID, TIME, Codes
 from rapport.pipeline.history.texts import Codes as Numbers
 from rapport.policy.readings import FARTHEST_MS, part_type
-from rapport.policy.recordings.formats import Report, usable_rows
+from rapport.policy.recordings.formats import Report, in_ms, usable_rows
 
 BATCH_ROWS = 1 << 17
 _READINGS = ("time", "id", "stream", "source", "key")
@@ -105,6 +105,7 @@ class Reader:
             batch = batch.filter(pc.is_in(batch.column(series.only_column), allowed))
         if not series.stream:
             return self._as_they_are(series, path, batch)
+        batch = _with_milliseconds(series, batch)
         if _is_usual(series, batch):
             columns = [batch.column(name) for name in series.wanted().fields()]
             return self._rows(series, columns, self._sources(series, batch))
@@ -172,6 +173,17 @@ class Reader:
     def _parts(self) -> list[str]:
         names: list[str] = self._schema.names[FIRST_PART:]
         return names
+
+
+def _with_milliseconds(series: Series, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Times of silver are timestamps; readings have milliseconds."""
+    place = batch.schema.get_field_index(series.time)
+    times = batch.column(place)
+    if not series.is_judged or not pa.types.is_timestamp(times.type):
+        return batch
+    columns = list(batch.columns)
+    columns[place] = in_ms(times).cast(pa.int64())
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _is_usual(series: Series, batch: pa.RecordBatch) -> bool:

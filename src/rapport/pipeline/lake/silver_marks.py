@@ -1,129 +1,338 @@
-"""Rows whose state changes after they were written: late, corrected, set aside. [PI-3, ME-16]
+"""What becomes of readings: repeated, late, set aside, corrected; decided by Spark joins.
+[LK-4, ME-16, PI-3]
 
-A verdict may come in a later run than its reading. Only the files that hold such rows are written
-again, each under its own name, so that a reader sees the old file or the new one.
+Few events are repeated or judged, so nothing wide is shuffled for them. A narrow pass over 64-bit
+hashes finds the events that may be concerned (`suspect_positions`); only these are decoded, and
+exact joins over them and the matching rows of silver give `Marks`: by position for rows that are
+about to be written, by file and position for rows that silver has.
+
+The rules, each a function of the events alone, however they are split into runs:
+- Of events with one identity (event_source, id) the first reading counts, the others are dropped.
+  Silver is searched on the days of the new events, one before and one after: an event that is
+  repeated with a time more than a day away is another reading.
+- `late` names a reading by time and id, as the policy engine reports it; `aside` by source and id,
+  and removes it. Either applies to readings received up to an hour after the verdict.
+- A reading that corrects another replaces it and its former corrections: `corrected by` names the
+  next one. Corrected wins over late.
+- An event is in `silver/quarantined` once for each reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rapport.pipeline.lake.silver_duplicates import read_columns
-from rapport.pipeline.lake.silver_findings import LATE_REASON, Verdict
-from rapport.pipeline.lake.silver_rows import CORRECTED, COUNTED, LATE
+from rapport.core.errors import Problem
+from rapport.core.release import CORRECTS, REEVALUATION
+from rapport.pipeline.lake.silver_rows import (
+    CHECK_SCHEMA,
+    CORRECTED,
+    COUNTED,
+    FINDING_SCHEMA,
+    HELD_SCHEMA,
+    LATE,
+    LATE_REASON,
+    check_events,
+    detection_rows,
+    quarantine_rows,
+)
+from rapport.pipeline.lake.spark_tables import spark_schema
+from rapport.policy.ontology import Ontology
 
-Group = tuple[str, str]
-"""Source and id of a reading, and all that stand in for it."""
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
-_ASKED = ("time", "id", "event_source", "corrects", "position", "status")
+SLACK_MS = 3_600_000
+"""A verdict applies to readings received up to so much later: the channels' clocks may be set."""
+ASIDE, REPEATED = "aside", "repeated"
 
-
-class _Row(msgspec.Struct, frozen=True):
-    path: Path
-    row: int
-    time: int
-    id: str
-    source: str
-    corrects: str | None
-    position: int
-    status: str
-
-    @property
-    def group(self) -> Group:
-        return (self.source, self.corrects or self.id)
-
-
-class Marked(msgspec.Struct, kw_only=True):
-    """What is to change: of each file the new state and reason of some rows, and rows that go."""
-
-    states: dict[Path, dict[int, tuple[str, str]]] = {}
-    gone: dict[Path, set[int]] = {}
-    met: set[Verdict] = set()
-    """Verdicts whose reading was found."""
-
-    def files(self) -> set[Path]:
-        """The files to write again."""
-        return self.states.keys() | self.gone.keys()
-
-    def count(self, status: str) -> int:
-        """How many rows get this state."""
-        return sum(
-            1
-            for rows in self.states.values()
-            for state, _reason in rows.values()
-            if state == status
-        )
+FOUND_COLUMNS = (
+    "time TIMESTAMP, time_ms BIGINT, id STRING, event_source STRING, corrects STRING, "
+    "position BIGINT, received TIMESTAMP, status STRING"
+)
+"""The columns of silver by which rows are found, of whatever stream."""
+HELD_COLUMNS = "source STRING, id STRING, reason STRING"
 
 
-def find_marks(
-    files: Iterable[Path], verdicts: Sequence[Verdict], groups: Iterable[Group]
-) -> Marked:
-    """Looks in files of silver for the readings that verdicts and corrections are about.
+class Marks(msgspec.Struct, frozen=True):
+    """Decisions. `rows`: file (null for new ones), position, mark, reason; None without any. A mark
+    is `repeated` or `aside` (the row goes), `late` or `corrected`. `held`: rows of the channel
+    quarantine that `silver/quarantined` does not have."""
 
-    Of a group of corrections the newest stands. Late is said by time and id alone, as the engine
-    says it: where two sources share both, both are marked.
+    rows: DataFrame | None
+    held: DataFrame | None
+
+
+# --- channels of bronze ---------------------------------------------------------------------------
+
+
+def event_columns(events: DataFrame, *more: Column) -> DataFrame:
+    """Rows of bronze as the decoding functions need them."""
+    from pyspark.sql import functions as F
+
+    return events.select(
+        "position",
+        "received",
+        event_time().alias("time_ms"),
+        "source",
+        "id",
+        "type",
+        F.element_at("headers", "rawchannel").alias("rawchannel"),
+        F.element_at("headers", CORRECTS).alias("corrects"),
+        F.coalesce(F.col("data").cast("binary"), F.col("data_bytes")).alias("data"),
+        *more,
+    )
+
+
+def event_time() -> Column:
+    """Event time in milliseconds, of rows of bronze or silver."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.unix_millis("time"), F.col("time_ms"))
+
+
+def decode_findings(events: DataFrame) -> DataFrame:
+    """The channel detections: rows of `gold/detected`, and late readings."""
+    from pyspark.sql import functions as F
+
+    decode = _each_batch(detection_rows)
+    release = F.element_at("headers", REEVALUATION).alias(REEVALUATION)
+    return event_columns(events, release).mapInArrow(decode, spark_schema(FINDING_SCHEMA))
+
+
+def decode_held(events: DataFrame) -> DataFrame:
+    """The channel quarantine: rows of `silver/quarantined`."""
+    decode = _each_batch(quarantine_rows)
+    return event_columns(events).mapInArrow(decode, spark_schema(HELD_SCHEMA))
+
+
+def late_verdicts(findings: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return findings.where(F.col("kind") == LATE).select(
+        F.to_date("received").alias("day"),
+        F.lit(LATE).alias("kind"),
+        event_time().alias("time_ms"),
+        F.lit(None).cast("string").alias("source"),
+        "id",
+        "received",
+    )
+
+
+def aside_verdicts(held: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return held.where("aside").select(
+        F.to_date("received").alias("day"),
+        F.lit(ASIDE).alias("kind"),
+        F.col("about_ms").alias("time_ms"),
+        "source",
+        "id",
+        "received",
+    )
+
+
+def _each_batch(
+    decode: Callable[[pa.RecordBatch], pa.Table],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from decode(batch).to_batches()
+
+    return run
+
+
+# --- suspects -------------------------------------------------------------------------------------
+
+
+def repeated_hashes(
+    events: DataFrame, held: DataFrame | None, known: Iterable[DataFrame]
+) -> DataFrame:
+    """Hashes of identities that occur more than once among new events, or are in `known` tables
+    (event_source or source, id); other identities with the same hash may be among them.
     """
-    wanted = set(groups)
-    ids = {verdict.id for verdict in verdicts} | {original for _source, original in wanted}
-    rows = [row for path in files for row in _rows(path, ids)]
-    marked = Marked()
-    _mark_late_and_aside(rows, verdicts, marked)
-    _mark_corrected(rows, wanted, marked)
-    return marked
+    from pyspark.sql import functions as F
+
+    new = events.select(F.xxhash64("source", "id").alias("hash"))
+    if held is not None:
+        new = new.unionAll(held.select(F.xxhash64("source", "id").alias("hash")))
+    found = new.groupBy("hash").count().where("count > 1").select("hash")
+    for table in known:
+        source = "event_source" if "event_source" in table.columns else "source"
+        there = table.select(F.xxhash64(source, "id").alias("hash"))
+        found = found.unionAll(there.join(new, "hash", "left_semi"))
+    return found.distinct()
 
 
-def with_marks(path: Path, marked: Marked) -> pa.Table:
-    """The rows of a file with their new states, without those that go; raises FileFault."""
-    table = read_columns(path)
-    for column, part in (("status", 0), ("reason", 1)):
-        values = table[column].to_pylist()
-        for row, state in marked.states.get(path, {}).items():
-            values[row] = state[part]
-        place = table.schema.names.index(column)
-        table = table.set_column(place, table.schema.field(place), pa.array(values, pa.string()))
-    kept = np.ones(table.num_rows, np.bool_)
-    kept[list(marked.gone.get(path, ()))] = False
-    return table.filter(pa.array(kept))
+def suspect_positions(
+    events: DataFrame,
+    repeated: DataFrame | None,
+    verdicts: DataFrame | None,
+    *,
+    has_corrections: bool,
+) -> DataFrame | None:
+    """Positions of new events that need a decision; None without any."""
+    from pyspark.sql import functions as F
+
+    parts: list[DataFrame] = []
+    if repeated is not None:
+        hashed = events.withColumn("hash", F.xxhash64("source", "id"))
+        parts.append(hashed.join(repeated, "hash", "left_semi").select("position"))
+    if verdicts is not None:
+        late = verdicts.where(F.col("kind") == LATE).select("time_ms", "id")
+        aside = verdicts.where(F.col("kind") == ASIDE).select("source", "id")
+        parts.append(events.join(late, ["time_ms", "id"], "left_semi").select("position"))
+        parts.append(events.join(aside, ["source", "id"], "left_semi").select("position"))
+    if has_corrections:
+        groups = events.where("corrects IS NOT NULL").select("source", F.col("corrects"))
+        groups = groups.toDF("source", "original")
+        grouped = events.withColumn("original", _original("corrects", "id"))
+        parts.append(grouped.join(groups, ["source", "original"], "left_semi").select("position"))
+    if not parts:
+        return None
+    return _union(parts).distinct()
 
 
-def _rows(path: Path, ids: set[str]) -> list[_Row]:
-    table = read_columns(path, _ASKED)
-    asked = pa.array(sorted(ids), pa.string())
-    hit = pc.or_(pc.is_in(table["id"], asked), pc.is_in(table["corrects"], asked))
-    places = np.flatnonzero(hit.to_numpy(zero_copy_only=False))
-    found = table.take(pa.array(places)).select(list(_ASKED))
-    columns = zip(*(column.to_pylist() for column in found.columns), strict=True)
-    return [_Row(path, int(row), *values) for row, values in zip(places, columns, strict=True)]
+def checked_suspects(
+    events: DataFrame, positions: DataFrame, ontology: Ontology, conflicts: Mapping[str, Problem]
+) -> DataFrame:
+    """The suspects, decoded: `reason` is null for readings."""
+    from pyspark.sql import functions as F
+
+    problems = dict(conflicts)
+
+    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from check_events(batch, ontology, problems)
+
+    chosen = events.join(positions, "position", "left_semi")
+    nothing = F.lit(None).cast("string")
+    return (
+        chosen.withColumn("status", nothing)
+        .withColumn("reason", nothing)
+        .mapInArrow(check, spark_schema(CHECK_SCHEMA))
+    )
 
 
-def _mark_late_and_aside(rows: Sequence[_Row], verdicts: Sequence[Verdict], marked: Marked) -> None:
-    late = {(one.time, one.id): one for one in verdicts if one.kind == "late"}
-    aside = {(one.source, one.id): one for one in verdicts if one.kind == "aside"}
-    for row in rows:
-        if (row.source, row.id) in aside:
-            marked.gone.setdefault(row.path, set()).add(row.row)
-            marked.met.add(aside[row.source, row.id])
-        elif (row.time, row.id) in late:
-            marked.met.add(late[row.time, row.id])
-            if row.status == COUNTED:
-                marked.states.setdefault(row.path, {})[row.row] = (LATE, LATE_REASON)
+# --- decisions ------------------------------------------------------------------------------------
 
 
-def _mark_corrected(rows: Sequence[_Row], groups: set[Group], marked: Marked) -> None:
-    members: dict[Group, list[_Row]] = {}
-    for row in rows:
-        if row.group in groups:
-            members.setdefault(row.group, []).append(row)
-    for own in members.values():
-        standing = max(own, key=lambda row: row.position)
-        for row in own:
-            if row is not standing and row.status != CORRECTED:
-                # What stands in for it may itself be corrected later; the group's newest counts.
-                reason = f"corrected by {standing.id}"
-                marked.states.setdefault(row.path, {})[row.row] = (CORRECTED, reason)
+def decide(
+    checked: DataFrame,
+    verdicts: DataFrame | None,
+    rows: DataFrame,
+    held: DataFrame | None,
+    held_before: DataFrame,
+) -> Marks:
+    """`checked`: the suspects among new events. `rows`: those of silver that have an id of a
+    suspect, a verdict or a correction (`FOUND_COLUMNS`, `file`). `held`: what the node rejected
+    now; `held_before`: rows of `silver/quarantined` that may be the same.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    readings = checked.where("reason IS NULL")
+    known = rows.select(F.col("event_source").alias("source"), "id")
+    order = Window.partitionBy("source", "id").orderBy("position")
+    numbered = readings.withColumn("number", F.row_number().over(order))
+    first = numbered.where("number = 1").join(known, ["source", "id"], "left_anti")
+    kept = first.select(
+        F.lit(None).cast("string").alias("file"),
+        *("position", "source", "id", "corrects", "time_ms", "received"),
+        F.lit(COUNTED).alias("status"),
+    )
+    members = kept.unionByName(
+        rows.select(
+            *("file", "position", F.col("event_source").alias("source"), "id", "corrects"),
+            *(event_time().alias("time_ms"), "received", "status"),
+        )
+    )
+    marked = _judged(_with_successors(members, kept), verdicts)
+    again = readings.join(first.select("position"), "position", "left_anti")
+    rejected, new_held = _quarantined(checked, held, held_before)
+    repeated = again.select("position").unionAll(rejected)
+    dropped = repeated.select(
+        F.lit(None).cast("string").alias("file"),
+        "position",
+        F.lit(REPEATED).alias("mark"),
+        F.lit("").alias("reason"),
+    )
+    return Marks(marked.unionAll(dropped), new_held)
+
+
+def _with_successors(members: DataFrame, new: DataFrame) -> DataFrame:
+    """Readings that a new correction is about get `successor`, the next one of their group."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    members = members.withColumn("original", _original("corrects", "id"))
+    groups = new.where("corrects IS NOT NULL").select("source", F.col("corrects").alias("original"))
+    concerned = groups.distinct().withColumn("is_concerned", F.lit(True))
+    members = members.join(concerned, ["source", "original"], "left")
+    is_open = F.col("is_concerned") & (F.col("status") != CORRECTED)
+    order = Window.partitionBy("source", "original", is_open).orderBy("position")
+    return members.withColumn("successor", F.when(is_open, F.lead("id").over(order)))
+
+
+def _judged(members: DataFrame, verdicts: DataFrame | None) -> DataFrame:
+    """The members whose state changes, with mark and reason."""
+    from pyspark.sql import functions as F
+
+    is_late = is_aside = F.lit(False)
+    if verdicts is not None:
+        until = (F.unix_millis(F.max("received")) + SLACK_MS).alias
+        late = verdicts.where(F.col("kind") == LATE).groupBy("time_ms", "id")
+        aside = verdicts.where(F.col("kind") == ASIDE).groupBy("source", "id")
+        members = members.join(late.agg(until("late_until")), ["time_ms", "id"], "left")
+        members = members.join(aside.agg(until("aside_until")), ["source", "id"], "left")
+        received = F.unix_millis("received")
+        is_late = F.coalesce(received <= F.col("late_until"), F.lit(False))
+        is_aside = F.coalesce(received <= F.col("aside_until"), F.lit(False))
+    mark = (
+        F.when(is_aside, ASIDE)
+        .when(F.col("successor").isNotNull(), CORRECTED)
+        .when(is_late & (F.col("status") == COUNTED), LATE)
+    )
+    reason = F.when(F.col("mark") == CORRECTED, F.concat(F.lit("corrected by "), "successor"))
+    reason = reason.when(F.col("mark") == LATE, LATE_REASON).otherwise("")
+    marked = members.withColumn("mark", mark).where("mark IS NOT NULL")
+    return marked.select("file", "position", "mark", reason.alias("reason"))
+
+
+def _quarantined(
+    checked: DataFrame, held: DataFrame | None, before: DataFrame
+) -> tuple[DataFrame, DataFrame | None]:
+    """Positions of rejected events that are repeated, and the new rows of the channel quarantine:
+    each identity once for each reason."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    names = ["source", "id", "reason"]
+    rejected = checked.where("reason IS NOT NULL")
+    all_rows = rejected.select(F.lit("events").alias("channel"), "position", *names)
+    if held is not None:
+        all_rows = all_rows.unionAll(held.select("channel", "position", *names))
+    order = Window.partitionBy(*names).orderBy("position", "channel")
+    first = all_rows.withColumn("number", F.row_number().over(order)).where("number = 1")
+    first = first.join(before.select(*names), names, "left_anti").select("channel", "position")
+    from_events = first.where("channel = 'events'").select("position")
+    again = rejected.select("position").join(from_events, "position", "left_anti")
+    if held is None:
+        return again, None
+    return again, held.join(first, ["channel", "position"], "left_semi")
+
+
+def _original(corrects: str, id: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.col(corrects), F.col(id))
+
+
+def _union(frames: Iterable[DataFrame]) -> DataFrame:
+    first, *rest = frames
+    for frame in rest:
+        first = first.unionAll(frame)
+    return first

@@ -1,31 +1,27 @@
 """Silver as history: readings of some streams and days, for policies over the past. [PI-3, PI-5]
 
-What the node found late or set aside is known there, and so is what was corrected, so nothing has
-to be judged again.
+Silver has the node's verdicts (late, set aside, corrected), so nothing is judged again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 
 from rapport.core.errors import SiteError, UnknownName
 from rapport.core.schema import PARTS
+from rapport.lake.bronze import DAY_MS, FIRST_MS, LAST_MS
+from rapport.lake.places import SILVER, Lake
+from rapport.lake.table import local_path
 from rapport.pipeline.history.files import ReadingsFile, ReadingsFiles, Series
 from rapport.pipeline.history.footers import read_footer
-from rapport.pipeline.lake.places import (
-    DAY_MS,
-    data_files,
-    day_number,
-    folder_day,
-    stream_folder,
-)
 from rapport.pipeline.lake.silver_rows import COUNTED, LATE
 from rapport.policy.ontology import Ontology
 
 
 def silver_history(
-    lake: Path,
+    lake: Lake | Path | str,
     ontology: Ontology,
     streams: Iterable[str],
     begin: int | None = None,
@@ -36,18 +32,18 @@ def silver_history(
     """The readings of the streams on the days that [begin, end) touches, a series for each stream.
 
     As live policies counted them; `with_late` counts late ones too, at their own time. Of a
-    corrected reading only the newest form counts. Days are given whole: who wants less leaves out
-    the rest. Raises UnknownName for a stream that the site does not have, SiteError for a damaged
-    file. A stream without readings has no files.
+    corrected reading only the newest form counts. Days are given whole. Readings outside of the
+    years 1 to 9999 are left out. Raises UnknownName for a stream that the site does not have,
+    SiteError for a damaged file. A stream without readings has no files.
     """
-    known = ontology.streams()
+    place, known = Lake.at(lake), ontology.streams()
     series = []
     for stream in sorted(set(streams)):
         if stream not in known:
             raise UnknownName("stream", stream, list(known))
         series.append(
             Series(
-                files=tuple(_files(lake, stream, PARTS[known[stream]], begin, end)),
+                files=tuple(_files(place, stream, PARTS[known[stream]], begin, end)),
                 stream=stream,
                 kind=known[stream],
                 value=PARTS[known[stream]],
@@ -61,19 +57,24 @@ def silver_history(
 
 
 def _files(
-    lake: Path, stream: str, parts: tuple[str, ...], begin: int | None, end: int | None
+    lake: Lake, stream: str, parts: tuple[str, ...], begin: int | None, end: int | None
 ) -> Iterable[ReadingsFile]:
+    if not lake.has(SILVER, stream):
+        return
     columns = ("time", "id", "key", "source", "status", *parts)
-    for path in data_files(stream_folder(lake, stream)):
-        day = day_number(folder_day(path.parent))
-        if day is None or (begin is not None and day < begin // DAY_MS):
-            continue
-        if end is not None and day > (end - 1) // DAY_MS:
-            continue
+    days = (_day(begin, FIRST_MS), _day(None if end is None else end - 1, LAST_MS))
+    for file in lake.open(SILVER, stream).files(day=days):
+        path = local_path(file.uri)
+        assert path is not None  # tasks read the files of history from a disk that all see
         try:
             size, groups = read_footer(path, columns, "time")
         except SiteError as error:
             if error.code == "events.missing_column":
                 continue  # of days when the attribute was of another type: no such values
             raise
-        yield ReadingsFile(str(path.resolve()), size, groups)
+        yield ReadingsFile(str(path), size, groups)
+
+
+def _day(time_ms: int | None, otherwise_ms: int) -> date:
+    time_ms = otherwise_ms if time_ms is None else min(max(time_ms, FIRST_MS), LAST_MS)
+    return date.fromordinal(date(1970, 1, 1).toordinal() + time_ms // DAY_MS)

@@ -193,3 +193,45 @@ def plan_text(rows: DataFrame) -> str:
     with redirect_stdout(out):
         rows.explain("formatted")
     return out.getvalue()
+
+
+# --- several tables in one job --------------------------------------------------------------------
+
+TABLE_FILES = "name STRING, file BINARY"
+"""The schema of what tasks return that write several tables: the table's name, and a `NewFile`."""
+
+
+class TableFiles:
+    """Rows of several tables that a task collects and writes: files of some size, whatever the
+    number of tables."""
+
+    def __init__(self, uris: Mapping[str, str], options: Mapping[str, str]) -> None:
+        self._uris, self._options = uris, options
+        self._waiting: dict[str, list[pa.Table]] = {}
+        self._rows = self._size = 0
+
+    def add(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Takes rows of a table partitioned by `day`; yields what was written meanwhile."""
+        if not rows.num_rows:
+            return
+        self._waiting.setdefault(name, []).append(rows)
+        self._rows, self._size = self._rows + rows.num_rows, self._size + rows.nbytes
+        if self._rows >= _ROWS_AT_ONCE or self._size >= _BYTES_AT_ONCE:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Writes what is left."""
+        for name, tables in sorted(self._waiting.items()):
+            new = write_files(self._uris[name], pa.concat_tables(tables), ["day"], self._options)
+            names = pa.array([name] * len(new), pa.string())
+            yield pa.RecordBatch.from_arrays([names, file_rows(new).column(0)], ["name", "file"])
+        self._waiting, self._rows, self._size = {}, 0, 0
+
+
+def collect_table_files(rows: DataFrame) -> dict[str, list[NewFile]]:
+    """Runs the job that writes several tables; the files by table."""
+    found: dict[str, list[NewFile]] = {}
+    for row in rows.toArrow().to_pylist():
+        file = msgspec.msgpack.decode(row["file"], type=NewFile)
+        found.setdefault(row["name"], []).append(file)
+    return found

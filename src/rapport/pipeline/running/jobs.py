@@ -79,9 +79,7 @@ def export_step(site: Site, lake: Path, said: TomlFile | None = None) -> JobDone
     return JobDone(asyncio.run(work()))
 
 
-def silver_step(
-    spark: SparkSession | None, site: Site, lake: Path, stop: threading.Event
-) -> JobDone:
+def silver_step(spark: SparkSession, site: Site, lake: Path, stop: threading.Event) -> JobDone:
     """What bronze has beyond the last run goes to silver; raises Stopped between two steps."""
 
     def progress(_taken: int, _all: int) -> None:
