@@ -14,7 +14,7 @@ from rapport.channel.export.lake_export import export_channels
 from rapport.core.errors import Corrupt
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.lake.catalogue import describe, lake_tables, table_named
 from rapport.pipeline.lake.files import (
     channel_folders,
@@ -108,7 +108,7 @@ def test_spark_reads_every_column_exactly(spark: SparkSession, lake: Path) -> No
 def test_a_half_written_file_is_named(spark: SparkSession, lake: Path, kept: int) -> None:
     (path,) = lake.glob("bronze/channel=raw.a/**/*.parquet")
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(Corrupt) as caught, spark_faults("reading"):
+    with pytest.raises(Corrupt) as caught, spark_errors("reading"):
         read_bronze(spark, lake, "raw.a").toArrow()
     assert str(path) in caught.value.message
     assert caught.value.code == "lake.bad_file"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.figures.making import Making, Progress
 from rapport.pipeline.figures.rows import (
     AdapterRow,
@@ -95,7 +95,7 @@ def make_report(spark: SparkSession, lake: Path, *, progress: Progress | None = 
     as the ledger is written by the workers. Raises Corrupt that names a damaged file, Conflict
     while another job works on the lake.
     """
-    with spark_faults("making the report"), staging(spark, lake) as stage:
+    with spark_errors("making the report"), staging(spark, lake) as stage:
         making = Making(spark, lake, stage, progress)
         making.make()
         report = _report(making.tables, making.step_ms)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rapport.core.errors import Corrupt
+from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.lake.places import channel_folder, data_files, position_range
-from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
 
 _REQUIRED = ("position", "received", "time", "source", "id", "type", "data")
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from rapport.channel.export.parquet_files import BRONZE
 from rapport.core.errors import Corrupt, Problem, UnknownName
+from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.lake.bronze_files import FileFault, bad_file, foreign_file
 from rapport.pipeline.lake.places import (
     DETECTED,
@@ -33,7 +34,6 @@ from rapport.pipeline.lake.places import (
     stream_folders,
 )
 from rapport.pipeline.lake.sidecars import MEANINGS, UNITS, Column, TableNotes, read_notes
-from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
 
 _NEEDED = {
     BRONZE: set(CHANNEL_SCHEMA.names),

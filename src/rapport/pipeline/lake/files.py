@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from rapport.channel.export.parquet_files import BRONZE, replaced_file
 from rapport.core.errors import Corrupt
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.lake.places import GOLD
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def read_bronze(spark: SparkSession, lake: Path, *names: str) -> DataFrame:
     """
     folders = channel_folders(lake, names)
     _refuse_empty_files(folders)
-    with spark_faults(f"reading the lake {lake}"):
+    with spark_errors(f"reading the lake {lake}"):
         if not folders:
             rows = spark.createDataFrame([], _BRONZE_COLUMNS)
         else:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from rapport.core.errors import Problem, RapportError
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.pipeline.live.appending import LiveCounts
-from rapport.pipeline.live.run import LiveRun, LiveSettings
 from rapport.pipeline.running.mishaps import fault_of
 from rapport.pipeline.running.schedule import Pace, begun, failed, pause_after
+from rapport.pipeline.streaming.live_query import LiveCounts, LiveRun, LiveSettings
 from rapport.site.pipeline import JobStatus
 
 if TYPE_CHECKING:
