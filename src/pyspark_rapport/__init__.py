@@ -1,4 +1,4 @@
-"""Spark finds the format `rapport` here by itself: it looks for packages named `pyspark_*`. [PI-2]"""
+"""Where Spark finds the format `rapport`: it looks for packages named `pyspark_*`. [PI-2]"""
 
 from rapport.pipeline.datasource.source import RapportSource as DefaultSource
 

@@ -178,12 +178,12 @@ def test_a_worker_that_finds_a_site_half_written_takes_it_as_the_planner_read_it
     fill(1, 5)
     place = SiteFiles(str(site))
     with place.opened():
-        said = locations.said_last(str(site))
+        said = locations.last_site_settings(str(site))
     assert said is not None
     (site / "site.toml").write_text("[node\n")
     monkeypatch.setattr(locations, "_well_formed", {})  # as in a process that has just begun
     with pytest.raises(RapportError), place.opened():
         pass
-    locations.recall(str(site), said)
+    locations.remember_site_settings(str(site), said)
     with place.opened() as opened:
         assert opened.span("events").last == 5

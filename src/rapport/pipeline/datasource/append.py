@@ -1,9 +1,8 @@
-"""Rows to events, and events into a channel exactly once. [PI-2, CH-6]
+"""Rows as events, appended to a channel exactly once. [PI-2, CH-6]
 
-A row that says who it is keeps its id; another gets one from the token and its number. So writing
-the same rows again changes nothing: the channel knows them by (source, id).
-
-The two ways into a channel: a node's door, or the log itself when no node runs. [PI-2, CH-6]
+A row keeps its id; a row without one is named by a token and its number. The channel knows events
+by (source, id), so that writing the same rows again changes nothing. Events go through the node
+that runs the site, or into the log itself when no node runs.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rapport.channel.agents.connection import TIMEOUT_SECONDS, NodeConnection
 from rapport.channel.backends.stores import open_channels, read_identity
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.log.sequences import EPOCH, HOPS, PUBLISHER, SEQUENCE, SEQUENCED_IN
-from rapport.channel.validation import is_reserved
+from rapport.channel.validation import check_pipeline_channel, is_reserved
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import (
     Conflict,
@@ -75,13 +75,17 @@ class _Type(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
+def _is_instant(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
 _TEXT = _Type("STRING", (pa.types.is_string, pa.types.is_large_string))
 _TYPES = {
     **dict.fromkeys(("source", "id", "type", "subject"), _TEXT),
     "time": _Type(
-        "BIGINT",
-        (pa.types.is_integer,),
-        "give milliseconds since 1970 UTC, such as unix_millis(a timestamp)",
+        "TIMESTAMP or BIGINT",
+        (pa.types.is_integer, _is_instant),
+        "give a timestamp, or milliseconds since 1970 UTC",
     ),
     "headers": _Type("MAP<STRING, STRING>", (_is_map_of_texts,)),
     "data": _Type(
@@ -93,15 +97,15 @@ _TYPES = {
 
 
 class AppendTarget(msgspec.Struct, frozen=True):
-    """The channel that is written to, and where it is."""
+    """A channel and its location."""
 
-    place: Location
+    location: Location
     channel: str
     patience_ms: int = 30_000
 
 
 class AppendCounts(msgspec.Struct, frozen=True):
-    """How many rows were handed over, and how many of them the channel had already."""
+    """Rows that were sent, and how many of them the channel had already."""
 
     rows: int = 0
     known: int = 0
@@ -112,18 +116,16 @@ def append_rows(
 ) -> AppendCounts:
     """Appends rows with the columns of an event; on disk when it returns.
 
-    Goes through the node that runs the site, or takes the log's lock for the moment when none does.
     `token` names the rows of this call (such as "query/epoch/partition"): a row without an id gets
-    one from it and from its number. Raises InvalidInput for rows that are no events, Unavailable
-    when the node or the lock is away for longer than the target's patience.
+    one from it and from its number. Raises InvalidInput for rows that are no events, NotAllowed for
+    a channel that only the node appends to, Unavailable when node or lock are away for longer than
+    the target's patience.
     """
-    pass  # merged
-
     batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
     requests = request_batches(events_of(batches, token))
     first = next(requests, None)
     if first is None:
-        return AppendCounts()  # most tasks of a quiet stream: nothing is opened for them
+        return AppendCounts()  # most tasks of a quiet stream have no rows
     written = known = 0
     with open_append(target) as append:
         for events in chain((first,), requests):
@@ -133,8 +135,8 @@ def append_rows(
 
 
 def check_columns(names: Sequence[str]) -> None:
-    """Raises InvalidInput unless rows with these columns can be events. The columns of a channel
-    may be among them: what append gives anew (channel, position, received) is left out.
+    """Raises InvalidInput unless rows with these columns can be events. Further columns of a
+    channel (channel, position, received) are ignored: append sets them anew.
     """
     for name in names:
         if name not in CHANNEL_SCHEMA.names:
@@ -150,13 +152,13 @@ def check_columns(names: Sequence[str]) -> None:
 
 
 def events_of(batches: Iterable[pa.RecordBatch], token: str) -> Iterator[Event]:
-    """The rows as events, checked; raises InvalidInput naming the row that is none."""
+    """The rows as events; raises InvalidInput with the number of a row that is none."""
     number = 0
     for batch in batches:
         check_columns(batch.schema.names)
         _check_types(batch.schema)
         names = [name for name in EVENT_COLUMNS if name in batch.schema.names]
-        columns = [batch.column(name).to_pylist() for name in names]
+        columns = [_values(batch.column(name)) for name in names]
         for values in zip(*columns, strict=True):
             row = dict(zip(names, values, strict=True))
             try:
@@ -167,8 +169,16 @@ def events_of(batches: Iterable[pa.RecordBatch], token: str) -> Iterator[Event]:
             number += 1
 
 
+def _values(column: pa.Array) -> list[Any]:
+    """Python values; timestamps become milliseconds."""
+    if _is_instant(column.type):
+        column = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", "UTC"))
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
 def request_batches(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """The events in portions that any node takes."""
+    """The events in requests of a size that every node accepts."""
     portion: list[Event] = []
     size = 0
     for event in events:
@@ -200,10 +210,8 @@ def _event_of(row: dict[str, Any], token: str, number: int) -> Event:
 
 
 def _headers_of(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The headers without those that are null and those that say how a copied event arrived.
-
-    A publisher's numbers count for the channel it sent the event to: in another one, and in the
-    order in which Spark hands rows over, they would mark events as repetitions that are none.
+    """The headers without nulls and without a copied event's publisher numbers: those count for
+    the channel it was sent to, and would mark events of another one as repetitions.
     """
     headers = {
         name: value for name, value in pairs if value is not None and name not in _OF_ARRIVAL
@@ -252,7 +260,7 @@ def _id_of(token: str, number: int) -> str:
 
 
 AppendEvents = Callable[[Sequence[Event]], int]
-"""Appends events, durable when it returns; gives how many of them were there already."""
+"""Appends events, on disk when it returns; returns how many of them the channel had already."""
 
 _BATCH = "application/cloudevents-batch+json"
 _MOST_ANSWER_BYTES = 4 * 1024 * 1024
@@ -271,23 +279,25 @@ class _Answer(msgspec.Struct):
 
 @contextmanager
 def open_append(target: AppendTarget, clock: Clock | None = None) -> Iterator[AppendEvents]:
-    """The way into the target's channel, for the time of a block.
+    """Opens the target's channel for a block.
 
-    A site's node is asked when it runs. Otherwise the log's lock is taken; while another process
-    holds it that one is waited for: another task, or a node that is just starting.
+    Without a node the log is locked for the block; while another process holds the lock (another
+    task, or a node that is just starting) it is waited for.
     """
-    clock, place = clock or SystemClock(), target.place
-    if isinstance(place, NodeApi):
-        with _through_door(connect_node(place), target, clock) as append:
+    if is_reserved(target.channel):
+        check_pipeline_channel(target.channel)
+    clock, location = clock or SystemClock(), target.location
+    if isinstance(location, NodeApi):
+        with _through_node(connect_node(location), target, clock) as append:
             yield append
         return
-    assert isinstance(place, SiteFiles)
-    parts = site_parts(Path(place.directory), writing=True)
+    assert isinstance(location, SiteFiles)
+    parts = site_parts(Path(location.directory), writing=True)
     deadline = clock.steady_ns() + target.patience_ms * 1_000_000
     while True:
-        line = _running_node(parts, place.key_file, clock)
+        line = _running_node(parts, location.key_file, clock)
         if line is not None:
-            with _through_door(line, target, clock) as append:
+            with _through_node(line, target, clock) as append:
                 yield append
             return
         try:
@@ -302,14 +312,14 @@ def open_append(target: AppendTarget, clock: Clock | None = None) -> Iterator[Ap
         yield append
 
 
-# --- a node's door --------------------------------------------------------------------------------
+# --- through a node -------------------------------------------------------------------------------
 
 
 @contextmanager
-def _through_door(
+def _through_node(
     line: NodeConnection, target: AppendTarget, clock: Clock
 ) -> Iterator[AppendEvents]:
-    # What only the node appends is taken from who may change the node, at a door of its own.
+    # Channels that only the node appends to have an endpoint of their own for administrators.
     root = "/pipeline/channels" if is_reserved(target.channel) else "/channels"
     path = f"{root}/{quote(target.channel, safe='')}/events"
 
@@ -332,7 +342,7 @@ def _through_door(
 
 
 def _known_in(body: bytes, count: int, url: str) -> int:
-    """A 200 counts only when it comes from a node: any portal on the way says 200 to everything."""
+    """A 200 counts only when it comes from a node: portals on the way answer everything with it."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -343,8 +353,8 @@ def _known_in(body: bytes, count: int, url: str) -> int:
 
 
 def _running_node(parts: SiteParts, key_file: str, clock: Clock) -> NodeConnection | None:
-    """The way to the site's own node if it runs where the site says; another site's node that
-    happens to listen there is left alone.
+    """A connection to the site's node if it runs at the address in `site.toml`; another site's
+    node that listens there is left alone.
     """
     settings = parts.settings
     host = "127.0.0.1" if settings.host in _ANYWHERE else settings.host
@@ -356,7 +366,7 @@ def _running_node(parts: SiteParts, key_file: str, clock: Clock) -> NodeConnecti
     try:
         answering = NodeChannels(line, 0, clock).node()
     except (Unavailable, Corrupt, InvalidInput):
-        answering = ""  # nobody, no node, or a node that does not know our key
+        answering = ""  # no server, no node, or a node that does not know our key
     own = read_identity(parts.log, parts.declared, site=parts.site)
     if answering and answering == own:
         return line
@@ -364,7 +374,7 @@ def _running_node(parts: SiteParts, key_file: str, clock: Clock) -> NodeConnecti
     return None
 
 
-# --- the log itself -------------------------------------------------------------------------------
+# --- into the log ---------------------------------------------------------------------------------
 
 
 def _open_log(parts: SiteParts, channel: str) -> LoggedChannels:
@@ -385,7 +395,6 @@ def _open_log(parts: SiteParts, channel: str) -> LoggedChannels:
 
 @contextmanager
 def _into_log(channels: LoggedChannels, channel: str) -> Iterator[AppendEvents]:
-    """An event loop of our own for as long as the log is open."""
     with asyncio.Runner() as runner:
 
         def append(events: Sequence[Event]) -> int:

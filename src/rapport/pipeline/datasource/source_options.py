@@ -1,4 +1,4 @@
-"""What is said to the source and the sink, checked. Pure. [PI-2]
+"""Options of the source and the sink, checked. Pure. [PI-2]
 
 Options appear in Spark's pages and logs: a key is therefore named by its file, never given.
 """
@@ -10,22 +10,25 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rapport.channel.validation import check_channel_name
+from rapport.channel.validation import check_channel_name, check_pipeline_channel, is_reserved
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.times import parse_duration
 from rapport.pipeline.datasource.rows import parse_where
 
-SITE, URL, KEY_FILE, PATIENCE = "site", "url", "key_file", "patience"
-_PLACE = (SITE, URL, KEY_FILE, PATIENCE)
 _SOURCE = (
-    *_PLACE,
+    *("site", "url", "key_file", "patience"),
     *("channels", "from", "until", "where", "most_rows", "in_turn", "damaged", "push_filters"),
 )
-_SINK = (*_PLACE, "channel", "batch_token")
+_SINK = ("site", "url", "key_file", "patience", "channel", "batch_token")
 _SECRETS = ("key", "token", "password", "secret")
-# Spark's own, which come along with ours.
-_OF_SPARK = ("path", "checkpointlocation", "queryname")
-_PATIENCE = "30s"
+# Options of Spark, and properties that it adds to the options of a catalogue table.
+_OF_SPARK = frozenset(
+    (
+        *("path", "checkpointlocation", "queryname", "provider", "owner", "location", "comment"),
+        *("external", "is_managed_location", "table_type", "collation", "transient_lastddltime"),
+        "serialization.format",
+    )
+)
 
 
 class LocationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,63 +42,72 @@ class LocationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read."""
+    """Options of a read."""
 
-    place: LocationOptions
+    location: LocationOptions
     channels: tuple[str, ...] = ("events",)
     start: object = "start"
     until: object = "end"
     where: str = ""
-    """A condition in the language of channels; see where.py."""
+    """A condition in the query language of channels."""
     most_rows: int | None = None
     in_turn: bool = False
     """Whether a channel waits for those named before it when `most_rows` does not allow all."""
     passes_damage: bool = False
     pushes_filters: bool = False
-    """Whether Spark may hand filters over; see ChannelReader."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written to."""
+    """Options of a write."""
 
-    place: LocationOptions
+    location: LocationOptions
     channel: str
     batch_token: str = ""
-    """Names a batch that is written, so that rows without an id get the same one every time."""
+    """Names a batch, so that rows without an id get the same one when it is written again."""
 
 
-def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options of a source; raises InvalidInput, or UnknownName with the nearest one."""
-    said = _known(given, _SOURCE)
-    names = tuple(name.strip() for name in said.get("channels", "events").split(","))
+def source_options(options: Mapping[str, str]) -> SourceOptions:
+    """Raises InvalidInput, or UnknownName with the nearest option."""
+    given = _known(options, (*_SOURCE, "channel", "batch_token"))
+    channels = given.get("channels") or given.get("channel", "events")
+    names = tuple(name.strip() for name in channels.split(","))
     for name in names:
         check_channel_name(name)
+    where = given.get("where", "")
+    parse_where(where)
     return SourceOptions(
-        place=_place(said),
+        location=_location(given),
         channels=tuple(dict.fromkeys(names)),
-        start=_place_in_channels(said.get("from", "start"), "from"),
-        until=_place_in_channels(said.get("until", "end"), "until"),
-        where=_where(said.get("where", "")),
-        most_rows=_most_rows(said.get("most_rows")),
-        in_turn=_choice(said, "in_turn", ("false", "true")) == "true",
-        passes_damage=_choice(said, "damaged", ("refuse", "pass")) == "pass",
-        pushes_filters=_choice(said, "push_filters", ("false", "true")) == "true",
+        start=_positions(given.get("from", "start"), "from"),
+        until=_positions(given.get("until", "end"), "until"),
+        where=where,
+        most_rows=_most_rows(given.get("most_rows")),
+        in_turn=_choice(given, "in_turn", ("false", "true")) == "true",
+        passes_damage=_choice(given, "damaged", ("refuse", "pass")) == "pass",
+        pushes_filters=_choice(given, "push_filters", ("false", "true")) == "true",
     )
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The options of a sink; raises InvalidInput, or UnknownName with the nearest one."""
-    said = _known(given, _SINK)
-    channel = said.get("channel", "")
-    if not channel:
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Raises InvalidInput, UnknownName with the nearest option, or NotAllowed for a channel that
+    only the node appends to. A table has the options of the source, too: its only channel is meant.
+    """
+    given = _known(options, (*_SINK, *_SOURCE))
+    channel = given.get("channel") or given.get("channels", "")
+    if not channel or "," in channel:
         raise _bad("the sink needs a channel", 'add .option("channel", NAME)')
     check_channel_name(channel)
-    return SinkOptions(place=_place(said), channel=channel, batch_token=said.get("batch_token", ""))
+    if is_reserved(channel):
+        check_pipeline_channel(channel)
+    return SinkOptions(
+        location=_location(given), channel=channel, batch_token=given.get("batch_token", "")
+    )
 
 
-def _known(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
-    said = {name.lower(): value for name, value in given.items()}
-    for name in said:
+def _known(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    # Spark gives the options of a catalogue table with a prefix.
+    given = {name.lower().removeprefix("option."): value for name, value in options.items()}
+    for name in given:
         if name in _SECRETS:
             raise InvalidInput(
                 f"{name} is no option: options can be seen in Spark's pages",
@@ -104,30 +116,26 @@ def _known(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
             )
         if name not in known and name not in _OF_SPARK:
             raise UnknownName("option", name, known, code="source.unknown_option")
-    return said
+    return given
 
 
-def _place(said: Mapping[str, str]) -> LocationOptions:
-    site, url = said.get(SITE, ""), said.get(URL, "")
+def _location(given: Mapping[str, str]) -> LocationOptions:
+    site, url, key_file = (given.get(name, "") for name in ("site", "url", "key_file"))
     if bool(site) == bool(url):
         raise _bad(
             "say where the channels are: either site or url",
             'such as .option("site", "my-site") or .option("url", "http://127.0.0.1:8484")',
         )
     return LocationOptions(
-        site=_whole(site),
+        # Spark's workers may have another working directory.
+        site=os.path.abspath(site) if site else "",
         url=url,
-        key_file=_whole(said.get(KEY_FILE, "")),
-        patience_ms=parse_duration(said.get(PATIENCE, _PATIENCE)),
+        key_file=os.path.abspath(key_file) if key_file else "",
+        patience_ms=parse_duration(given.get("patience", "30s")),
     )
 
 
-def _whole(path: str) -> str:
-    """The whole path: Spark's workers may stand elsewhere."""
-    return os.path.abspath(path) if path else ""
-
-
-def _place_in_channels(text: str, option: str) -> object:
+def _positions(text: str, option: str) -> object:
     if text in ("start", "end"):
         return text
     try:
@@ -138,11 +146,6 @@ def _place_in_channels(text: str, option: str) -> object:
         ) from None
 
 
-def _where(text: str) -> str:
-    parse_where(text)  # refused here, before anything runs
-    return text
-
-
 def _most_rows(text: str | None) -> int | None:
     if text is None:
         return None
@@ -151,8 +154,8 @@ def _most_rows(text: str | None) -> int | None:
     return int(text)
 
 
-def _choice(said: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
-    chosen = said.get(option, choices[0])
+def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
+    chosen = given.get(option, choices[0])
     if chosen not in choices:
         raise _bad(f"{option} cannot be {chosen!r}", f"one of: {', '.join(choices)}")
     return chosen
