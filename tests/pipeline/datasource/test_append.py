@@ -67,7 +67,7 @@ def test_text_is_taken_for_data_and_places_of_before_are_left_out() -> None:
         ({"type": [None]}, "sink.null", "type is null"),
         ({"type": [""]}, "event.missing_field", "no type"),
         ({"source": ["a\n"]}, "event.bad_field", "unprintable"),
-        ({"time": [1.5]}, "sink.wrong_type", "'time' is double, not BIGINT"),
+        ({"time": [1.5]}, "sink.wrong_type", "'time' is double, not TIMESTAMP or BIGINT"),
         ({"source": [5]}, "sink.wrong_type", "'source' is int64"),
         ({"data": [{"a": 1}]}, "sink.wrong_type", "JSON"),
         ({"headers": ["x"]}, "sink.wrong_type", "MAP"),

@@ -80,13 +80,13 @@ class DictShelf:
     def mark(self) -> StateMark | None:
         return self._mark
 
-    def rows(self) -> Iterator[StateEntry]:
+    def entries(self) -> Iterator[StateEntry]:
         return iter(self._rows)
 
     def add(self, mark: StateMark, rows: Sequence[StateEntry]) -> None:
         self._mark, self._rows = mark, [*self._rows, *rows]
 
-    def renew(self, mark: StateMark, rows: Sequence[StateEntry]) -> None:
+    def replace(self, mark: StateMark, rows: Sequence[StateEntry]) -> None:
         self._mark, self._rows = mark, list(rows)
 
 
@@ -175,7 +175,7 @@ class Ways:
         """By bucket the parcels of a batch, as they travel."""
         found: list[list[BucketBatch]] = []
         for decoded in self.decoded(stream, batch):
-            made = sharing.parcels(decoded)
+            made = sharing.batches(decoded)
             found = found or [[] for _ in made]
             for own, parcel in zip(found, made, strict=True):
                 own.append(decode_batch(encode_batch(parcel)))

@@ -35,7 +35,7 @@ def test_large_pieces_are_cut_and_put_together(ways: Any, monkeypatch: pytest.Mo
     shelf = ways.shelf()
     found = through(ways, stream, ways.cut(chance, stream), shelf)
     assert found == ways.alone(stream)[0]
-    assert max(len(row.piece) for row in shelf.rows()) == 100
+    assert max(len(row.piece) for row in shelf.entries()) == 100
 
 
 def test_a_snapshot_is_made_once_as_much_was_given(
@@ -58,10 +58,10 @@ def test_pieces_that_do_not_belong_together_are_refused(ways: Any) -> None:
     batches = ways.cut(chance, stream)
     through(ways, stream, batches[:-2], shelf)
     mark = shelf.mark()
-    shelf.renew(msgspec.structs.replace(mark, digest=b"other"), list(shelf.rows()))
+    shelf.replace(msgspec.structs.replace(mark, digest=b"other"), list(shelf.entries()))
     with pytest.raises(Corrupt, match="does not lead"):
         through(ways, stream, batches[-2:], shelf)
-    shelf.renew(mark, [])
+    shelf.replace(mark, [])
     with pytest.raises(Corrupt, match="missing"):
         through(ways, stream, batches[-2:], shelf)
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import datasource as spark_datasource
 from pyspark.sql.datasource import (
@@ -25,6 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructType
 
+from rapport.channel.validation import check_channel_name
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.datasource.append import AppendTarget, append_rows, check_columns
@@ -56,6 +59,7 @@ from rapport.pipeline.datasource.rows import (
     row_batches,
 )
 from rapport.pipeline.datasource.source_options import (
+    EVERY_CHANNEL,
     SinkOptions,
     SourceOptions,
     sink_options,
@@ -395,6 +399,8 @@ def _target(options: SinkOptions, columns: Sequence[str], overwrite: bool) -> Ap
     if overwrite:
         raise Unsupported("overwriting", "a channel", hint="use the mode append")
     check_columns(columns)
+    if options.channel == EVERY_CHANNEL and "channel" not in columns:
+        raise InvalidInput("the rows have no column 'channel'", code="sink.missing_column")
     return AppendTarget(
         location_of(options.location), options.channel, options.location.patience_ms
     )
@@ -402,8 +408,20 @@ def _target(options: SinkOptions, columns: Sequence[str], overwrite: bool) -> Ap
 
 def _append(target: AppendTarget, batches: Iterator[pa.RecordBatch], token: str) -> TaskCommit:
     with encoded_errors():
-        written = append_rows(target, batches, token=token)
-    return TaskCommit(written.rows, written.known)
+        if target.channel != EVERY_CHANNEL:
+            written = append_rows(target, batches, token=token)
+            return TaskCommit(written.rows, written.known)
+        by_channel: dict[str, list[pa.RecordBatch]] = {}
+        for batch in batches:
+            names = batch.column("channel")
+            for name in pc.unique(names).to_pylist():
+                check_channel_name(name)
+                by_channel.setdefault(name, []).append(batch.filter(pc.equal(names, name)))
+        done = [
+            append_rows(msgspec.structs.replace(target, channel=name), own, token=f"{token}/{name}")
+            for name, own in by_channel.items()
+        ]
+        return TaskCommit(sum(one.rows for one in done), sum(one.known for one in done))
 
 
 def _arrow_batches(rows: Iterator[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ _SOURCE = (
     *("channels", "from", "until", "where", "most_rows", "in_turn", "damaged", "push_filters"),
 )
 _SINK = ("site", "url", "key_file", "patience", "channel", "batch_token")
+EVERY_CHANNEL = "*"
 _SECRETS = ("key", "token", "password", "secret")
 # Options of Spark, and properties that it adds to the options of a catalogue table.
 _OF_SPARK = frozenset(
@@ -62,6 +63,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     location: LocationOptions
     channel: str
+    """`*`: the column `channel` of every row names its channel."""
     batch_token: str = ""
     """Names a batch, so that rows without an id get the same one when it is written again."""
 
@@ -96,9 +98,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     channel = given.get("channel") or given.get("channels", "")
     if not channel or "," in channel:
         raise _bad("the sink needs a channel", 'add .option("channel", NAME)')
-    check_channel_name(channel)
-    if is_reserved(channel):
-        check_pipeline_channel(channel)
+    if channel != EVERY_CHANNEL:
+        check_channel_name(channel)
+        if is_reserved(channel):
+            check_pipeline_channel(channel)
     return SinkOptions(
         location=_location(given), channel=channel, batch_token=given.get("batch_token", "")
     )

@@ -13,6 +13,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.running.mishaps import fault_of
 from rapport.pipeline.running.schedule import Pace, begun, failed, pause_after
+from rapport.pipeline.session import is_connect
 from rapport.pipeline.streaming.live_query import LiveCounts, LiveRun, LiveSettings
 from rapport.site.pipeline import JobStatus
 
@@ -86,7 +87,8 @@ class LiveThread:
             self._rated = (now_ms, counts.reached)
 
     def _work(self) -> None:
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _POOL)
+        if not is_connect(self._spark):
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _POOL)
         while not self._stop.is_set():
             begun(self.status, self._clock.now_ms())
             try:

@@ -67,17 +67,17 @@ class BucketBatch(msgspec.Struct, frozen=True, kw_only=True):
 _READ = msgspec.msgpack.Decoder(BucketBatch)
 
 
-def encode_batch(parcel: BucketBatch) -> bytes:
+def encode_batch(batch: BucketBatch) -> bytes:
     """As it travels and as it is kept."""
-    return msgspec.msgpack.encode(parcel)
+    return msgspec.msgpack.encode(batch)
 
 
 def decode_batch(raw: bytes) -> BucketBatch:
-    """What `encode_parcel` wrote; raises Corrupt."""
+    """What `encode_batch` wrote; raises Corrupt."""
     try:
         return _READ.decode(raw)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a parcel cannot be read: {error}", code="live.bad_state") from None
+        raise Corrupt(f"a batch cannot be read: {error}", code="live.bad_state") from None
 
 
 def pack_rows(rows: pa.RecordBatch) -> bytes:
@@ -97,7 +97,7 @@ def unpack_rows(raw: bytes) -> pa.RecordBatch | None:
     try:
         return pa.ipc.open_stream(raw).read_next_batch()
     except (pa.ArrowInvalid, OSError, StopIteration) as error:
-        raise Corrupt(f"a parcel cannot be read: {error}", code="live.bad_state") from None
+        raise Corrupt(f"a batch cannot be read: {error}", code="live.bad_state") from None
 
 
 def running_high(times: Times) -> Times:
@@ -184,24 +184,24 @@ class Bucket:
         """The policies that were set aside because something they use raised."""
         return self._runner.failed()
 
-    def take(self, parcels: Iterable[BucketBatch]) -> BucketResult:
-        """Takes the parcels of one batch, in any order; raises Conflict when they overlap, or hold
+    def take(self, batches: Iterable[BucketBatch]) -> BucketResult:
+        """Takes the batches of one batch, in any order; raises Conflict when they overlap, or hold
         what was taken before.
         """
-        given = list(parcels)
-        self._beats = _latest([*self._beats, *(beat for parcel in given for beat in parcel.beats)])
+        given = list(batches)
+        self._beats = _latest([*self._beats, *(beat for batch in given for beat in batch.beats)])
         found, kept = BucketResult(), list[pa.RecordBatch]()
-        for parcel in sorted((one for one in given if one.last), key=lambda one: one.first):
-            self._check_follows(parcel)
-            kept += self._judge(parcel, found)
+        for batch in sorted((one for one in given if one.last), key=lambda one: one.first):
+            self._check_follows(batch)
+            kept += self._judge(batch, found)
         self._meet(self.reached + 1)
         self._run(kept, found)
         return found
 
-    def _check_follows(self, parcel: BucketBatch) -> None:
-        if parcel.first <= self.reached:
+    def _check_follows(self, batch: BucketBatch) -> None:
+        if batch.first <= self.reached:
             raise Conflict(
-                f"events {parcel.first} to {parcel.last} come after event {self.reached}",
+                f"events {batch.first} to {batch.last} come after event {self.reached}",
                 code="live.out_of_order",
                 hint="a live query reads positions in their order; start it with a new checkpoint",
             )
@@ -212,12 +212,12 @@ class Bucket:
         self.latest = max(self.latest, *(beat.time for beat in self._beats[:met]), _BEGIN_OF_TIME)
         del self._beats[:met]
 
-    def _judge(self, parcel: BucketBatch, found: BucketResult) -> list[pa.RecordBatch]:
-        """What of a parcel is not late, with how far the stream had come by then."""
-        self._meet(parcel.first)
-        inside = self._beats[: bisect_left(self._beats, parcel.last, key=_place)]
+    def _judge(self, batch: BucketBatch, found: BucketResult) -> list[pa.RecordBatch]:
+        """What of a batch is not late, with how far the stream had come by then."""
+        self._meet(batch.first)
+        inside = self._beats[: bisect_left(self._beats, batch.last, key=_place)]
         kept: list[pa.RecordBatch] = []
-        for raw, is_used in ((parcel.readings, True), (parcel.others, False)):
+        for raw, is_used in ((batch.readings, True), (batch.others, False)):
             rows = unpack_rows(raw)
             if rows is None:
                 continue
@@ -227,10 +227,10 @@ class Bucket:
                 rows = rows.filter(pa.array(~late))
             if is_used and len(rows):
                 kept.append(rows.drop_columns([POSITION]))
-        if parcel.latest is not None:
-            self.latest = max(self.latest, parcel.latest)
-        self._meet(parcel.last)
-        self.reached = parcel.last
+        if batch.latest is not None:
+            self.latest = max(self.latest, batch.latest)
+        self._meet(batch.last)
+        self.reached = batch.last
         return kept
 
     def _late(self, rows: pa.RecordBatch, beats: Sequence[TimeMoved]) -> npt.NDArray[np.bool_]:
@@ -428,13 +428,13 @@ class BucketStore(Protocol):
     def mark(self) -> StateMark | None:
         """Of what is kept; None when there is nothing yet."""
 
-    def rows(self) -> Iterator[StateEntry]:
+    def entries(self) -> Iterator[StateEntry]:
         """All pieces, in the order in which they were put there."""
 
     def add(self, mark: StateMark, rows: Sequence[StateEntry]) -> None:
         """Puts further pieces behind the others."""
 
-    def renew(self, mark: StateMark, rows: Sequence[StateEntry]) -> None:
+    def replace(self, mark: StateMark, rows: Sequence[StateEntry]) -> None:
         """Puts other pieces in their place."""
 
 
@@ -446,54 +446,56 @@ class CachedBucket(msgspec.Struct):
 
 
 class BucketKeeper:
-    """Takes a bucket from its shelf, lets it take a batch, and puts it back."""
+    """Takes a bucket from its store, lets it take a batch, and puts it back."""
 
     def __init__(
         self,
         plan: BucketPlan,
         tables: WorkerTables,
         *,
-        told: Callable[[list[str]], None] | None = None,
+        on_restart: Callable[[list[str]], None] | None = None,
     ) -> None:
-        """`told`: is given the names of policies that begin anew because they changed."""
+        """`on_restart`: called with the names of policies that begin anew because they changed."""
         self._plan, self._tables = plan, tables
-        self._told = told or (lambda _: None)
+        self._on_restart = on_restart or (lambda _: None)
 
     def step(
-        self, shelf: BucketStore, parcels: Sequence[BucketBatch], held: CachedBucket | None
+        self, store: BucketStore, batches: Sequence[BucketBatch], cached: CachedBucket | None
     ) -> tuple[BucketResult, CachedBucket]:
-        """`held` is what this process still has in memory: it saves reading everything again. It
+        """`cached` is what this process still has in memory: it saves reading everything again. It
         is used up, whatever happens.
         """
-        mark = shelf.mark()
-        now = self._taken(shelf, mark, held)
+        mark = store.mark()
+        now = self._taken(store, mark, cached)
         is_other = not now.bucket.is_of(self._plan, self._tables)
         if is_other:
             now.bucket, anew = now.bucket.turned_to(self._plan, self._tables)
-            self._told(anew)
-        raw = _pack(parcels)
-        found = now.bucket.take(parcels)
+            self._on_restart(anew)
+        raw = _pack(batches)
+        found = now.bucket.take(batches)
         now.digest = _next_digest(now.digest, raw)
         added = _added(mark, now.digest, len(raw))
         if added is None or is_other or added.is_snapshot_due():
             snapshot = now.bucket.snapshot()
-            shelf.renew(StateMark(now.digest, 0, 0, len(snapshot)), _rows(0, now.digest, snapshot))
+            store.replace(
+                StateMark(now.digest, 0, 0, len(snapshot)), _rows(0, now.digest, snapshot)
+            )
         else:
-            shelf.add(added, _rows(added.entries, now.digest, raw))
+            store.add(added, _rows(added.entries, now.digest, raw))
         return found, now
 
     def _taken(
-        self, shelf: BucketStore, mark: StateMark | None, held: CachedBucket | None
+        self, store: BucketStore, mark: StateMark | None, cached: CachedBucket | None
     ) -> CachedBucket:
-        """The bucket as the shelf has it."""
+        """The bucket as the store has it."""
         if mark is None:
             return CachedBucket(b"", Bucket(self._plan, self._tables))
-        if held is not None and held.digest == mark.digest:
-            return held
-        snapshot, *given = _entries(shelf.rows())
+        if cached is not None and cached.digest == mark.digest:
+            return cached
+        snapshot, *given = _entries(store.entries())
         places = [entry.digest for entry in (snapshot, *given)]
-        if held is not None and held.digest in places:
-            begin, given = held, given[places.index(held.digest) :]
+        if cached is not None and cached.digest in places:
+            begin, given = cached, given[places.index(cached.digest) :]
         else:
             bucket = Bucket.restored(snapshot.piece, self._plan.sources, self._tables)
             begin = CachedBucket(snapshot.digest, bucket)
@@ -513,10 +515,10 @@ def _added(mark: StateMark | None, digest: bytes, size: int) -> StateMark | None
     return StateMark(digest, mark.entries + 1, mark.given_bytes + size, mark.snapshot_bytes)
 
 
-def _pack(parcels: Sequence[BucketBatch]) -> bytes:
+def _pack(batches: Sequence[BucketBatch]) -> bytes:
     """As they are kept: what is set aside is appended once and not needed again."""
-    kept = (msgspec.structs.replace(parcel, aside=b"") for parcel in parcels)
-    return msgspec.msgpack.encode([encode_batch(parcel) for parcel in kept])
+    kept = (msgspec.structs.replace(batch, aside=b"") for batch in batches)
+    return msgspec.msgpack.encode([encode_batch(batch) for batch in kept])
 
 
 def _unpack(raw: bytes) -> list[BucketBatch]:

@@ -133,7 +133,7 @@ class BatchRouter:
                 self._streams[home].update(plan.streams())
                 self._sources[home].update(watched_sources(plan, sources))
 
-    def parcels(self, decoded: DecodedRows) -> list[BucketBatch]:
+    def batches(self, decoded: DecodedRows) -> list[BucketBatch]:
         """One for every bucket, in their order; none when the rows hold nothing that matters."""
         if not (decoded.last or decoded.beats):
             return []
@@ -202,11 +202,10 @@ class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
     """Of the site: the source of what is appended."""
     encoded: tuple[bytes, ...]
     """The plans as JSON: pickled ones would say of themselves to be other versions."""
-    shares: PolicyAssignment
+    assignment: PolicyAssignment
     ontology: Ontology
     tables: WorkerTables
-    place: Location
-    """Where the channels are."""
+    location: Location
     lateness_ms: int
     skew_ms: int
     began: int | None
@@ -229,7 +228,7 @@ def make_job(
     plans: Sequence[Plan],
     ontology: Ontology,
     pull: PullData,
-    place: Location,
+    location: Location,
     lateness_ms: int,
     skew_ms: int,
     keys: tuple[int, ...],
@@ -247,10 +246,10 @@ def make_job(
     return LiveJob(
         name=name,
         encoded=tuple(encode_plan(plan) for plan in plans),
-        shares=assign_policies(plans, pull, ontology.sources, len(keys)),
+        assignment=assign_policies(plans, pull, ontology.sources, len(keys)),
         ontology=ontology,
         tables=tables_for(plans, pull),
-        place=place,
+        location=location,
         lateness_ms=lateness_ms,
         skew_ms=skew_ms,
         began=began,

@@ -1,27 +1,16 @@
-"""A site that people edit while jobs run: a half-written file stops none of them. [PI-12]
+"""The live query of a site: its policies on Spark, for as long as wanted. [PI-5, PO-8, PI-10]
 
-What a checkpoint says of itself beside what Spark keeps there: read before the query starts, so
-that one that does not fit is refused in words. [PI-10]
-
-What a live query finds, appended: each micro-batch into the channels, each event once.
-[PI-2, PI-5]
-
-The streaming query: rows of channels through buckets to what is found. [PI-5, PO-8]
-
-Few tasks and few values of state, since every one costs in each micro-batch: rows travel to a
-bucket as one parcel of Arrow, the state of a bucket is a mark and a list of pieces.
-
-Runs the policies that a site lets run on Spark, for as long as wanted. [PI-5, PO-8, PI-10]
-
-Stopped or killed anywhere it goes on from its checkpoint, and what it appends is the same as
-without. When policies or tables change, the query is started anew with them at the next batch.
+A Structured Streaming query: rows of channels become one batch of Arrow for each bucket, buckets
+are keys of a stateful operator, executors append the events that buckets find through the sink
+`rapport`, each once. Killed anywhere it goes on from its checkpoint with the same results. The
+driver reads counts from the query's progress; when policies or tables change it starts the query
+anew with them.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,23 +18,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from rapport.core.codec import decode_block
 from rapport.core.detection import DETECTED, UNDECIDED
-from rapport.core.errors import Conflict, Corrupt, InvalidInput, RapportError
+from rapport.core.errors import Conflict, Corrupt, InvalidInput, Problem, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
-from rapport.pipeline.datasource.append import AppendTarget, open_append, request_batches
+from rapport.pipeline.datasource.append import AppendTarget, open_append
 from rapport.pipeline.datasource.locations import Location, OpenChannels, location_of
 from rapport.pipeline.datasource.offsets import PositionRange, start_offset
-from rapport.pipeline.datasource.source import register_datasource
-from rapport.pipeline.datasource.source_options import LocationOptions
-from rapport.pipeline.errors import short_errors, spark_errors
+from rapport.pipeline.datasource.source_options import EVERY_CHANNEL, LocationOptions
+from rapport.pipeline.errors import connect_unsupported, spark_errors
+from rapport.pipeline.session import is_connect, parallelism
 from rapport.pipeline.streaming.buckets import FORM
 from rapport.pipeline.streaming.decoder import DETECTIONS, EVENTS, LIVE_ROWS
 from rapport.pipeline.streaming.live_job import LiveJob, make_job, plans_on_spark
-from rapport.pipeline.streaming.worker import BATCH_COLUMNS, OUTPUT, QUARANTINE, BucketReport
+from rapport.pipeline.streaming.worker import BATCH_COLUMNS, BucketReport, JobHandle
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine.spark_policies import CHANNEL, LiveReport, report_event
 from rapport.policy.engine.stream_steps import LATE_TYPE, QUARANTINED_TYPE
@@ -57,317 +45,55 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-
-class ReloadedSite:
-    """A site as its files are; as they were last well-formed while they are not."""
-
-    def __init__(self, site: Site) -> None:
-        self._site, self._told = site, ""
-
-    def site(self) -> Site:
-        """The site now; a fault is told once."""
-        try:
-            self._site, self._told = load_site(self._site.directory), ""
-        except RapportError as error:
-            if error.message != self._told:
-                self._told = error.message
-                _log.warning("the site cannot be read; it is taken as it was", reason=self._told)
-        return self._site
-
-
+CHANNELS = (DETECTIONS, EVENTS)
+"""In this order: a tick of the clock has to be known before the events that came after it."""
 FILE = "rapport-live.json"
-_NEW = "use a new checkpoint directory; it begins where you say with start"
-
-
-class LiveCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Settled when the checkpoint is made, and the same as long as it is used."""
-
-    site: str
-    buckets: int
-    keys: tuple[int, ...]
-    """By bucket the number under which Spark keeps its state."""
-    after: int
-    """The position of `events` behind which it began."""
-    began: int
-    """The time from which silence counts."""
-    start: dict[str, int]
-    """The position of each channel behind which it began."""
-    form: int = FORM
-    snapshot: int = SNAPSHOT
-    """The versions of what is saved of buckets and of their runners."""
-
-
-def read_checkpoint(directory: Path, site: str) -> LiveCheckpoint | None:
-    """None when nothing was begun there. Raises Conflict for one of another site, or made by a
-    version of this program whose state cannot be read, Corrupt when the file is damaged.
-    """
-    file = directory / FILE
-    try:
-        raw = file.read_bytes()
-    except FileNotFoundError:
-        _check_empty(directory)
-        return None
-    except OSError as error:
-        raise InvalidInput(
-            f"cannot read {file}: {error.strerror}", code="live.bad_checkpoint"
-        ) from None
-    try:
-        found = msgspec.json.decode(raw, type=LiveCheckpoint)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise Corrupt(
-            f"{file} cannot be read: {error}", code="live.bad_checkpoint", hint=_NEW
-        ) from None
-    _check_fits(found, site, directory)
-    return found
-
-
-def write_checkpoint(directory: Path, made: LiveCheckpoint) -> None:
-    """Whole or not at all."""
-    make_private_directory(directory)
-    aside = directory / f".{FILE}.new"
-    with aside.open("wb") as file:
-        file.write(msgspec.json.encode(made))
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(directory / FILE)
-
-
-def _check_fits(found: LiveCheckpoint, site: str, directory: Path) -> None:
-    if found.site != site:
-        raise Conflict(
-            f"the checkpoint {directory} is of the site {found.site!r}, not {site!r}",
-            code="live.other_site",
-            hint=_NEW,
-        )
-    if (found.form, found.snapshot) != (FORM, SNAPSHOT):
-        raise Conflict(
-            f"the checkpoint {directory} was made by another version of this program "
-            f"(state {found.form}.{found.snapshot}, here {FORM}.{SNAPSHOT})",
-            code="live.other_version",
-            hint="go on with that version, or " + _NEW,
-        )
-
-
-def _check_empty(directory: Path) -> None:
-    """A checkpoint of something else is not written into."""
-    if (directory / "offsets").is_dir():
-        raise Conflict(
-            f"{directory} is the checkpoint of another query",
-            code="live.other_checkpoint",
-            hint="use a directory of its own",
-        )
-
-
-REPORT_EVERY_MS = 5_000
-_log = get_logger(__name__)
-Append = Callable[[str, list[Event]], None]
-
-
-class LiveCounts(msgspec.Struct):
-    """What a query did since it started."""
-
-    batches: int = 0
-    reached: int = 0
-    """The last position of `events` that all buckets have taken."""
-    watermark: int = 0
-    detections: int = 0
-    undecided: int = 0
-    late: int = 0
-    quarantined: int = 0
-
-
-class BatchAppender:
-    """Takes micro-batches; called by Spark one after the other."""
-
-    def __init__(
-        self, name: str, append: Append, clock: Clock, *, query: str, policies: dict[str, str]
-    ) -> None:
-        """`name`: of the site. `query`, `policies`: what reports say of the query."""
-        self._name, self._append, self._clock = name, append, clock
-        self._query, self._policies = query, policies
-        self._reported_ns: int | None = None
-        self._failed: set[str] = set()
-        self.counts = LiveCounts()
-
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Appends what a micro-batch found. A batch that comes again has the same events, which
-        the channels know by their ids.
-        """
-        with short_errors():
-            rows = frame.toArrow().to_pylist()
-        reports = [
-            msgspec.json.decode(row["block"], type=BucketReport)
-            for row in rows
-            if not row["channel"]
-        ]
-        for channel in (QUARANTINE, DETECTIONS):
-            blocks = [row["block"] for row in rows if row["channel"] == channel]
-            events = _each_once(event for raw in blocks for event in decode_block(raw))
-            if events:
-                self._append(channel, events)
-                self._count(events)
-        if reports:
-            self._note(reports)
-            self._report(reports, batch)
-
-    def _count(self, events: list[Event]) -> None:
-        kinds, counts = Counter(event.type for event in events), self.counts
-        counts.detections += kinds[DETECTED]
-        counts.undecided += kinds[UNDECIDED]
-        counts.late += kinds[LATE_TYPE]
-        counts.quarantined += kinds[QUARANTINED_TYPE]
-
-    def _note(self, reports: list[BucketReport]) -> None:
-        self.counts.batches += 1
-        self.counts.reached = min(report.reached for report in reports)
-        self.counts.watermark = min(report.watermark for report in reports)
-        anew = sorted({name for report in reports for name in report.anew})
-        if anew:
-            _log.info("policies begin anew", policies=anew)
-
-    def _report(self, reports: list[BucketReport], batch: int) -> None:
-        """Tells now and then that somebody watches; failures at once."""
-        failed = {name: one for report in reports for name, one in report.failed.items()}
-        for name in sorted(failed.keys() - self._failed):
-            _log.error("policy set aside", policy=name, reason=failed[name].message)
-        now_ns = self._clock.steady_ns()
-        is_due = (
-            self._reported_ns is None
-            or now_ns - self._reported_ns >= REPORT_EVERY_MS * 1_000_000
-            or failed.keys() != self._failed
-        )
-        self._failed = set(failed)
-        if not is_due:
-            return
-        self._reported_ns = now_ns
-        report = LiveReport(
-            query=self._query,
-            policies=self._policies,
-            reached=self.counts.reached,
-            watermark=self.counts.watermark,
-            batch=batch,
-            failed=failed,
-        )
-        self._append(CHANNEL, [report_event(self._name, report, self._clock.now_ms())])
-
-
-def appender_for(place: Location, patience_ms: int) -> Append:
-    """Appends to the channels of a place, through its node when one runs."""
-
-    def append(channel: str, events: list[Event]) -> None:
-        with open_append(AppendTarget(place, channel, patience_ms)) as into:
-            for portion in request_batches(events):
-                into(portion)
-
-    return append
-
-
-def _each_once(events: Iterable[Event]) -> list[Event]:
-    """Several buckets may know of the same late reading."""
-    return list({(event.source, event.id): event for event in events}.values())
-
-
 MOST_BUCKETS = 1_000
-LIVE_OPTIONS = {
+REPORT_EVERY_MS = 5_000
+_ACTION = "policies on Spark"
+_METRICS = "rapport"
+_LOOK_EVERY_SECONDS = 0.5
+_LOOK_AT_TABLES_MS = 30_000
+_NEW_CHECKPOINT = "use a new checkpoint directory; it begins where you say with start"
+_SESSION_OPTIONS = {
     # Time moves on by rows only: an empty micro-batch decides nothing.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # The state of a batch is a few bytes more than that of the one before.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
-
-
-def live_session(spark: SparkSession, buckets: int) -> SparkSession:
-    """A session of the same Spark with the options of live queries, which knows the source of
-    channels; the options of others are not touched.
-    """
-    from pyspark.sql import SparkSession
-
-    # A copy, since a new session can neither see the source that another one has registered nor
-    # register it again.
-    register_datasource(spark)
-    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-    for name, value in LIVE_OPTIONS.items():
-        session.conf.set(name, value)
-    session.conf.set("spark.sql.shuffle.partitions", str(buckets))
-    return session
-
-
-def default_buckets(cores: int) -> int:
-    """One for two cores: reading, Java and the node work beside them, and every bucket costs in
-    each micro-batch. Measured on two cores: as many events a second with one bucket as with two,
-    and detections come a third sooner.
-    """
-    return max(1, cores // 2)
-
-
-def bucket_keys(spark: SparkSession, buckets: int) -> tuple[int, ...]:
-    """Numbers that Spark puts into different tasks, one for each bucket: by their own numbers
-    several buckets would share a task while others have none.
-    """
-    if not 1 <= buckets <= MOST_BUCKETS:
-        raise InvalidInput(
-            f"{buckets} is not a number of buckets",
-            code="live.bad_buckets",
-            hint=f"choose 1 to {MOST_BUCKETS}; about one for two cores",
-        )
-    # With so many tries each task is met, but for a chance of one in millions; then more are made.
-    tries = 32 * buckets
-    while True:
-        rows = (
-            spark.range(tries)
-            .selectExpr("CAST(id AS INT) AS k")
-            .selectExpr("k", f"pmod(hash(k), {buckets}) AS task")
-            .groupBy("task")
-            .agg({"k": "min"})
-            .collect()
-        )
-        if len(rows) == buckets:
-            return tuple(int(row[1]) for row in sorted(rows, key=lambda row: int(row[0])))
-        tries *= 4
-
-
-def bucket_output(rows: DataFrame, job: LiveJob) -> DataFrame:
-    """What the job's policies find in a stream of channel rows: OUTPUT."""
-    from rapport.pipeline.streaming.processor import BucketProcessor, JobHandle
-
-    working = JobHandle(rows.sparkSession.sparkContext.broadcast(job), job.stamp)
-
-    def parcels(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return working().parcels(batches)
-
-    return (
-        rows.mapInArrow(parcels, BATCH_COLUMNS)
-        .groupBy("bucket")
-        .transformWithState(
-            statefulProcessor=BucketProcessor(working),
-            outputStructType=OUTPUT,
-            outputMode="append",
-            timeMode="none",
-        )
-    )
-
-
-CHANNELS = (DETECTIONS, EVENTS)
-"""In this order: what the clock said has to be known before the events that came after it."""
-_DOING = "policies on Spark"
-_LOOK_EVERY_SECONDS = 0.5
-_LOOK_AT_TABLES_MS = 30_000
+_log = get_logger(__name__)
 
 
 class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a live query is run."""
 
     url: str = ""
-    """The node's door, where its log cannot be read as files."""
+    """Address of the node, where its log cannot be read as files."""
     key_file: str = ""
     buckets: int = 0
-    """In how many parts policies are run; 0: one for two cores. Settled by the first start."""
+    """Parts in which policies run; 0: one for two cores. Settled by the first start."""
     start: object = "start"
     """Where the first start begins: `start`, `end`, or positions."""
     most_rows: int = 100_000
-    """Of one micro-batch: more is faster, fewer are told sooner."""
+    """Rows of one micro-batch: more give throughput, fewer latency."""
     patience_ms: int = 30_000
+
+
+class LiveCounts(msgspec.Struct):
+    """Results of a query since it started."""
+
+    batches: int = 0
+    reached: int = 0
+    """The last position of `events` that all buckets have processed."""
+    watermark: int = 0
+    detections: int = 0
+    undecided: int = 0
+    late: int = 0
+    quarantined: int = 0
 
 
 def run_live(
@@ -380,16 +106,16 @@ def run_live(
     stop: threading.Event | None = None,
     clock: Clock | None = None,
 ) -> LiveCounts:
-    """Runs until `stop` is set, or with `once` until everything that is there now is taken.
+    """Runs until `stop` is set, or with `once` until everything that is there now is processed.
 
     Raises InvalidInput when the site lets no policy run on Spark, Conflict for a checkpoint that
-    does not fit, and RapportErrors for what goes wrong on Spark.
+    does not fit, and RapportErrors for errors of Spark.
     """
-    how, wanted = settings or LiveSettings(), stop or threading.Event()
-    running = LiveRun(spark, site, checkpoint, how, clock or SystemClock())
+    chosen, ending = settings or LiveSettings(), stop or threading.Event()
+    running = LiveRun(spark, site, checkpoint, chosen, clock or SystemClock())
     while True:
-        counts = running.run(once=once, stop=wanted)
-        if once or wanted.is_set():
+        counts = running.run(once=once, stop=ending)
+        if once or ending.is_set():
             return counts
         _log.info("policies or tables changed: the query starts anew", site=str(site))
 
@@ -413,26 +139,28 @@ class LiveRun:
             key_file=settings.key_file,
             patience_ms=settings.patience_ms,
         )
-        self._place: Location = location_of(self._options)
+        self._location: Location = location_of(self._options)
         self._starts = 0
         self._site: ReloadedSite | None = None
         self.counts = LiveCounts()
 
     def run(self, *, once: bool, stop: threading.Event) -> LiveCounts:
         """One query, until it ends, `stop` is set, or policies or tables have changed."""
-        with spark_errors(_DOING):
-            looked_at = self._last_change()
-            site = self._site_now()
-            job, made = self._prepared(site)
-            query = self._started(site, job, made, once=once)
+        with spark_errors(_ACTION):
+            last_change = self._last_change()
+            site = self._current_site()
+            job, made = self._job(site)
+            progress = QueryProgress(self.counts, self._report_to(site, job), self._clock)
+            query = self._start(job, made, once=once)
             try:
-                self._wait(query, site, looked_at, once=once, stop=stop)
+                self._wait(query, progress, site, last_change, once=once, stop=stop)
             finally:
                 query.stop()
+                progress.read(query)
         return self.counts
 
-    def _prepared(self, site: Site) -> tuple[LiveJob, LiveCheckpoint]:
-        plans = plans_on_spark(site, self._place)
+    def _job(self, site: Site) -> tuple[LiveJob, LiveCheckpoint]:
+        plans = plans_on_spark(site, self._location)
         if not plans:
             raise InvalidInput(
                 f"the site {site.name!r} lets no policy run on Spark",
@@ -441,15 +169,21 @@ class LiveRun:
             )
         made = read_checkpoint(self._checkpoint, site.name)
         if made is None:
-            made = self._begun(site)
+            made = self._new_checkpoint(site)
             write_checkpoint(self._checkpoint, made)
+        elif self._settings.buckets not in (0, made.buckets):
+            _log.warning(
+                "the checkpoint keeps its number of buckets",
+                buckets=made.buckets,
+                asked=self._settings.buckets,
+            )
         self._starts += 1
         job = make_job(
             name=site.name,
             plans=plans,
             ontology=site.ontology,
             pull=site.tables,
-            place=self._place,
+            location=self._location,
             lateness_ms=site.lateness_ms,
             skew_ms=ALLOWED_SKEW_MS,
             keys=made.keys,
@@ -457,18 +191,16 @@ class LiveRun:
             after=made.after,
             stamp=f"{self._checkpoint.resolve()} {self._clock.now_ms()} {self._starts}",
         )
-        for line in job.shares.explain():
+        for line in job.assignment.explain():
             _log.info("policy on Spark", shared=line)
         return job, made
 
-    def _begun(self, site: Site) -> LiveCheckpoint:
-        """A new checkpoint: where it begins is settled now."""
-        cores = int(self._spark.sparkContext.defaultParallelism)
-        buckets = self._settings.buckets or default_buckets(cores)
-        with self._place.opened() as opened:
-            spans = {name: opened.span(name) for name in CHANNELS}
+    def _new_checkpoint(self, site: Site) -> LiveCheckpoint:
+        buckets = self._settings.buckets or default_buckets(parallelism(self._spark))
+        with self._location.opened() as channels:
+            spans = {name: channels.span(name) for name in CHANNELS}
             start = start_offset(self._settings.start, spans)
-            began = self._began(opened, start[EVENTS], spans[EVENTS].last)
+            began = self._first_time(channels, start[EVENTS], spans[EVENTS].last)
         return LiveCheckpoint(
             site=site.name,
             buckets=buckets,
@@ -478,82 +210,326 @@ class LiveRun:
             start=start,
         )
 
-    def _began(self, opened: OpenChannels, after: int, last: int) -> int:
+    def _first_time(self, channels: OpenChannels, after: int, last: int) -> int:
         """The time of the first event, or now when there is none yet."""
-        piece = PositionRange(EVENTS, after, min(last, after + 1))
-        for chunk in opened.chunks(piece, (), bare=True, passes_damage=False):
+        first = PositionRange(EVENTS, after, min(last, after + 1))
+        for chunk in channels.chunks(first, (), bare=True, passes_damage=False):
             for event in chunk.events:
                 return min(event.time, self._clock.now_ms())
         return self._clock.now_ms()
 
-    def _started(
-        self, site: Site, job: LiveJob, made: LiveCheckpoint, *, once: bool
-    ) -> StreamingQuery:
+    def _start(self, job: LiveJob, made: LiveCheckpoint, *, once: bool) -> StreamingQuery:
         session = live_session(self._spark, made.buckets)
+        location = self._location_options()
         source = session.readStream.format("rapport").schema(LIVE_ROWS)
-        rows = source.options(**self._read_from(made)).load()
-        versions = {plan.policy: plan.version() for plan in job.plans()}
-        taking = BatchAppender(
-            site.name,
-            appender_for(self._place, self._settings.patience_ms),
-            self._clock,
-            query=self._checkpoint.name,
-            policies=versions,
-        )
-        taking.counts = self.counts
+        rows = source.options(
+            **location,
+            channels=",".join(CHANNELS),
+            in_turn="true",
+            most_rows=str(self._settings.most_rows),
+            **{"from": msgspec.json.encode(made.start).decode()},
+        ).load()
         writer = (
-            bucket_output(rows, job)
-            .writeStream.foreachBatch(taking)
+            live_events(rows, job)
+            .writeStream.format("rapport")
+            .options(**location, channel=EVERY_CHANNEL)
             .option("checkpointLocation", self._checkpoint.resolve().as_uri())
         )
         if once:
             writer = writer.trigger(availableNow=True)
         return writer.start()
 
-    def _read_from(self, made: LiveCheckpoint) -> dict[str, Any]:
-        place = self._options
-        where = (
-            {"url": place.url, "key_file": place.key_file} if place.url else {"site": place.site}
-        )
-        return {
-            **{name: value for name, value in where.items() if value},
-            "channels": ",".join(CHANNELS),
-            "in_turn": "true",
-            "from": msgspec.json.encode(made.start).decode(),
-            "most_rows": str(self._settings.most_rows),
+    def _location_options(self) -> dict[str, str]:
+        given = {
+            "site": self._options.site,
+            "url": self._options.url,
+            "key_file": self._options.key_file,
             "patience": f"{self._settings.patience_ms}ms",
         }
+        return {name: value for name, value in given.items() if value}
+
+    def _report_to(self, site: Site, job: LiveJob) -> SendReport:
+        """Appends reports on the query to the channel `pipeline`."""
+        policies = {plan.policy: plan.version() for plan in job.plans()}
+        target = AppendTarget(self._location, CHANNEL, self._settings.patience_ms)
+
+        def report(batch: int, counts: LiveCounts, failed: dict[str, Problem]) -> None:
+            found = LiveReport(
+                query=self._checkpoint.name,
+                policies=policies,
+                reached=counts.reached,
+                watermark=counts.watermark,
+                batch=batch,
+                failed=failed,
+            )
+            event: Event = report_event(site.name, found, self._clock.now_ms())
+            with open_append(target) as append:
+                append([event])
+
+        return report
 
     def _wait(
         self,
         query: StreamingQuery,
+        progress: QueryProgress,
         site: Site,
-        looked_at: int,
+        last_change: int,
         *,
         once: bool,
         stop: threading.Event,
     ) -> None:
-        """Until the query ends or should; raises what ended it."""
-        seen_ns = self._clock.steady_ns()
+        """Waits until the query ends or should; raises the error that ended it."""
+        looked_ns = self._clock.steady_ns()
         while not query.awaitTermination(_LOOK_EVERY_SECONDS):
+            progress.read(query)
             if stop.is_set():
                 return
             if once:
                 continue
-            if self._last_change() != looked_at:
+            if self._last_change() != last_change:
                 return
-            if self._clock.steady_ns() - seen_ns >= _LOOK_AT_TABLES_MS * 1_000_000:
-                seen_ns = self._clock.steady_ns()
-                if self._site_now().tables.version() != site.tables.version():
+            if self._clock.steady_ns() - looked_ns >= _LOOK_AT_TABLES_MS * 1_000_000:
+                looked_ns = self._clock.steady_ns()
+                if self._current_site().tables.version() != site.tables.version():
                     return
 
-    def _site_now(self) -> Site:
-        """At first it must be well-formed; a fault that comes later ends no query."""
+    def _current_site(self) -> Site:
+        """At first it must be well-formed; an error that comes later ends no query."""
         if self._site is None:
             self._site = ReloadedSite(load_site(self._directory))
         return self._site.site()
 
     def _last_change(self) -> int:
-        """How far the record of changes of policies goes."""
-        with self._place.opened() as opened:
-            return opened.span(POLICIES).last
+        """The end of the channel of policy changes."""
+        with self._location.opened() as channels:
+            return channels.span(POLICIES).last
+
+
+class ReloadedSite:
+    """A site that people edit while jobs run: its files as they are, or as they were when they
+    were last well-formed."""
+
+    def __init__(self, site: Site) -> None:
+        self._site, self._problem = site, ""
+
+    def site(self) -> Site:
+        """The site now; a problem is logged once."""
+        try:
+            self._site, self._problem = load_site(self._site.directory), ""
+        except RapportError as error:
+            if error.message != self._problem:
+                self._problem = error.message
+                _log.warning("the site cannot be read; it is taken as it was", reason=error.message)
+        return self._site
+
+
+# --- the query's plan -----------------------------------------------------------------------------
+
+
+def live_session(spark: SparkSession, buckets: int) -> SparkSession:
+    """A new session of the same Spark with the options of live queries; the caller's session keeps
+    its own. Raises ConnectUnsupported for a Connect client older than Spark 4.3."""
+    if is_connect(spark) and not hasattr(spark, "newSession"):
+        raise connect_unsupported(f"{_ACTION} with this version of pyspark")
+    session = spark.newSession()
+    for name, value in _SESSION_OPTIONS.items():
+        session.conf.set(name, value)
+    session.conf.set("spark.sql.shuffle.partitions", str(buckets))
+    return session
+
+
+def live_events(rows: DataFrame, job: LiveJob) -> DataFrame:
+    """The events that the job's policies find in a stream of channel rows; reports and counts go
+    into the query's progress."""
+    from pyspark.sql import functions as F
+
+    from rapport.pipeline.streaming.processor import bucket_rows
+
+    handle = JobHandle.of(job)
+
+    def batches(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return handle.worker().batches(given)
+
+    def count(kind: str) -> Any:
+        return F.count(F.when(F.col("type") == kind, 1))
+
+    output = bucket_rows(rows.mapInArrow(batches, BATCH_COLUMNS).groupBy("bucket"), handle)
+    # Several buckets may find the same reading late or unusable.
+    late, unusable = (
+        F.size(F.collect_set(F.when(F.col("type") == kind, F.col("id"))))
+        for kind in (LATE_TYPE, QUARANTINED_TYPE)
+    )
+    observed = output.observe(
+        _METRICS,
+        F.collect_list("report").alias("reports"),
+        count(DETECTED).alias("detections"),
+        count(UNDECIDED).alias("undecided"),
+        late.alias("late"),
+        unusable.alias("quarantined"),
+    )
+    return observed.where("channel IS NOT NULL").drop("report")
+
+
+def default_buckets(cores: int) -> int:
+    """One for two cores: reading, Java and the node work beside them, and every bucket costs in
+    each micro-batch. Measured on two cores: as many events a second with one bucket as with two,
+    and detections come a third sooner.
+    """
+    return max(1, cores // 2)
+
+
+def bucket_keys(spark: SparkSession, buckets: int) -> tuple[int, ...]:
+    """One key for each bucket, such that Spark puts every key into another task: by their own
+    numbers several buckets would share a task while others have none."""
+    if not 1 <= buckets <= MOST_BUCKETS:
+        raise InvalidInput(
+            f"{buckets} is not a number of buckets",
+            code="live.bad_buckets",
+            hint=f"choose 1 to {MOST_BUCKETS}; about one for two cores",
+        )
+    # So many tries meet every task but for a chance of one in millions; then more are made.
+    tries = 32 * buckets
+    while True:
+        rows = (
+            spark.range(tries)
+            .selectExpr("CAST(id AS INT) AS k")
+            .selectExpr("k", f"pmod(hash(k), {buckets}) AS task")
+            .groupBy("task")
+            .agg({"k": "min"})
+            .collect()
+        )
+        if len(rows) == buckets:
+            return tuple(int(row[1]) for row in sorted(rows, key=lambda row: int(row[0])))
+        tries *= 4
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+SendReport = Callable[[int, LiveCounts, dict[str, Problem]], None]
+"""Called with the number of a batch, counts and failed policies."""
+
+
+class QueryProgress:
+    """Counts of a query from the progress of its micro-batches, and reports about it."""
+
+    def __init__(self, counts: LiveCounts, report: SendReport, clock: Clock) -> None:
+        self._counts, self._report, self._clock = counts, report, clock
+        self._last_batch = -1
+        self._reported_ns: int | None = None
+        self._failed: set[str] = set()
+
+    def read(self, query: StreamingQuery) -> None:
+        """Adds the micro-batches since the last call."""
+        for progress in query.recentProgress:
+            metrics = (progress["observedMetrics"] or {}).get(_METRICS)
+            if progress["batchId"] > self._last_batch and metrics is not None:
+                self._last_batch = progress["batchId"]
+                self._add(metrics)
+
+    def _add(self, metrics: Any) -> None:
+        counts = self._counts
+        counts.detections += metrics["detections"]
+        counts.undecided += metrics["undecided"]
+        counts.late += metrics["late"]
+        counts.quarantined += metrics["quarantined"]
+        reports = [msgspec.json.decode(raw, type=BucketReport) for raw in metrics["reports"]]
+        if not reports:
+            return
+        counts.batches += 1
+        counts.reached = min(report.reached for report in reports)
+        counts.watermark = min(report.watermark for report in reports)
+        anew = sorted({name for report in reports for name in report.anew})
+        if anew:
+            _log.info("policies begin anew", policies=anew)
+        self._send(reports)
+
+    def _send(self, reports: list[BucketReport]) -> None:
+        """Reports now and then that the policies are watched; failures at once."""
+        failed = {name: one for report in reports for name, one in report.failed.items()}
+        for name in sorted(failed.keys() - self._failed):
+            _log.error("policy set aside", policy=name, reason=failed[name].message)
+        now_ns = self._clock.steady_ns()
+        is_due = (
+            self._reported_ns is None
+            or now_ns - self._reported_ns >= REPORT_EVERY_MS * 1_000_000
+            or failed.keys() != self._failed
+        )
+        self._failed = set(failed)
+        if is_due:
+            self._reported_ns = now_ns
+            self._report(self._last_batch, self._counts, failed)
+
+
+# --- the checkpoint's own file --------------------------------------------------------------------
+
+
+class LiveCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts that stay the same as long as a checkpoint is used; read before the query starts, so
+    that a checkpoint that does not fit is refused with a reason."""
+
+    site: str
+    buckets: int
+    keys: tuple[int, ...]
+    """By bucket the key under which Spark keeps its state."""
+    after: int
+    """The position of `events` behind which it began."""
+    began: int
+    """The time from which silence counts."""
+    start: dict[str, int]
+    """The position of each channel behind which it began."""
+    form: int = FORM
+    snapshot: int = SNAPSHOT
+    """Versions of the state of buckets and of their runners."""
+
+
+def read_checkpoint(directory: Path, site: str) -> LiveCheckpoint | None:
+    """None for a new directory. Raises Conflict for a checkpoint of another site or with the state
+    of another version, Corrupt when the file is damaged.
+    """
+    file = directory / FILE
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        if (directory / "offsets").is_dir():
+            raise Conflict(
+                f"{directory} is the checkpoint of another query",
+                code="live.other_checkpoint",
+                hint="use a directory of its own",
+            ) from None
+        return None
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot read {file}: {error.strerror}", code="live.bad_checkpoint"
+        ) from None
+    try:
+        found = msgspec.json.decode(raw, type=LiveCheckpoint)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"{file} cannot be read: {error}", code="live.bad_checkpoint", hint=_NEW_CHECKPOINT
+        ) from None
+    if found.site != site:
+        raise Conflict(
+            f"the checkpoint {directory} is of the site {found.site!r}, not {site!r}",
+            code="live.other_site",
+            hint=_NEW_CHECKPOINT,
+        )
+    if (found.form, found.snapshot) != (FORM, SNAPSHOT):
+        raise Conflict(
+            f"the checkpoint {directory} was made by another version of this program "
+            f"(state {found.form}.{found.snapshot}, here {FORM}.{SNAPSHOT})",
+            code="live.other_version",
+            hint="go on with that version, or " + _NEW_CHECKPOINT,
+        )
+    return found
+
+
+def write_checkpoint(directory: Path, made: LiveCheckpoint) -> None:
+    """Writes the file whole or not at all."""
+    make_private_directory(directory)
+    new = directory / f".{FILE}.new"
+    with new.open("wb") as file:
+        file.write(msgspec.json.encode(made))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(directory / FILE)

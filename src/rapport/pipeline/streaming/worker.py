@@ -1,19 +1,21 @@
-"""What Spark's Python workers do for a live query: rows to parcels, and parcels to events. No Spark
-in here. [PI-5, PI-10]
+"""The work of Spark's Python workers for a live query: rows to bucket batches, bucket batches to
+events. No Spark in here. [PI-5, PI-10]
 
-A worker keeps the buckets it has worked on in memory; what Spark keeps decides whether they may be
+A worker keeps the buckets it has worked on in memory; Spark's state decides whether they may be
 used.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from rapport.core.codec import encode_block
+from rapport.core.codec import decode_block
 from rapport.core.errors import Problem
 from rapport.core.event import Event
 from rapport.pipeline.streaming.buckets import (
@@ -30,68 +32,72 @@ from rapport.policy.engine.stream_steps import late_event
 
 QUARANTINE = "quarantine"
 BATCH_COLUMNS = "bucket INT, parcel BINARY"
-"""Columns of parcels on their way to their buckets."""
-OUTPUT = "channel STRING, block BINARY"
-"""Columns of what buckets say: events for a channel as blocks; without a channel, a report."""
+"""Columns of batches on their way to their buckets."""
+OUTPUT = (
+    "channel STRING, source STRING, id STRING, type STRING, subject STRING, time BIGINT, "
+    "headers MAP<STRING, STRING>, data BINARY, report STRING"
+)
+"""Columns of the output of buckets: events for a channel; last, without a channel, a report."""
 _BATCH_SCHEMA = pa.schema([("bucket", pa.int32()), ("parcel", pa.binary())])
 _MOST_JOBS = 2
-_MOST_EVENTS = 1_000
 
 
 class BucketReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a bucket is."""
+    """Progress of a bucket."""
 
     bucket: int
     reached: int
-    """The last position of `events` taken."""
+    """The last processed position of `events`."""
     watermark: int
     anew: tuple[str, ...] = ()
-    """Policies that begin now because they, or how they are parted, changed."""
+    """Policies that begin now because they, or their partition keys, changed."""
     failed: dict[str, Problem] = {}
 
 
 class BucketWorker:
-    """One job in one worker."""
+    """One job in one worker process."""
 
     def __init__(self, job: LiveJob) -> None:
         self._job, self._plans = job, job.plans()
         self._decoder: RowDecoder | None = None
-        self._sharing: BatchRouter | None = None
+        self._router: BatchRouter | None = None
         self._keepers: dict[int, BucketKeeper] = {}
-        self._held: dict[int, CachedBucket] = {}
+        self._cached: dict[int, CachedBucket] = {}
         self._anew: list[str] = []
 
-    def parcels(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of channels to parcels, each with the key of its bucket."""
+    def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of channels to bucket batches, each with the key of its bucket."""
         job = self._job
         decoder = self._decoder = self._decoder or RowDecoder(
-            job.name, job.ontology, job.skew_ms, lambda positions: read_whole(job.place, positions)
+            job.name,
+            job.ontology,
+            job.skew_ms,
+            lambda positions: read_whole(job.location, positions),
         )
-        sharing = self._sharing = self._sharing or BatchRouter(
-            self._plans, job.shares, job.tables, job.ontology.sources
+        router = self._router = self._router or BatchRouter(
+            self._plans, job.assignment, job.tables, job.ontology.sources
         )
-        for batch in batches:
-            made = sharing.parcels(decoder.decode(batch))
-            raw = [encode_batch(parcel) for parcel in made]
+        for batch in rows:
+            raw = [encode_batch(one) for one in router.batches(decoder.decode(batch))]
             keys = job.keys[: len(raw)]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(keys, pa.int32()), pa.array(raw, pa.binary())], schema=_BATCH_SCHEMA
             )
 
-    def take(
-        self, key: int, raw: Iterable[bytes], shelf: BucketStore
-    ) -> Iterator[tuple[str, bytes]]:
-        """Lets a bucket take its parcels; what it says as channel and block, a report last."""
+    def take(self, key: int, raw: Iterable[bytes], store: BucketStore) -> Iterator[dict[str, Any]]:
+        """Gives a bucket its batches; yields rows of OUTPUT, the report last."""
         number = self._job.keys.index(key)
-        parcels = [decode_batch(one) for one in raw]
+        batches = [decode_batch(one) for one in raw]
         keeper = self._keeper(number)
-        # Taken out: should something fail, what is in memory is of no use.
-        held = self._held.pop(number, None)
-        found, self._held[number] = keeper.step(shelf, parcels, held)
-        yield from ((QUARANTINE, parcel.aside) for parcel in parcels if parcel.aside)
-        for block in _blocks(self._events(found)):
-            yield DETECTIONS, block
-        yield "", msgspec.json.encode(self._report(number))
+        # Removed first: after an error the bucket in memory is of no use.
+        cached = self._cached.pop(number, None)
+        result, self._cached[number] = keeper.step(store, batches, cached)
+        for batch in batches:
+            if batch.aside:
+                yield from (_row(QUARANTINE, event) for event in decode_block(batch.aside))
+        yield from (_row(DETECTIONS, event) for event in self._events(result))
+        report = msgspec.json.encode(self._report(number)).decode()
+        yield _NO_EVENT | {"report": report}
 
     def _keeper(self, number: int) -> BucketKeeper:
         if number not in self._keepers:
@@ -99,26 +105,26 @@ class BucketWorker:
             plan = plan_of_bucket(
                 number,
                 self._plans,
-                job.shares,
+                job.assignment,
                 lateness_ms=job.lateness_ms,
                 sources=job.ontology.sources,
                 began=job.began,
                 after=job.after,
             )
-            self._keepers[number] = BucketKeeper(plan, job.tables, told=self._anew.extend)
+            self._keepers[number] = BucketKeeper(plan, job.tables, on_restart=self._anew.extend)
         return self._keepers[number]
 
-    def _events(self, found: BucketResult) -> list[Event]:
+    def _events(self, result: BucketResult) -> list[Event]:
         """As the node's engine appends them."""
         name = self._job.name
         return [
-            *(detection.to_event(source=name) for detection in found.detections),
-            *(unsure.to_event(source=name) for unsure in found.undecided),
-            *(late_event(name, cause) for cause in found.late),
+            *(detection.to_event(source=name) for detection in result.detections),
+            *(undecided.to_event(source=name) for undecided in result.undecided),
+            *(late_event(name, cause) for cause in result.late),
         ]
 
     def _report(self, number: int) -> BucketReport:
-        bucket = self._held[number].bucket
+        bucket = self._cached[number].bucket
         anew, self._anew[:] = tuple(self._anew), []
         return BucketReport(
             bucket=number,
@@ -129,18 +135,45 @@ class BucketWorker:
         )
 
 
-_jobs: OrderedDict[str, BucketWorker] = OrderedDict()
+class JobHandle:
+    """A job as it travels with Spark's functions: encoded once, decoded once in each worker
+    process."""
+
+    def __init__(self, encoded: bytes, stamp: str) -> None:
+        self._encoded, self._stamp = encoded, stamp
+
+    @staticmethod
+    def of(job: LiveJob) -> JobHandle:
+        """Encodes a job."""
+        return JobHandle(pickle.dumps(job, pickle.HIGHEST_PROTOCOL), job.stamp)
+
+    def worker(self) -> BucketWorker:
+        """The job's worker in this process. The two newest jobs are kept."""
+        worker = _workers.pop(self._stamp, None) or BucketWorker(self._job())
+        _workers[self._stamp] = worker
+        while len(_workers) > _MOST_JOBS:
+            _workers.popitem(last=False)
+        return worker
+
+    def _job(self) -> LiveJob:
+        return pickle.loads(self._encoded)  # type: ignore[no-any-return]
 
 
-def worker_for(stamp: str, job: Callable[[], LiveJob]) -> BucketWorker:
-    """The job in this process; `job` is asked for it the first time. Older ones are forgotten."""
-    working = _jobs.pop(stamp, None) or BucketWorker(job())
-    _jobs[stamp] = working
-    while len(_jobs) > _MOST_JOBS:
-        _jobs.popitem(last=False)
-    return working
+_workers: OrderedDict[str, BucketWorker] = OrderedDict()
+_NO_EVENT = dict.fromkeys(
+    ("channel", "source", "id", "type", "subject", "time", "headers", "data", "report")
+)
 
 
-def _blocks(events: Sequence[Event]) -> Iterator[bytes]:
-    for first in range(0, len(events), _MOST_EVENTS):
-        yield encode_block(events[first : first + _MOST_EVENTS])
+def _row(channel: str, event: Event) -> dict[str, Any]:
+    return {
+        "channel": channel,
+        "source": event.source,
+        "id": event.id,
+        "type": event.type,
+        "subject": event.subject,
+        "time": event.time,
+        "headers": dict(event.headers),
+        "data": event.data,
+        "report": None,
+    }
