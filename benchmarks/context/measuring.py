@@ -117,8 +117,7 @@ def _spark(master: str) -> Iterator[SparkSession | None]:
     if not master:
         yield None
         return
-    from rapport.pipeline.session import running_spark
-    from rapport.pipeline.settings import SparkSettings
+    from rapport.pipeline.session import SparkSettings, running_spark
 
     with running_spark(SparkSettings(master=master)) as spark:
         yield spark

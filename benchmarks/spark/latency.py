@@ -33,7 +33,7 @@ from benchmarks.spark.site_files import (
 from rapport.channel.backends.readonly import open_readonly
 from rapport.core.errors import Unavailable
 from rapport.core.times import format_time
-from rapport.pipeline.live.run import LiveRun, LiveSettings
+from rapport.pipeline.streaming.live_query import LiveRun, LiveSettings
 from rapport.policy.engine.spark_policies import CHANNEL
 from rapport.policy.readings import split_events
 from rapport.site.site import Site, load_site

@@ -17,8 +17,7 @@ from benchmarks.spark.parts import CORES, Goals, Took, cpu_seconds, require
 from benchmarks.spark.site_files import detections_in, expected_in, log_of, write_site
 from benchmarks.spark.workload import building
 from rapport.channel.backends.local import open_embedded
-from rapport.pipeline.live.query import usual_buckets
-from rapport.pipeline.live.run import LiveRun, LiveSettings
+from rapport.pipeline.streaming.live_query import LiveRun, LiveSettings, default_buckets
 from rapport.site.site import load_site
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def steady_state(
     took = Took((ended - began) / 1e9, all_spent - spent)
     name = (
         f"live query, steady state, micro-batches of {batch:,} events, "
-        f"{usual_buckets(CORES)} bucket(s), from a log on disk to detections in it"
+        f"{default_buckets(CORES)} bucket(s), from a log on disk to detections in it"
     )
     say(f"{name}: {took.text(last - first)}; the same {len(found):,} detections")
     slowest = max(b[0] - a[0] for a, b in pairwise(marks[_LEFT_OUT - 1 :])) / 1e9

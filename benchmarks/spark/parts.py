@@ -16,7 +16,7 @@ import msgspec
 
 from benchmarks.policy.parts import CLOCK, say
 from benchmarks.results import Result, limit, rate
-from rapport.pipeline.settings import SparkSettings
+from rapport.pipeline.session import SparkSettings
 
 CORES = 2
 SETTINGS = SparkSettings(master=f"local[{CORES}]", memory="2g")

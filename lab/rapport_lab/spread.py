@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from rapport.core.errors import Unavailable
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def spread(
                 columns = [pa.array([number.as_py()], pa.int32()), pa.array([result], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, names=["number", "result"])
 
-    with spark_faults(doing):
+    with spark_errors(doing):
         rows = [(number, bytearray(pickle.dumps(task))) for number, task in enumerate(tasks)]
         frame = spark.createDataFrame(rows, "number INT, task BINARY")
         frame = frame.repartitionById(len(tasks), "number")

@@ -14,8 +14,7 @@ import msgspec
 from rapport.core.detection import detection_lines
 from rapport.core.errors import RapportError
 from rapport.pipeline.history.replay import replay_recorded
-from rapport.pipeline.session import running_spark
-from rapport.pipeline.settings import load_spark_settings
+from rapport.pipeline.session import load_spark_settings, running_spark
 from rapport.policy.replay.replay import recordings_of
 from rapport.site.site import load_site
 from support.servers.spark import TEST_SETTINGS

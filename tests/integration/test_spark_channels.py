@@ -21,8 +21,8 @@ from rapport.channel.backends.local import open_embedded
 from rapport.core.errors import Conflict, InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.faults import spark_faults
-from rapport.pipeline.sources.register import register_sources
+from rapport.pipeline.datasource.source import register_datasource
+from rapport.pipeline.errors import spark_errors
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
 
@@ -37,7 +37,7 @@ AS_RESULTS = ("'spark' AS source", "concat('r-', id) AS id", "type", "time", "he
 
 @pytest.fixture(scope="module")
 def sparky(spark: SparkSession) -> SparkSession:
-    register_sources(spark)
+    register_datasource(spark)
     return spark
 
 
@@ -218,7 +218,7 @@ def test_wrong_words_and_places_are_told_in_ours(sparky: SparkSession, tmp_path:
     fill(log, 1, 100)
 
     def code_of(kind: type[Exception], **options: object) -> str:
-        with pytest.raises(kind) as caught, spark_faults("reading"):
+        with pytest.raises(kind) as caught, spark_errors("reading"):
             batch(sparky, log, **options).count()
         return str(caught.value.code)  # type: ignore[attr-defined]
 
@@ -229,11 +229,11 @@ def test_wrong_words_and_places_are_told_in_ours(sparky: SparkSession, tmp_path:
     copied(sparky, {"site": str(log)}, checkpoint, "results")
     other = tmp_path / "other"
     fill(other, 1, 20)
-    with pytest.raises(Conflict) as caught, spark_faults("reading"):
+    with pytest.raises(Conflict) as caught, spark_errors("reading"):
         copied(sparky, {"site": str(other)}, checkpoint, "results")
     assert caught.value.code == "source.other_log"
     shutil.rmtree(log / "logs" / "events")
-    with pytest.raises(Conflict), spark_faults("reading"):
+    with pytest.raises(Conflict), spark_errors("reading"):
         copied(sparky, {"site": str(log)}, checkpoint, "results")
 
 
@@ -273,12 +273,12 @@ def test_a_running_node_is_read_and_written_through_its_doors(
 CHILD = """
 import sys
 from rapport.pipeline.session import spark_session
-from rapport.pipeline.sources.register import register_sources
+from rapport.pipeline.datasource.source import register_datasource
 from support.servers.spark import TEST_SETTINGS
 
 log, checkpoint = sys.argv[1:]
 spark = spark_session(TEST_SETTINGS)
-register_sources(spark)
+register_datasource(spark)
 stream = spark.readStream.format("rapport").option("site", log).option("most_rows", "40").load()
 rows = stream.selectExpr("'spark' AS source", "concat('r-', id) AS id", "type", "time", "headers",
                          "data")

@@ -20,9 +20,7 @@ from rapport.core.errors import Conflict, InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.schema import PARTS
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.live.appending import LiveCounts
-from rapport.pipeline.live.checkpoint import FILE
-from rapport.pipeline.live.run import LiveSettings, run_live
+from rapport.pipeline.streaming.live_query import FILE, LiveCounts, LiveSettings, run_live
 from rapport.policy.engine.stream_steps import TIME_TYPE, TimeMoved, late_event, time_event
 from rapport.policy.recordings.files import read_recorded
 from rapport.policy.replay.replay import recordings_of

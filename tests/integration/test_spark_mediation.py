@@ -19,11 +19,11 @@ import pytest
 
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import Event, StoredEvent
+from rapport.pipeline.datasource.rows import CHANNEL_ROWS, CHANNEL_SCHEMA
 from rapport.pipeline.mediating.expressions import Mediated, mediated
 from rapport.pipeline.mediating.meanings import Meanings, meaning_of
 from rapport.pipeline.mediating.of_site import meanings_of_site
 from rapport.pipeline.mediating.recorded import mediated_files
-from rapport.pipeline.sources.rows import CHANNEL_ROWS, CHANNEL_SCHEMA
 from rapport.site.site import load_site
 from support.varied.mediated_rows import RawRow, by_spark, by_the_node, varied_sources
 

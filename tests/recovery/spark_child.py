@@ -1,4 +1,4 @@
-"""The driver that test_spark_faults.py kills: live policies, export and silver of a site, in small
+"""The driver that test_spark_errors.py kills: live policies, export and silver of a site, in small
 steps: `spark_child.py SITE CHECKPOINT [hold]`. With `hold` it waits in the middle of silver
 until it is killed.
 """
@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 from rapport.pipeline.lake.silver import update_silver
-from rapport.pipeline.live.run import LiveSettings, run_live
 from rapport.pipeline.running.jobs import export_step
 from rapport.pipeline.session import running_spark
+from rapport.pipeline.streaming.live_query import LiveSettings, run_live
 from rapport.site.site import load_site
 from support.servers.spark import TEST_SETTINGS
 

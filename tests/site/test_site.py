@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import SiteError, UnknownName
-from rapport.pipeline.settings import SparkSettings
+from rapport.pipeline.session import SparkSettings
 from rapport.site.pipeline import SPARK_KEYS
 from rapport.site.site import check_site, load_site
 

@@ -16,7 +16,7 @@ import pytest
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.node.overview import Overview, overview
-from rapport.pipeline.live.run import LiveSettings, run_live
+from rapport.pipeline.streaming.live_query import LiveSettings, run_live
 from rapport.policy.engine.spark_policies import CHANNEL
 from rapport.policy.engine.stream_steps import TIME_TYPE
 from rapport.scenarios.secure_building import building_play

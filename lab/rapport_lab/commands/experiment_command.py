@@ -205,8 +205,7 @@ def _spark(engine: str, master: str | None) -> Iterator[SparkSession | None]:
     if engine != "spark":
         yield None
         return
-    from rapport.pipeline.session import running_spark
-    from rapport.pipeline.settings import SparkSettings
+    from rapport.pipeline.session import SparkSettings, running_spark
 
     with running_spark(SparkSettings(master=master) if master else SparkSettings()) as spark:
         yield spark

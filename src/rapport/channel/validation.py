@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from rapport.core.codec import TRUSTED_BATCHES
-from rapport.core.errors import InvalidInput, TooLarge
+from rapport.core.errors import InvalidInput, NotAllowed, TooLarge
 from rapport.core.event import MAX_NAME, Event, check_envelope
 
 MAX_DATA_BYTES = 1024 * 1024
@@ -48,6 +48,10 @@ sending them needs the right to change the node.
 """
 _SHARED = ("context", "events", "knowledge", *NODE_CHANGING_CHANNELS)
 """Appended to by the node alone, but neighbours may send theirs."""
+PIPELINE_CHANNELS = ("detections", "quarantine", "pipeline")
+"""Channels of the node that results of the pipeline are appended to: policies on Spark write what
+the node's own engine would write, and the pipeline reports on itself.
+"""
 READER_PREFIX = "intercept."
 """Prefix of reader names of interceptors; no identity has such a name, as their reads pass no
 interceptor.
@@ -201,3 +205,14 @@ def is_node_channel(channel: str) -> bool:
 def is_reserved(channel: str) -> bool:
     """Whether no publisher may append to it, whatever its rights."""
     return channel in _SHARED or is_node_channel(channel)
+
+
+def check_pipeline_channel(channel: str) -> None:
+    """Raises NotAllowed for a channel that takes no results of the pipeline."""
+    if channel not in PIPELINE_CHANNELS:
+        raise NotAllowed(
+            f"channel {channel!r} takes in no results of the pipeline",
+            code="channel.reserved",
+            hint=f"those that do: {', '.join(PIPELINE_CHANNELS)}; or publish to "
+            f"/channels/{channel}/events",
+        )

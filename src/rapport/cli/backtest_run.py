@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from rapport.channel.channel import Channels
     from rapport.mediation.interpretations.repository import ActiveInterpretations
-    from rapport.pipeline.settings import SparkSettings
+    from rapport.pipeline.session import SparkSettings
     from rapport.policy.lifecycle.registry import RecordedChange
     from rapport.site.site import Site
     from rapport.tables.row_history import RowsVersion
@@ -123,7 +123,7 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
 
     def spark_settings(self) -> SparkSettings:
         """How Spark would be started."""
-        from rapport.pipeline.settings import load_spark_settings
+        from rapport.pipeline.session import load_spark_settings
 
         return load_spark_settings(
             self.site.file.section("spark").values,

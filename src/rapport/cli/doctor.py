@@ -256,7 +256,7 @@ def examine_installation() -> Iterator[Finding]:
 
 def _java() -> Finding:
     """The runtime that Spark would be started with."""
-    from rapport.pipeline.java import find_java
+    from rapport.pipeline.session import find_java
 
     try:
         java = find_java(os.environ)

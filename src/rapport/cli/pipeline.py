@@ -188,8 +188,7 @@ def lake_directory(site: Path) -> Path:
 def spark_for(site: Path | None, engine: str, master: str | None) -> Iterator[SparkSession | None]:
     """A session with the site's settings, if there is one; or None when the work is done here."""
     from rapport.kernel.toml import TomlFile
-    from rapport.pipeline.session import running_spark
-    from rapport.pipeline.settings import load_spark_settings
+    from rapport.pipeline.session import load_spark_settings, running_spark
 
     if engine != "spark":
         yield None
@@ -701,7 +700,7 @@ def wanted_run(directory: Path, *, once: bool, live: bool | None, master: str | 
     from rapport.core.errors import SiteError
     from rapport.kernel.toml import TomlFile
     from rapport.pipeline.running.run import RunWanted
-    from rapport.pipeline.settings import load_spark_settings
+    from rapport.pipeline.session import load_spark_settings
     from rapport.site.pipeline import BY_NODE, pipeline_settings
 
     file = TomlFile.load(directory / "site.toml")

@@ -253,8 +253,7 @@ def _engine(site: Site, over: ReplayRequest) -> Iterator[Callable[..., ReplayRes
         yield replay_here
         return
     from rapport.pipeline.history.replay import replay_recorded
-    from rapport.pipeline.session import running_spark
-    from rapport.pipeline.settings import load_spark_settings
+    from rapport.pipeline.session import load_spark_settings, running_spark
 
     settings = load_spark_settings(
         site.file.section("spark").values, flags={"master": over.master}, environment=os.environ

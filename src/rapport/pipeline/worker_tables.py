@@ -53,7 +53,7 @@ class WorkerTables:
         return msgspec.msgpack.encode(_Tables(instances, pairs))
 
 
-def tables_asked(plans: Sequence[Plan], pull: PullData) -> WorkerTables:
+def tables_for(plans: Sequence[Plan], pull: PullData) -> WorkerTables:
     """What the plans look at, as a copy."""
     concepts = sorted({concept for plan in plans for concept in plan.concepts()})
     functions = sorted({name for plan in plans for name in looked_up(plan)})

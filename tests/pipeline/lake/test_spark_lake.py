@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rapport.pipeline.lake.compaction import compact
+from rapport.pipeline.lake.query import ask_duckdb
 
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event
-from rapport.pipeline.lake.compaction import compact
-from rapport.pipeline.lake.query import ask_duckdb
 from rapport.pipeline.lake.query_spark import ask_spark
 from rapport.pipeline.lake.silver import update_silver
 from rapport.policy.ontology import Ontology

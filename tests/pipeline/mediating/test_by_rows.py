@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from rapport.core.event import Event
+from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.mediating.asking import Asking
 from rapport.pipeline.mediating.by_rows import ByRows
 from rapport.pipeline.mediating.meanings import unpacked
 from rapport.pipeline.mediating.outcome_rows import NAMES, OUTCOME_ROWS, PART_COLUMNS
 from rapport.pipeline.mediating.outcomes import part_columns
-from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
 from support.varied.mediated_rows import RawRow, VariedSources, by_the_node, varied_sources
 
 

@@ -19,7 +19,7 @@ from rapport.pipeline.running.jobs import (
     silver_step,
 )
 from rapport.pipeline.running.lag import Behind, Lag
-from rapport.pipeline.site_now import SiteNow
+from rapport.pipeline.streaming.live_query import ReloadedSite
 from rapport.site.site import load_site
 
 
@@ -93,7 +93,7 @@ def test_what_the_site_says_of_its_channels_holds_for_the_next_export(directory:
 
 
 def test_a_site_that_is_being_edited_is_taken_as_it_was(directory: Path) -> None:
-    now = SiteNow(load_site(directory))
+    now = ReloadedSite(load_site(directory))
     file = directory / "site.toml"
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('lateness = "2s"', 'lateness = "7s"'), encoding="utf-8")

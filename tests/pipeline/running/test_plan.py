@@ -13,7 +13,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.pipeline.running.jobs import export_step, silver_step
 from rapport.pipeline.running.plan import plan_run
 from rapport.pipeline.running.run import RunWanted
-from rapport.pipeline.settings import SparkSettings
+from rapport.pipeline.session import SparkSettings
 from rapport.site.pipeline import PipelineSettings
 from rapport.site.site import load_site
 

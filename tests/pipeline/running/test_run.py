@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from rapport.pipeline.lake.locks import working
 
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.lake.locks import working
-from rapport.pipeline.live.checkpoint import FILE
-from rapport.pipeline.live.run import LiveSettings
 from rapport.pipeline.running.holding import ask_to_stop, wait_until
 from rapport.pipeline.running.live_thread import LiveThread
 from rapport.pipeline.running.run import RunWanted, run_pipeline
+from rapport.pipeline.streaming.live_query import FILE, LiveSettings
 from rapport.site.pipeline import PipelineSettings, RunPlaces, RunStatus, is_held, read_status
 from rapport.site.site import Site, load_site
 from support.servers.spark import TEST_SETTINGS

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rapport.pipeline.lake.manifest import manifest_path
 
 from rapport.core.errors import Conflict, Corrupt
-from rapport.pipeline.faults import translate
-from rapport.pipeline.lake.manifest import manifest_path
-from rapport.pipeline.live.checkpoint import FILE, LiveCheckpoint, read_checkpoint, write_checkpoint
+from rapport.pipeline.errors import translate
 from rapport.pipeline.running.jobs import export_step, silver_step
+from rapport.pipeline.streaming.live_query import (
+    FILE,
+    LiveCheckpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from rapport.site.site import load_site
 
 MADE = LiveCheckpoint(site="s", buckets=1, keys=(0,), after=0, began=0, start={})

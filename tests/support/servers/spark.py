@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rapport.pipeline.session import spark_session
-from rapport.pipeline.settings import SparkSettings
+from rapport.pipeline.session import SparkSettings, spark_session
 
 TEST_SETTINGS = SparkSettings(
     master="local[2]",

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rapport.lake.places import GOLD, Lake
 from rapport.lake.table import replace_rows
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.figures.making import Making, Progress
 from rapport.pipeline.figures.rows import (
     AdapterRow,
@@ -99,7 +99,7 @@ def make_report(
     """
     lake = Lake.at(lake)
     lake.refuse_former_format()
-    with spark_faults("making the report"), staging(lake) as stage:
+    with spark_errors("making the report"), staging(lake) as stage:
         making = Making(spark, lake, stage, progress)
         making.make()
         report = _report(making.tables, making.step_ms)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.history.files import ReadingsFiles, readings_files
 from rapport.pipeline.history.ingest import Ingestion
 from rapport.pipeline.history.result import SparkReplay
@@ -57,7 +57,7 @@ def replay_spark(
         history = ReadingsFiles(())
         if ingestion.write(readings, path):
             history = readings_files([path])
-        with spark_faults("replaying on Spark"):
+        with spark_errors("replaying on Spark"):
             found = find_in_history(
                 spark,
                 plans,

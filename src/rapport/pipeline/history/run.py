@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.history.choosing import choose_ways
 from rapport.pipeline.history.driving import Parts, drive
 from rapport.pipeline.history.files import ReadingsFiles
@@ -102,7 +102,7 @@ def find_in_history(
     packed until they are asked for. Everything is decided up to before `end`.
     """
     check_plans(plans, pull, sources)
-    with spark_faults("running policies over history"):
+    with spark_errors("running policies over history"):
         cores = int(spark.sparkContext.defaultParallelism)
         parts = parts_of(partitions, history.rows, cores)
         first = first_of(pull)

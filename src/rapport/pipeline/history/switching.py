@@ -16,7 +16,7 @@ import pyarrow as pa
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Unsupported
 from rapport.pipeline.history.layout import BEGIN_OF_TIME
-from rapport.pipeline.worker_tables import WorkerTables, tables_asked
+from rapport.pipeline.worker_tables import WorkerTables, tables_for
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
@@ -53,7 +53,7 @@ def tables_for_workers(plans: Sequence[Plan], pull: Pull) -> Pull:
     by_time, sent = as_pull_by_time(pull), dict[int, Instances]()
 
     def plain(tables: PullData) -> WorkerTables:
-        made = tables_asked(plans, tables)
+        made = tables_for(plans, tables)
         sent.update((id(one), one) for one in made.held())
         count = sum(len(one) for one in sent.values())
         if count > MOST_ROWS_SENT and by_time.switches:

@@ -21,9 +21,9 @@ from rapport.lake.query import (
     unknown_table,
     views_for,
 )
-from rapport.pipeline.connect import as_question, connected_to
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.lake.spark_tables import read_files
+from rapport.pipeline.session import as_question, is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +73,7 @@ def ask_spark(spark: SparkSession, lake: Lake | Path | str, sql: str) -> pa.Tabl
     wrong on Spark.
     """
     lake = Lake.at(lake)
-    with spark_faults("asking the lake"), _only_views(spark):
+    with spark_errors("asking the lake"), _only_views(spark):
         _refuse_all_but_select(spark, sql)
         tables = lake_tables(lake)
         views = views_for(lake, tables, sql)
@@ -91,7 +91,7 @@ def _ask(spark: SparkSession, sql: str, views: Sequence[View], known: Sequence[s
     from pyspark.errors import AnalysisException, ParseException
 
     try:
-        rows = spark.sql(as_question(sql) if connected_to(spark) else sql)
+        rows = spark.sql(as_question(sql) if is_connect(spark) else sql)
         # Nothing has run yet; what hides in a subquery stands in the whole plan.
         plan = _analyzed(rows)
         if any(name in plan for name in _RUNS_PROGRAMS):
@@ -104,7 +104,7 @@ def _ask(spark: SparkSession, sql: str, views: Sequence[View], known: Sequence[s
 
 
 def _analyzed(rows: DataFrame) -> str:
-    if connected_to(rows.sparkSession):
+    if is_connect(rows.sparkSession):
         return str(rows._explain_string(extended=True))
     return str(rows._jdf.queryExecution().analyzed().toString())
 
@@ -113,7 +113,7 @@ def _refuse_all_but_select(spark: SparkSession, sql: str) -> None:
     """Spark carries commands out as soon as they are given, so they are found before."""
     from pyspark.errors import ParseException
 
-    if connected_to(spark):
+    if is_connect(spark):
         return  # put into a SELECT there, which can hold nothing else
     try:
         plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)

@@ -34,7 +34,7 @@ from rapport.core.schema import PARTS
 from rapport.lake.bronze import exported_position
 from rapport.lake.places import BRONZE, DETECTED, GOLD, QUARANTINED, SILVER, Lake
 from rapport.lake.table import NewFile, Table, TableFile
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.lake.silver_marks import (
     ASIDE,
     FOUND_COLUMNS,
@@ -140,7 +140,7 @@ def update_silver(
     """
     place = Lake.at(lake)
     place.refuse_former_format()
-    with spark_faults("making silver"):
+    with spark_errors("making silver"):
         if rebuild:
             _clear(spark, place)
         run = _Run(spark, place, ontology, at_commit)

@@ -17,13 +17,13 @@ import msgspec
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.schema import PARTS, AttributeType
 from rapport.mediation.source_bindings import RAW_PREFIX
+from rapport.pipeline.datasource.rows import CHANNEL_ROWS
 from rapport.pipeline.mediating.by_rows import ByRows
 from rapport.pipeline.mediating.meanings import Meanings
 from rapport.pipeline.mediating.native import native_outcomes
 from rapport.pipeline.mediating.outcome_rows import OUTCOME_ROWS, PART_COLUMNS, RAW_COLUMNS
 from rapport.pipeline.mediating.outcomes import part_columns
 from rapport.pipeline.mediating.planning import Ways, ways_of
-from rapport.pipeline.sources.rows import CHANNEL_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

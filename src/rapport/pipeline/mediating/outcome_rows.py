@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
+from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 
 NUMBERS = ("n1", "n2", "n3", "n4")
 PART_COLUMNS = (*NUMBERS, "words", "truth")

@@ -19,12 +19,12 @@ import pyarrow.parquet
 from rapport.core.errors import Problem, SiteError, UnknownName, Unsupported
 from rapport.core.event import StoredEvent
 from rapport.mediation.source_bindings import RAW_PREFIX
+from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.lake.files import spark_path
 from rapport.pipeline.mediating.by_rows import ByRows
 from rapport.pipeline.mediating.expressions import Mediated, laid_out, mediated, outcomes_schema
 from rapport.pipeline.mediating.meanings import Meanings, why_with_others
 from rapport.pipeline.mediating.outcome_rows import NAMES, OUTCOME
-from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
 from rapport.policy.readings import FARTHEST_MS
 from rapport.site.raw_files import NO_TIME, Naming, RawFile
 

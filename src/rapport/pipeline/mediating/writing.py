@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.core.errors import Conflict, InvalidInput
-from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.lake.files import channel_folders, read_bronze, spark_target
 from rapport.pipeline.mediating.expressions import Mediated, mediated
 from rapport.pipeline.mediating.meanings import Meanings
@@ -58,7 +58,7 @@ def mediate_lake(
             code="mediate.no_raw_events",
             hint="rapport pipeline export fills the lake of a site",
         )
-    with spark_faults("mediating the lake"):
+    with spark_errors("mediating the lake"):
         found = mediated(spark, read_bronze(spark, lake, *names), meanings, sources=sources)
         return _written(found, into)
 
@@ -72,7 +72,7 @@ def mediate_files(
     """Mediates recorded raw files, by whose they are; raises what `recorded.mediated_files` raises,
     and Conflict when `into` holds something.
     """
-    with spark_faults("mediating recorded files"):
+    with spark_errors("mediating recorded files"):
         frames = [
             mediated_files(
                 spark, meanings, naming.source, paths, id=naming.id, time=naming.time

@@ -21,7 +21,7 @@ from rapport.lake.bronze import export_channels
 from rapport.lake.maintenance import expire
 from rapport.pipeline.figures.reports import make_report
 from rapport.pipeline.lake.silver import silver_positions, update_silver
-from rapport.pipeline.site_now import SiteNow
+from rapport.pipeline.streaming.live_query import ReloadedSite
 from rapport.site.pipeline import pipeline_settings
 from rapport.site.site import Site
 
@@ -49,7 +49,7 @@ def history_jobs(
     spark: SparkSession, site: Site, lake: Path, stop: threading.Event
 ) -> dict[str, Job]:
     """By name, in the order in which they are done. What the site says is read anew each time."""
-    now = SiteNow(site)
+    now = ReloadedSite(site)
     return {
         "export": lambda: export_step(site, lake, now.site().file),
         "silver": lambda: silver_step(spark, now.site(), lake, stop),

@@ -13,10 +13,10 @@ import msgspec
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.lake.bronze import exported_position
 from rapport.lake.places import BRONZE, Lake
+from rapport.pipeline.datasource.locations import Location, OpenChannels, location_of
+from rapport.pipeline.datasource.offsets import PositionRange
+from rapport.pipeline.datasource.source_options import LocationOptions
 from rapport.pipeline.lake.silver import silver_due
-from rapport.pipeline.sources.options import PlaceOptions
-from rapport.pipeline.sources.place import Opened, Place, place_of
-from rapport.pipeline.sources.planning import Piece
 
 EVENTS = "events"
 
@@ -33,7 +33,7 @@ class Lag:
 
     def __init__(self, site: Path, lake: Path) -> None:
         self._lake = Lake.at(lake)
-        self._place: Place = place_of(PlaceOptions(site=str(site)))
+        self._place: Location = location_of(LocationOptions(site=str(site)))
 
     def of_live(self, reached: int, now_ms: int) -> Behind:
         """Behind the end of `events`."""
@@ -67,11 +67,11 @@ class Lag:
         return Behind(sum(due.values()), oldest)
 
     @contextmanager
-    def _opened(self) -> Iterator[Opened | None]:
+    def _opened(self) -> Iterator[OpenChannels | None]:
         """The channels; None as long as there is no log."""
         with ExitStack() as stack:
             try:
-                opened: Opened | None = stack.enter_context(self._place.opened())
+                opened: OpenChannels | None = stack.enter_context(self._place.opened())
             except InvalidInput as error:
                 if error.code != "channel.no_log":
                     raise
@@ -83,11 +83,11 @@ class Lag:
         return sum(exported_position(self._lake, name) for name in self._lake.names(BRONZE))
 
 
-def _age(opened: Opened, channel: str, after: int, last: int, now_ms: int) -> int:
+def _age(opened: OpenChannels, channel: str, after: int, last: int, now_ms: int) -> int:
     """Since when the first event after a position waits; one that was let go of does not."""
     if last <= after:
         return 0
-    piece = Piece(channel, after, after + 1)
+    piece = PositionRange(channel, after, after + 1)
     try:
         for chunk in opened.chunks(piece, (), bare=True, passes_damage=True):
             for received in chunk.received:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rapport.core.errors import Problem, RapportError
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.pipeline.live.appending import LiveCounts
-from rapport.pipeline.live.run import LiveRun, LiveSettings
 from rapport.pipeline.running.mishaps import fault_of
 from rapport.pipeline.running.schedule import Pace, begun, failed, pause_after
+from rapport.pipeline.session import is_connect
+from rapport.pipeline.streaming.live_query import LiveCounts, LiveRun, LiveSettings
 from rapport.site.pipeline import JobStatus
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class LiveThread:
             self._rated = (now_ms, counts.reached)
 
     def _work(self) -> None:
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _POOL)
+        if not is_connect(self._spark):
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _POOL)
         while not self._stop.is_set():
             begun(self.status, self._clock.now_ms())
             try:

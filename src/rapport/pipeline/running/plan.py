@@ -11,15 +11,13 @@ import msgspec
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
 from rapport.lake.catalogue import lake_tables
-from rapport.pipeline.live.checkpoint import read_checkpoint
-from rapport.pipeline.live.policies import plans_on_spark
-from rapport.pipeline.live.query import usual_buckets
-from rapport.pipeline.live.sharing import share_out
+from rapport.pipeline.datasource.locations import location_of
+from rapport.pipeline.datasource.source_options import LocationOptions
 from rapport.pipeline.running.holding import live_reached
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.running.run import EXPIRE_EVERY_MS, RunWanted
-from rapport.pipeline.sources.options import PlaceOptions
-from rapport.pipeline.sources.place import place_of
+from rapport.pipeline.streaming.live_job import assign_policies, plans_on_spark
+from rapport.pipeline.streaming.live_query import default_buckets, read_checkpoint
 from rapport.site.pipeline import RunPlaces
 from rapport.site.site import Site
 
@@ -87,17 +85,11 @@ def _policies(site: Site, wanted: RunWanted, lag: Lag, now_ms: int) -> tuple[lis
     """How each live policy would be parted, and how much it has to read."""
     if not wanted.live or not site.on_spark:
         return [], Behind()
-    plans = plans_on_spark(site, place_of(PlaceOptions(site=str(site.directory))))
+    plans = plans_on_spark(site, location_of(LocationOptions(site=str(site.directory))))
     places = RunPlaces.of(site.data_directory)
     made = read_checkpoint(places.live_checkpoint, site.name)
-    usual = usual_buckets(_cores(wanted.spark.master))
+    usual = default_buckets(wanted.spark.local_cores or os.cpu_count() or 1)
     buckets = made.buckets if made else wanted.pipeline.buckets or usual
-    shares = share_out(plans, site.tables, site.ontology.sources, buckets)
+    shares = assign_policies(plans, site.tables, site.ontology.sources, buckets)
     behind = lag.of_live(max(live_reached(places), made.after if made else 0), now_ms)
     return shares.explain(), behind
-
-
-def _cores(master: str) -> int:
-    """Those of this machine; a cluster's are known once it is asked."""
-    inside = master.removeprefix("local").strip("[]").partition(",")[0]
-    return int(inside) if inside.isdigit() else os.cpu_count() or 1

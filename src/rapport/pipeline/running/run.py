@@ -17,8 +17,7 @@ import msgspec
 from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.telemetry import get_logger
-from rapport.pipeline.faults import FATAL
-from rapport.pipeline.live.run import LiveSettings
+from rapport.pipeline.errors import FATAL
 from rapport.pipeline.running.holding import let_go_on, only_one
 from rapport.pipeline.running.jobs import Job, Stopped, history_jobs
 from rapport.pipeline.running.lag import Behind, Lag
@@ -26,8 +25,8 @@ from rapport.pipeline.running.live_thread import NOTHING_TO_DO, LiveThread, prob
 from rapport.pipeline.running.mishaps import fault_of
 from rapport.pipeline.running.saying import Saying
 from rapport.pipeline.running.schedule import Pace, begun, ended, failed, is_due
-from rapport.pipeline.session import running_spark, web_page_of
-from rapport.pipeline.settings import SparkSettings
+from rapport.pipeline.session import SparkSettings, running_spark, web_page_of
+from rapport.pipeline.streaming.live_query import LiveSettings
 from rapport.site.pipeline import (
     JobStatus,
     PipelineSettings,

@@ -16,7 +16,7 @@ from rapport.core.ids import content_id
 
 CHANNEL = "pipeline"
 """Channel of the pipeline's reports."""
-REPORT_TYPE = "rapport.pipeline.live"
+REPORT_TYPE = "rapport.pipeline.streaming"
 ALL = "*"
 SILENT_MS = 30_000
 """A policy without a report for this long is not running."""

@@ -18,8 +18,8 @@ from rapport.channel.channel import gaps_between
 from rapport.channel.requests.leases import Answers, Settled
 from rapport.channel.requests.request import Request as MessageRequest
 from rapport.channel.requests.request import read_answers, read_request, write_batch
+from rapport.channel.validation import check_pipeline_channel
 from rapport.core.codec import stored_cloudevent
-from rapport.core.errors import NotAllowed
 from rapport.core.times import parse_duration
 from rapport.kernel.tasks import first_of
 from rapport.web.cloudevents import (
@@ -183,11 +183,6 @@ async def settle_deliveries(
     return json_response(settled)
 
 
-_TAKEN_IN = ("detections", "quarantine", "pipeline")
-"""What policies on Spark append just as the node's own engine does, and what the pipeline tells of
-itself."""
-
-
 @post(
     "/pipeline/channels/{name:str}/events",
     status_code=200,
@@ -200,12 +195,7 @@ async def take_results(
     may change the node.
     """
     identity = require_admin(request, node)
-    if name not in _TAKEN_IN:
-        raise NotAllowed(
-            f"channel {name!r} takes in no results of the pipeline",
-            code="channel.reserved",
-            hint=f"those that do: {', '.join(_TAKEN_IN)}; or publish to /channels/{name}/events",
-        )
+    check_pipeline_channel(name)
     events = read_cloudevents(request.headers, await request.body(), node.clock.now_ms())
     answer = await append_events(node, name, events, identity=identity)
     return Response(answer, media_type="application/json")

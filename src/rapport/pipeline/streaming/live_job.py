@@ -1,0 +1,303 @@
+"""How the policies of a live query share its buckets, and which readings each bucket needs. Pure.
+[PI-5, PO-8]
+
+What a live query is: policies, how they share its buckets, and where it begins; as it travels
+to Spark's workers. [PI-5]
+
+Which policies a live query runs: those that the site lets run on Spark, in the versions that its
+node has on record. [PO-8, PO-9]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rapport.core.codec import encode_block
+from rapport.core.errors import Conflict, SiteError
+from rapport.core.ids import content_id
+from rapport.pipeline.datasource.locations import Location
+from rapport.pipeline.datasource.offsets import PositionRange
+from rapport.pipeline.history.keys import EVERY, Key, Router, choose_key
+from rapport.pipeline.streaming.buckets import (
+    HIGH,
+    POSITION,
+    BucketBatch,
+    BucketPlan,
+    pack_rows,
+    running_high,
+)
+from rapport.pipeline.streaming.decoder import DecodedRows, read_events
+from rapport.pipeline.worker_tables import WorkerTables, tables_for
+from rapport.policy.engine.spark_policies import SparkPolicies
+from rapport.policy.lifecycle.registry import CHANNEL, PolicyEntry, PolicyRegistry, recorded_change
+from rapport.policy.ontology import Ontology, PushSource
+from rapport.policy.operators import make_operator
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.uncertainty import watched_sources
+from rapport.policy.plan import Plan, decode_plan, encode_plan
+from rapport.site.interpretations import terms_of_policies
+from rapport.site.policies import PolicyFile, compile_text
+from rapport.site.site import Site
+
+Mask = npt.NDArray[np.bool_]
+
+
+class PolicyAssignment(msgspec.Struct, frozen=True, kw_only=True):
+    """Of every policy what it is parted by, or the one bucket in which it runs whole."""
+
+    buckets: int
+    keys: dict[str, Key]
+    homes: dict[str, int]
+    reasons: dict[str, str]
+    """Why those run whole."""
+
+    def explain(self) -> list[str]:
+        """One line for each policy."""
+        parted = {
+            name: f"{name}: {self.buckets} buckets by {key.alias}"
+            for name, key in self.keys.items()
+        }
+        whole = {
+            name: f"{name}: whole, in bucket {home}, because {self.reasons[name]}"
+            for name, home in self.homes.items()
+        }
+        return [line for _, line in sorted((parted | whole).items())]
+
+
+def assign_policies(
+    plans: Sequence[Plan], pull: PullData, sources: Mapping[str, PushSource], buckets: int
+) -> PolicyAssignment:
+    """Parts the plans that have a key; the others are spread over the buckets."""
+    keys: dict[str, Key] = {}
+    reasons: dict[str, str] = {}
+    for plan in plans:
+        chosen = choose_key(plan, pull, sources) if buckets > 1 else "there is one bucket only"
+        if isinstance(chosen, Key):
+            keys[plan.policy] = chosen
+        else:
+            reasons[plan.policy] = chosen
+    homes = {name: number % buckets for number, name in enumerate(sorted(reasons))}
+    return PolicyAssignment(buckets=buckets, keys=keys, homes=homes, reasons=reasons)
+
+
+def plan_of_bucket(
+    number: int,
+    plans: Sequence[Plan],
+    shares: PolicyAssignment,
+    *,
+    lateness_ms: int,
+    sources: Mapping[str, PushSource],
+    began: int | None,
+    after: int,
+) -> BucketPlan:
+    """What runs in one bucket."""
+    own = tuple(one for one in plans if shares.homes.get(one.policy, number) == number)
+    return BucketPlan(
+        number=number,
+        buckets=shares.buckets,
+        plans=own,
+        keys={one.policy: shares.keys[one.policy] for one in own if one.policy in shares.keys},
+        lateness_ms=lateness_ms,
+        sources=sources,
+        began=began,
+        after=after,
+    )
+
+
+class BatchRouter:
+    """Makes parcels: every bucket gets the readings its plans look at, and enough of the rest to
+    know what is late. Remembers the identities it has seen.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        shares: PolicyAssignment,
+        pull: PullData,
+        sources: Mapping[str, PushSource],
+    ) -> None:
+        self._shares = shares
+        self._router = Router(shares.keys.values(), pull, shares.buckets) if shares.keys else None
+        self._streams: list[set[str]] = [set() for _ in range(shares.buckets)]
+        self._sources: list[set[str]] = [set() for _ in range(shares.buckets)]
+        for plan in plans:
+            home = shares.homes.get(plan.policy)
+            if home is not None:
+                self._streams[home].update(plan.streams())
+                self._sources[home].update(watched_sources(plan, sources))
+
+    def batches(self, decoded: DecodedRows) -> list[BucketBatch]:
+        """One for every bucket, in their order; none when the rows hold nothing that matters."""
+        if not (decoded.last or decoded.beats):
+            return []
+        rows, latest = _with_places(decoded)
+        wanted = self._wanted(decoded.readings)
+        others = _others(rows.filter(pa.array(~np.logical_or.reduce(wanted))))
+        aside = encode_block(decoded.aside) if decoded.aside else b""
+        return [
+            BucketBatch(
+                first=decoded.first,
+                last=decoded.last,
+                latest=latest,
+                beats=tuple(decoded.beats),
+                readings=pack_rows(rows if own.all() else rows.filter(pa.array(own))),
+                # One bucket answers for what nobody looks at.
+                others=pack_rows(others) if number == 0 else b"",
+                aside=aside if number == 0 else b"",
+            )
+            for number, own in enumerate(wanted)
+        ]
+
+    def _wanted(self, readings: pa.RecordBatch) -> list[Mask]:
+        """By bucket which readings it needs."""
+        if self._router is None:
+            wanted = [np.zeros(len(readings), np.bool_) for _ in range(self._shares.buckets)]
+        else:
+            places = self._router.buckets(readings)
+            wanted = [
+                (places == number) | (places == EVERY) for number in range(self._shares.buckets)
+            ]
+        for number, mask in enumerate(wanted):
+            for column, names in (("stream", self._streams), ("source", self._sources)):
+                if names[number]:
+                    mask |= _is_in(readings.column(column), names[number])
+        return wanted
+
+
+def _is_in(column: pa.Array, names: set[str]) -> Mask:
+    found: Mask = pc.is_in(column, pa.array(sorted(names), pa.string())).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def _with_places(decoded: DecodedRows) -> tuple[pa.RecordBatch, int | None]:
+    """The readings with their positions and the largest time so far, and the largest of all."""
+    readings = decoded.readings
+    times = readings.column("time").to_numpy()
+    # As live in the node: no reading moves time beyond its arrival.
+    high = running_high(times if decoded.received is None else np.minimum(times, decoded.received))
+    columns = [pa.array(decoded.positions, pa.int64()), pa.array(high, pa.int64())]
+    rows = pa.RecordBatch.from_arrays(
+        [*columns, *readings.columns], names=[POSITION, HIGH, *readings.schema.names]
+    )
+    return rows, int(high[-1]) if len(high) else None
+
+
+def _others(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.select([POSITION, HIGH, "time", "id"])
+
+
+class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
+    """All that workers need besides rows. Made anew when policies or tables change."""
+
+    name: str
+    """Of the site: the source of what is appended."""
+    encoded: tuple[bytes, ...]
+    """The plans as JSON: pickled ones would say of themselves to be other versions."""
+    assignment: PolicyAssignment
+    ontology: Ontology
+    tables: WorkerTables
+    location: Location
+    lateness_ms: int
+    skew_ms: int
+    began: int | None
+    """When the policies started, see BucketPlan."""
+    after: int
+    """The position of `events` behind which reading begins."""
+    keys: tuple[int, ...]
+    """By bucket the number under which Spark keeps its state."""
+    stamp: str
+    """Tells this job from others in the memory of a worker."""
+
+    def plans(self) -> list[Plan]:
+        """The plans of all policies."""
+        return [decode_plan(raw) for raw in self.encoded]
+
+
+def make_job(
+    *,
+    name: str,
+    plans: Sequence[Plan],
+    ontology: Ontology,
+    pull: PullData,
+    location: Location,
+    lateness_ms: int,
+    skew_ms: int,
+    keys: tuple[int, ...],
+    began: int | None = None,
+    after: int = 0,
+    stamp: str = "",
+) -> LiveJob:
+    """Raises what `make_operator` raises for a plan that cannot run, here and not on a worker.
+
+    `stamp`: what else tells the job from others, such as the start of its query.
+    """
+    for plan in plans:
+        make_operator(plan, pull, sources=ontology.sources)
+    versions = [f"{plan.policy}@{plan.version()}" for plan in plans]
+    return LiveJob(
+        name=name,
+        encoded=tuple(encode_plan(plan) for plan in plans),
+        assignment=assign_policies(plans, pull, ontology.sources, len(keys)),
+        ontology=ontology,
+        tables=tables_for(plans, pull),
+        location=location,
+        lateness_ms=lateness_ms,
+        skew_ms=skew_ms,
+        began=began,
+        after=after,
+        keys=keys,
+        stamp=content_id(stamp, name, *versions, str(lateness_ms), *map(str, keys)),
+    )
+
+
+def plans_on_spark(site: Site, place: Location) -> list[Plan]:
+    """Raises Conflict when a version on record cannot be made from what the site says now, and
+    SiteError when its text does not compile.
+    """
+    chosen = SparkPolicies(site.on_spark)
+    registry = _registry(place)
+    if not registry.entries:  # no node has run yet: what its files say will run
+        return [one.plan for name, one in sorted(site.policies.items()) if name in chosen]
+    entries = [one for one in registry.alive() if one.state == "running" and one.name in chosen]
+    return [_plan(site, entry) for entry in entries]
+
+
+def _registry(place: Location) -> PolicyRegistry:
+    registry = PolicyRegistry()
+    with place.opened() as opened:
+        span = opened.span(CHANNEL)
+    for stored in read_events(place, PositionRange(CHANNEL, span.first - 1, span.last)):
+        kept = recorded_change(stored)
+        if kept is not None:
+            registry.add(kept)
+    return registry
+
+
+def _plan(site: Site, entry: PolicyEntry) -> Plan:
+    known = site.policies.get(entry.name)
+    if known is not None and known.plan.version() == entry.version:
+        return known.plan
+    terms, faults = terms_of_policies(site.file, site.directory, site.ontology, [entry.name])
+    file = PolicyFile(entry.name, Path(f"{entry.name}.dpl"), f"{entry.name} (on record)")
+    compiled, problems = compile_text(
+        file, entry.text, site.ontology, site.window_ms, terms.terms.get(entry.name)
+    )
+    if compiled is None:
+        raise SiteError([one for one in (*faults, *problems) if one.severity == "error"])
+    if compiled.plan.version() != entry.version:
+        raise Conflict(
+            f"policy {entry.name!r} is version {entry.version} in the node, but what the site says "
+            f"now makes it {compiled.plan.version()}",
+            code="live.other_policy",
+            hint="let the node take in the site: rapport policy reload",
+        )
+    return compiled.plan
