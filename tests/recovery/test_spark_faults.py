@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.backends.local import open_embedded
@@ -22,7 +21,8 @@ from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.schema import PARTS
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.lake.manifest import read_silver_manifest
+from rapport.lake.places import Lake
+from rapport.pipeline.lake.silver import silver_positions
 from rapport.pipeline.running.holding import wait_until
 from rapport.policy.engine.stream_steps import TimeMoved, time_event
 from rapport.policy.recordings.files import read_recorded
@@ -95,15 +95,16 @@ class Place:
         return asyncio.run(work())
 
     def silver_rows(self) -> list[dict[str, Any]]:
-        files = sorted((self.lake / "silver").rglob("*.parquet"))
-        return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+        lake = Lake.at(self.lake)
+        streams = [name for name in lake.names("silver") if "." in name]
+        return [row for name in streams for row in lake.open("silver", name).read().to_pylist()]
 
     def start(self, *how: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, str(CHILD), str(self.directory), str(self.checkpoint), *how]
         return subprocess.Popen(command, stderr=subprocess.PIPE)
 
     def silver_taken(self) -> int:
-        return read_silver_manifest(self.lake).taken("events").position
+        return silver_positions(self.lake).get("events", 0)
 
 
 def kill_driver(child: subprocess.Popen[bytes]) -> None:
@@ -150,5 +151,4 @@ def test_a_driver_killed_in_live_policies_and_in_silver_comes_to_the_same_output
     rows = place.silver_rows()
     assert sorted(row["id"] for row in rows) == sorted(event.id for event in place.events)
     assert {row["status"] for row in rows} == {"counted"}
-    gold = sorted((place.lake / "gold" / "detected").rglob("*.parquet"))
-    assert sum(pq.read_metadata(file).num_rows for file in gold) == len(told)
+    assert Lake.at(place.lake).open("gold", "detected").rows() == len(told)

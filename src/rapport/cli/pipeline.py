@@ -114,6 +114,42 @@ def silver(
 
 
 @app.command
+def explain(
+    job: Annotated[Literal["silver"], Parameter(help="Which job.")] = "silver",
+    /,
+    *,
+    site: SiteOption = None,
+    master: MasterOption = None,
+) -> None:
+    """Print the physical plan of a job, and which steps are Python and why."""
+    from rapport.pipeline.submit import JobSettings
+    from rapport.pipeline.submit import explain as explain_job
+
+    directory = site_directory(site)
+    settings = JobSettings(site=str(directory), lake=str(lake_directory(directory)))
+    with spark_for(directory, "spark", master) as spark:
+        assert spark is not None
+        print(explain_job(spark, settings))
+
+
+@app.command
+def package(
+    into: Annotated[Path, Parameter(help="Folder to write to.")] = Path("rapport-submit"),
+    /,
+    *,
+    json: JsonOption = False,
+) -> None:
+    """Make what spark-submit needs: an archive and an entry point."""
+    from rapport.pipeline.package import build_package
+
+    made = build_package(into)
+    if json:
+        write_json(made)
+        return
+    print(f"{made.archive}\n{made.entry}\n{made.requirements}\n\n{made.command}")
+
+
+@app.command
 def compact(
     *,
     site: SiteOption = None,

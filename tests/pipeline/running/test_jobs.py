@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from rapport.channel.export.lake_export import take_lock
 from rapport.core.errors import RapportError
+from rapport.lake.places import Lake
 from rapport.pipeline.running.jobs import (
     Stopped,
     expire_step,
@@ -22,16 +21,8 @@ from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.streaming.live_query import ReloadedSite
 from rapport.site.site import load_site
 
-
-def test_an_export_that_another_process_does_is_left_to_it(directory: Path) -> None:
-    site = load_site(directory)
-    lake = site.data_directory / "lake"
-    held = take_lock(lake)
-    try:
-        assert export_step(site, lake).rows == 0
-    finally:
-        os.close(held)
-    assert export_step(site, lake).rows == 200
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_a_site_without_a_log_has_nothing_to_export(directory: Path, tmp_path: Path) -> None:
@@ -42,7 +33,11 @@ def test_a_site_without_a_log_has_nothing_to_export(directory: Path, tmp_path: P
     assert Lag(directory, lake).of_export(0) == Behind()
 
 
-def test_only_what_the_site_says_and_silver_has_taken_is_let_go_of(directory: Path) -> None:
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_only_what_the_site_says_and_silver_has_taken_is_let_go_of(
+    spark: SparkSession, directory: Path
+) -> None:
     site = load_site(directory)
     lake = site.data_directory / "lake"
     export_step(site, lake)
@@ -51,19 +46,23 @@ def test_only_what_the_site_says_and_silver_has_taken_is_let_go_of(directory: Pa
         file.write("\n[pipeline.keep]\nbronze = 0\n")
     site = load_site(directory)
     assert expire_step(site, lake).rows == 0, "silver waits for it"
-    silver_step(None, site, lake, threading.Event())
+    silver_step(spark, site, lake, threading.Event())
     assert expire_step(site, lake).rows > 0
-    assert not list((lake / "bronze").rglob("*.parquet"))
+    assert Lake.at(lake).open("bronze", "events").rows() == 0
 
 
-def test_silver_ends_between_two_steps_when_it_is_asked_to(directory: Path) -> None:
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_silver_ends_between_two_steps_when_it_is_asked_to(
+    spark: SparkSession, directory: Path
+) -> None:
     site, stop = load_site(directory), threading.Event()
     lake = site.data_directory / "lake"
     export_step(site, lake)
     stop.set()
     with pytest.raises(Stopped):
-        silver_step(None, site, lake, stop)
-    assert silver_step(None, site, lake, threading.Event()).rows == 0, "the step was kept"
+        silver_step(spark, site, lake, stop)
+    assert silver_step(spark, site, lake, threading.Event()).rows == 0, "the step was kept"
 
 
 def test_lag_is_told_in_events_and_in_the_age_of_the_oldest(directory: Path) -> None:

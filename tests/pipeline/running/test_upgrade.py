@@ -4,16 +4,14 @@ understood. [PI-10]
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import msgspec
 import pytest
-from rapport.pipeline.lake.manifest import manifest_path
 
 from rapport.core.errors import Conflict, Corrupt
 from rapport.pipeline.errors import translate
-from rapport.pipeline.running.jobs import export_step, silver_step
+from rapport.pipeline.running.jobs import export_step
 from rapport.pipeline.streaming.live_query import (
     FILE,
     LiveCheckpoint,
@@ -46,22 +44,16 @@ def test_a_live_checkpoint_of_this_version_is_used_and_of_others_refused(tmp_pat
         read_checkpoint(tmp_path, "s")
 
 
-def test_a_lake_of_another_version_is_refused_and_left_as_it_is(directory: Path) -> None:
-    site, stop = load_site(directory), threading.Event()
+def test_a_lake_of_a_former_version_is_refused_and_left_as_it_is(directory: Path) -> None:
+    site = load_site(directory)
     lake = site.data_directory / "lake"
-    export_step(site, lake)
-    silver_step(None, site, lake, stop)
-    silver = manifest_path(lake)
-    altered(silver, format=2)
-    before = silver.read_bytes()
-    with pytest.raises(Conflict) as caught:
-        silver_step(None, site, lake, stop)
-    assert caught.value.code == "lake.other_version"
-    assert silver.read_bytes() == before
-    altered(lake / "manifest.json", format=2)
+    lake.mkdir(parents=True)
+    (lake / "manifest.json").write_bytes(b'{"format": 1, "channels": {}}')
     with pytest.raises(Conflict) as caught:
         export_step(site, lake)
-    assert caught.value.code == "lake.other_version"
+    assert caught.value.code == "lake.former_format"
+    assert "rapport pipeline convert" in caught.value.hint
+    assert [path.name for path in lake.iterdir()] == ["manifest.json"]
 
 
 def test_a_checkpoint_that_spark_itself_does_not_understand_is_told() -> None:
