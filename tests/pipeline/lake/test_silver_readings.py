@@ -11,14 +11,14 @@ import pytest
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event, make_event
-from rapport.pipeline.history.driving import Parts, drive
-from rapport.pipeline.history.here import Here
+from rapport.pipeline.history.runner import PartCounts, evaluate_history
 from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.silver import update_silver
 from rapport.pipeline.lake.silver_readings import silver_history
 from rapport.policy.engine.stream_steps import late_event
 from rapport.policy.ontology import Ontology
 from rapport.site.site import Site
+from support.history_here import Here
 
 Readings = Callable[..., list[pa.RecordBatch]]
 Reading = Callable[..., Event]
@@ -68,13 +68,13 @@ def test_policies_find_the_same_in_silver(
     history = silver_history(filled.path, site.ontology, ["person.position"])
     assert history.rows == 201
     plans = [compiled.plan for compiled in site.policies.values()]
-    found = drive(
+    found = evaluate_history(
         plans,
         site.tables,
         history,
         Here(site.tables),
         lateness_ms=0,
-        parts=Parts(slices=3, buckets=2),
+        parts=PartCounts(slices=3, buckets=2),
         sources=site.ontology.sources,
     )
     for name in site.policies:

@@ -20,7 +20,7 @@ from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, Corrections
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
-from rapport.pipeline.history.footers import bad_file
+from rapport.pipeline.history.files import bad_file
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine.stream_steps import ahead_problem
 from rapport.policy.ontology import Ontology

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from rapport.core.errors import Problem
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
-from rapport.pipeline.history.files import ReadingsFile, Series
-from rapport.pipeline.history.footers import bad_file
+from rapport.pipeline.history.files import ReadingsFile, Series, bad_file
 from rapport.pipeline.lake.places import folder_day
 from rapport.pipeline.lake.silver import silver_due
 from rapport.pipeline.lake.silver_readings import silver_history

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rapport.core.errors import SiteError, UnknownName
 from rapport.core.schema import PARTS
-from rapport.pipeline.history.files import ReadingsFile, ReadingsFiles, Series
-from rapport.pipeline.history.footers import read_footer
+from rapport.pipeline.history.files import ReadingsFile, ReadingsFiles, Series, read_footer
 from rapport.pipeline.lake.places import (
     DAY_MS,
     data_files,
