@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.policy.parts import PEOPLE, ROOMS, SEED
 from benchmarks.results import Result, rate
-from benchmarks.spark.enrich import enrichment
 from benchmarks.spark.history import (
     Cold,
     against_by_hand,
@@ -92,7 +91,6 @@ def _over_history(
 ) -> Iterator[Result]:
     yield from against_by_hand(spark, recorded, goals, cold)
     yield from stages(spark, recorded, goals)
-    yield from enrichment(spark, recorded, goals)
     some = min(recorded.events, 2 * per_file)
     yield from many_policies(spark, beginning(recorded, folder / "many", some, per_file), goals)
 

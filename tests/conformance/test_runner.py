@@ -79,7 +79,7 @@ def run_on_spark(
     sources: Sources = None,
 ) -> Found:
     """In three slices of time where the plan allows it."""
-    from rapport.pipeline.history.detect import replay_spark
+    from rapport.pipeline.history.replay import replay_spark
     from rapport.pipeline.session import spark_session
     from support.servers.spark import TEST_SETTINGS
 
@@ -103,21 +103,21 @@ def run_over_files(
     sources: Sources = None,
 ) -> Found:
     """What Spark's workers do with Parquet files, in this process: three slices or buckets."""
-    from rapport.pipeline.history.driving import Parts, drive
     from rapport.pipeline.history.files import readings_files
-    from rapport.pipeline.history.here import Here
+    from rapport.pipeline.history.runner import PartCounts, evaluate_history
+    from support.history_here import Here
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "readings.parquet"
         readings = pa.Table.from_batches(batches)
         pq.write_table(readings, path, row_group_size=max(50, len(readings) // 20))
-        found = drive(
+        found = evaluate_history(
             plans,
             pull,
             readings_files([path]),
             Here(pull),
             lateness_ms=lateness_ms,
-            parts=Parts(3, 3),
+            parts=PartCounts(3, 3),
             sources=sources,
         )
         return found.in_order(), found.late

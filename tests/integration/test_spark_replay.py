@@ -12,9 +12,8 @@ import pytest
 from rapport.core.detection import detection_lines
 from rapport.core.errors import Conflict, InvalidInput, PolicyError
 from rapport.kernel.chance import Chance
-from rapport.pipeline.history.detect import replay_spark
-from rapport.pipeline.history.partitioning import used_up_terms
-from rapport.pipeline.history.replay import replay_recorded
+from rapport.pipeline.history.partitions import used_up_terms
+from rapport.pipeline.history.replay import replay_recorded, replay_spark
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import check_supported
 from rapport.policy.plan import Plan

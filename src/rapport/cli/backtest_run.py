@@ -34,7 +34,7 @@ from rapport.pipeline.backtest.run import (
     total_rows,
 )
 from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, level, months, shades
-from rapport.pipeline.history.explaining import explain_run
+from rapport.pipeline.history.runner import explain_run
 from rapport.policy.explain.answer import WhyNotAnswer
 from rapport.policy.explain.wording import bindings_text, duration
 from rapport.policy.operators.base import END_OF_TIME

@@ -49,7 +49,7 @@ def stage_text(site: Site, name: str, stage: Stage) -> str:
         case "json":
             return encode_plan(compiled.plan).decode()
         case "partitions":
-            from rapport.pipeline.history.explaining import explain_run
+            from rapport.pipeline.history.runner import explain_run
 
             return "\n".join(explain_run(compiled.plan, site.tables, site.ontology.sources))
 

@@ -52,7 +52,14 @@ def test_spark_finds_what_this_process_finds(spark: Any, site: Site, week: Path)
     assert left_out["once"] > 0
     period = Window(parse_time("2025-01-03T12:00:00Z"), parse_time("2025-01-06T12:00:00Z"))
     part = work_of(site, week / "history", period)
-    assert lines(run_on_spark(spark, part), part) == lines(run_here(part), part)
+    there, here = run_on_spark(spark, part), run_here(part)
+    assert lines(there, part) == lines(here, part)
+    assert (there.events, there.late, there.first, there.last) == (
+        here.events,
+        here.late,
+        here.first,
+        here.last,
+    )
 
 
 def test_files_that_workers_cannot_read_go_through_this_process(

@@ -14,7 +14,6 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.core.errors import InvalidInput, SiteError, Unsupported
-from rapport.pipeline.history.driving import Parts, drive
 from rapport.pipeline.history.files import (
     ReadingsFiles,
     parquet_files,
@@ -22,10 +21,11 @@ from rapport.pipeline.history.files import (
     recorded_files,
     why_not_files,
 )
-from rapport.pipeline.history.here import Here
-from rapport.pipeline.history.result import SparkReplay
+from rapport.pipeline.history.results import SparkReplay
+from rapport.pipeline.history.runner import PartCounts, evaluate_history
 from rapport.policy.replay.replay import Recording, ReplayResult, replay
 from rapport.site.site import Site
+from support.history_here import Here
 
 Rows = Callable[..., list[pa.RecordBatch]]
 Recorded = dict[str, list[Any]]
@@ -46,13 +46,13 @@ def history_of(site: Site, *paths: Path) -> ReadingsFiles:
 
 def run(site: Site, history: ReadingsFiles, lateness_ms: int = 0) -> SparkReplay:
     plans = [compiled.plan for compiled in site.policies.values()]
-    found = drive(
+    found = evaluate_history(
         plans,
         site.tables,
         history,
         Here(site.tables),
         lateness_ms=lateness_ms,
-        parts=Parts(2, 2),
+        parts=PartCounts(2, 2),
         sources=site.ontology.sources,
     )
     return SparkReplay.of(found)
@@ -283,13 +283,13 @@ def test_a_worker_that_lacks_a_function_says_which_and_what_to_do(
         msgspec.structs.replace(term, function="absent.module:near") for term in plan.terms
     )
     with pytest.raises(SiteError) as caught:
-        drive(
+        evaluate_history(
             [msgspec.structs.replace(plan, terms=terms)],
             small_policies.tables,
             history,
             Here(small_policies.tables),
             lateness_ms=0,
-            parts=Parts(2, 2),
+            parts=PartCounts(2, 2),
         )
     (problem,) = caught.value.problems
     assert problem.code == "history.not_on_workers"

@@ -12,7 +12,8 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.pipeline.history.detect import SparkReplay, replay_spark
+from rapport.pipeline.history.replay import replay_spark
+from rapport.pipeline.history.results import SparkReplay
 from rapport.policy.plan import Plan
 from rapport.site.site import Site
 

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, Undecided
-from rapport.pipeline.history.detection_columns import (
-    as_bytes,
-    detections_from,
-    encode_detections,
-    from_bytes,
-    joined,
-)
+from rapport.pipeline.history.detection_table import detections_from, encode_detections, joined
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 TIMES = st.integers(-(2**63), 2**63 - 1)
@@ -33,7 +27,7 @@ DETECTIONS = st.builds(
 def test_detections_come_back_as_they_were_however_they_were_parted(
     parts: list[list[Detection]],
 ) -> None:
-    table = joined(from_bytes(as_bytes(encode_detections(part))) for part in parts)
+    table = joined(pa.Table.from_batches([encode_detections(part)]) for part in parts)
     assert detections_from(table) == [one for part in parts for one in part]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.pipeline.history.ingest import Ingestion
+from rapport.pipeline.history.replay import Ingestion
 
 SCHEMA = pa.schema([("time", pa.int64()), ("id", pa.string())])
 

@@ -17,20 +17,19 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
-from rapport.pipeline.history.detection_columns import detections_from
+from rapport.pipeline.history.arrival import groups_of
+from rapport.pipeline.history.detection_table import detections_from
+from rapport.pipeline.history.exchange import Job
 from rapport.pipeline.history.files import readings_files
-from rapport.pipeline.history.here import Here
-from rapport.pipeline.history.lateness import groups_of
-from rapport.pipeline.history.layout import lay_out_history
-from rapport.pipeline.history.outcome import unpacked_columns
-from rapport.pipeline.history.partitioning import (
+from rapport.pipeline.history.partitions import (
     explain_partitioning,
+    lay_out_history,
     look_ahead_ms,
     look_back_ms,
     used_up_terms,
     why_in_one_piece,
 )
-from rapport.pipeline.history.task_run import Job
+from rapport.pipeline.history.rows import rows_schema
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
@@ -46,6 +45,7 @@ from rapport.policy.plan import (
 )
 from rapport.policy.runner.families import with_sides
 from rapport.site.site import Site
+from support.history_here import Here
 from support.judge.trials import varied_trial
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
 
@@ -75,14 +75,14 @@ def run(
         )
         job = Job(
             plans=[encode_plan(plan) for plan in plans],
-            tasks=layout.tasks,
+            parts=layout.parts,
             series=history.series,
             groups=groups,
+            schema=rows_schema(history.series, {name for one in plans for name in one.streams()}),
             lateness_ms=0,
             sources=sources or {},
         )
-        told = Here(pull).reading(job)
-        return [one for part in unpacked_columns(told) for one in detections_from(part)]
+        return detections_from(Here(pull).run(job, history).detections())
 
 
 def meeting_at(cuts: Iterable[int]) -> tuple[int, ...]:

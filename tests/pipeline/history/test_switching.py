@@ -18,25 +18,24 @@ from hypothesis import strategies as st
 from rapport.core.detection import Undecided, detection_lines, unique_undecided
 from rapport.core.errors import PolicyError, Unsupported
 from rapport.kernel.chance import Chance
-from rapport.pipeline.history import switching
-from rapport.pipeline.history.driving import Parts, drive
+from rapport.pipeline.history import tables
 from rapport.pipeline.history.files import ReadingsFiles, readings_files
-from rapport.pipeline.history.here import Here
-from rapport.pipeline.history.result import SparkReplay
-from rapport.pipeline.history.switching import Pull, tables_for_workers
+from rapport.pipeline.history.results import SparkReplay
+from rapport.pipeline.history.runner import PartCounts, evaluate_history
+from rapport.pipeline.history.tables import Pull, tables_for_workers
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from rapport.tables.instances import Instances
+from support.history_here import Here
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
 
 Cut = Callable[[pa.Table, Path, str, Chance], list[Path]]
-WAYS = [(1, 10**9), (2, 10**9), (7, 10**9), (3, -1)]
-"""Parts, and how many rows a task may hold: none, so all are shuffled."""
+PARTS = [1, 2, 7]
 
 
 class Case:
@@ -120,15 +119,14 @@ def locally(case: Case) -> tuple[bytes, list[Undecided], dict[str, int]]:
     return detection_lines(found), unique_undecided(undecided), runner.runner.suppressed()
 
 
-def run(case: Case, history: ReadingsFiles, way: tuple[int, int], pull: Pull) -> SparkReplay:
-    parts, most_held = way
-    found = drive(
+def run(case: Case, history: ReadingsFiles, parts: int, pull: Pull) -> SparkReplay:
+    found = evaluate_history(
         case.plans,
         pull,
         history,
         Here(pull),
         lateness_ms=case.lateness_ms,
-        parts=Parts(parts, parts, most_held),
+        parts=PartCounts(parts, parts),
         sources=case.ontology.sources,
     )
     return SparkReplay.of(found)
@@ -137,10 +135,10 @@ def run(case: Case, history: ReadingsFiles, way: tuple[int, int], pull: Pull) ->
 def compared(case: Case, history: ReadingsFiles) -> int:
     """The number of bytes found: else the comparison would prove nothing."""
     lines, undecided, left_out = locally(case)
-    for way in WAYS:
-        found = run(case, history, way, case.pull)
-        assert detection_lines(found.detections) == lines, way
-        assert (found.undecided, found.suppressed) == (undecided, left_out), way
+    for parts in PARTS:
+        found = run(case, history, parts, case.pull)
+        assert detection_lines(found.detections) == lines, parts
+        assert (found.undecided, found.suppressed) == (undecided, left_out), parts
     return len(lines)
 
 
@@ -166,7 +164,7 @@ def test_the_comparison_finds_something_and_rows_matter(
         folder.mkdir()
         history = readings_files(cut_into_files(pa.table(case.arrived), folder, "r", chance))
         found += bool(compared(case, history))
-        lines = detection_lines(run(case, history, WAYS[1], case.pull.pull).detections)
+        lines = detection_lines(run(case, history, 2, case.pull.pull).detections)
         others += lines != locally(case)[0]
     assert found > 4
     assert others > 4
@@ -197,7 +195,7 @@ def test_more_rows_than_can_travel_are_refused(monkeypatch: pytest.MonkeyPatch) 
         TableSwitch(time, partial(itself, other_rows(chance, world.pull, ["person", "room"])))
         for time in range(20)
     )
-    monkeypatch.setattr(switching, "MOST_ROWS_SENT", 30)
+    monkeypatch.setattr(tables, "MOST_ROWS_SENT", 30)
     with pytest.raises(Unsupported, match="rows of then") as refused:
         tables_for_workers(plans, PullByTime(pull=world.pull, switches=changed))
     assert "--engine spark" in refused.value.hint

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from rapport.pipeline.history.here import Here
 
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event, make_event
-from rapport.pipeline.history.driving import Parts, drive
-from rapport.pipeline.history.here import Here
+from rapport.pipeline.history.runner import PartCounts, evaluate_history
 from rapport.pipeline.lake.silver import update_silver
 from rapport.pipeline.lake.silver_readings import silver_history
 from rapport.policy.engine.stream_steps import late_event
 from rapport.site.site import Site
+from support.history_here import Here
 from support.silver_lake import BEGIN, DAY, SilverLake, make_ontology, reading
 
 if TYPE_CHECKING:
@@ -71,13 +72,13 @@ def test_policies_find_the_same_in_silver(
     history = silver_history(filled.lake, site.ontology, ["person.position"])
     assert history.rows == 201
     plans = [compiled.plan for compiled in site.policies.values()]
-    found = drive(
+    found = evaluate_history(
         plans,
         site.tables,
         history,
         Here(site.tables),
         lateness_ms=0,
-        parts=Parts(slices=3, buckets=2),
+        parts=PartCounts(slices=3, buckets=2),
         sources=site.ontology.sources,
     )
     for name in site.policies:

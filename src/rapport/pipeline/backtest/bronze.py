@@ -4,7 +4,7 @@ PI-3]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rapport.channel.export.parquet_files import BRONZE, partition_name
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, Corrections
+from rapport.lake.bronze import SCHEMA, envelope_rows
+from rapport.lake.places import BRONZE, Lake
+from rapport.lake.table import TableFile
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
-from rapport.pipeline.history.footers import bad_file
+from rapport.pipeline.history.files import bad_file
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine.stream_steps import ahead_problem
 from rapport.policy.ontology import Ontology
@@ -28,44 +30,41 @@ from rapport.policy.readings import split_events
 from rapport.policy.recordings.formats import Report
 
 _EVENTS = "events"
-_COLUMNS = ["position", "received", "time", "source", "id", "type", "subject", "headers", "data"]
+_COLUMNS = [name for name in SCHEMA.names if name != "day"]
 
 
 def bronze_history(ontology: Ontology, label: str, lake: Path) -> History:
     """The readings that a node exported, in the order of its log, without those that it set aside
     because their time lay ahead of its clock. Of a corrected reading only the newest form counts.
-    Raises InvalidInput when there are none, SiteError for a damaged file.
+    Raises InvalidInput when there are none, Corrupt for a damaged table.
     """
-    folder = lake / BRONZE / partition_name("channel", _EVENTS)
-    named = {partition_name("type", stream): stream for stream in ontology.streams()}
-    files = [
-        (file, named[file.parent.name])
-        for file in sorted(folder.rglob("*.parquet"))
-        if file.parent.name in named and not file.name.startswith(".")
-    ]
-    if not files:
-        raise _nothing(lake, folder)
-    footed = sorted((_footer(file, stream) for file, stream in files), key=lambda one: one.low)
-    newest = cache(partial(_corrections, [one.file.path for one in footed]))
+    place = Lake.at(lake)
+    table = place.open(BRONZE, _EVENTS) if place.has(BRONZE, _EVENTS) else None
+    types = [] if table is None else pc.unique(table.read(["type"])["type"]).to_pylist()
+    streams = frozenset(types) & ontology.streams().keys()
+    if table is None or not streams:
+        raise _nothing(lake, sorted(types))
+    files = sorted((_file(file) for file in table.files()), key=lambda one: one.low)
+    newest = cache(partial(_corrections, [one.file.path for one in files]))
     pieces = [
         Piece(
-            read=partial(_read, [one.file.path for one in some], ontology, newest),
+            read=partial(_read, [one.file.path for one in some], ontology, streams, newest),
             rows=sum(one.file.rows or 0 for one in some),
             first=min((one.file.first for one in some if one.file.first is not None), default=None),
             last=max((one.file.last for one in some if one.file.last is not None), default=None),
         )
-        for some in _together(footed)
+        for some in _together(files)
     ]
     feed = Feed(
         name=_EVENTS,
-        streams=frozenset(stream for _file, stream in files),
-        files=tuple(one.file for one in footed),
+        streams=streams,
+        files=tuple(one.file for one in files),
         pieces=tuple(pieces),
     )
     return History(label=label, kind="bronze", feeds=(feed,), lake=lake)
 
 
-class _Footed(msgspec.Struct, frozen=True):
+class _PositionedFile(msgspec.Struct, frozen=True):
     """A file and the positions it goes from and to."""
 
     file: HistoryFile
@@ -73,34 +72,26 @@ class _Footed(msgspec.Struct, frozen=True):
     high: int
 
 
-def _footer(path: Path, stream: str) -> _Footed:
-    try:
-        footer = pq.read_metadata(path)
-    except (pa.ArrowException, OSError) as error:
-        raise bad_file(path, error) from None
-    ranges: dict[str, list[int]] = {"position": [], "time": []}
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            if column.path_in_schema in ranges and column.statistics is not None:
-                ranges[column.path_in_schema] += [column.statistics.min, column.statistics.max]
-    file = HistoryFile(
-        path=path,
-        feed=stream,
-        bytes=path.stat().st_size,
-        rows=footer.num_rows,
-        first=min(ranges["time"], default=None),
-        last=max(ranges["time"], default=None),
+def _file(file: TableFile) -> _PositionedFile:
+    """By what the table's log says; a time that no timestamp holds leaves its range open."""
+    low, high = file.low.get("time"), file.high.get("time")
+    whole = "time_ms" not in file.low
+    told = HistoryFile(
+        path=Path(file.uri),
+        feed=_EVENTS,
+        bytes=file.size,
+        rows=file.rows,
+        first=int(low.timestamp() * 1_000) if low is not None and whole else None,
+        last=int(high.timestamp() * 1_000) if high is not None and whole else None,
     )
-    return _Footed(file, min(ranges["position"], default=0), max(ranges["position"], default=0))
+    return _PositionedFile(told, file.low.get("position", 0), file.high.get("position", 0))
 
 
-def _together(footed: Sequence[_Footed]) -> Iterator[list[_Footed]]:
-    """Files whose positions interleave are read as one; those of several types mostly do."""
-    some: list[_Footed] = []
+def _together(files: Sequence[_PositionedFile]) -> Iterator[list[_PositionedFile]]:
+    """Files whose positions interleave are read as one, such as those of two days."""
+    some: list[_PositionedFile] = []
     reached = -1
-    for one in footed:
+    for one in files:
         if some and one.low > reached:
             yield some
             some = []
@@ -111,9 +102,15 @@ def _together(footed: Sequence[_Footed]) -> Iterator[list[_Footed]]:
 
 
 def _read(
-    paths: Sequence[Path], ontology: Ontology, newest: Any, report: Report
+    paths: Sequence[Path],
+    ontology: Ontology,
+    streams: Collection[str],
+    newest: Any,
+    report: Report,
 ) -> Iterator[pa.RecordBatch]:
-    rows = pa.concat_tables([_table(path, _COLUMNS) for path in paths]).sort_by("position")
+    tables = [envelope_rows(_table(path, _COLUMNS)) for path in paths]
+    rows = pa.concat_tables(tables).sort_by("position")
+    rows = rows.filter(pc.is_in(rows["type"], pa.array(sorted(streams))))
     corrections: Corrections = newest()
     for batch in rows.to_batches(max_chunksize=BATCH):
         events = [_event(row) for row in batch.to_pylist()]
@@ -170,12 +167,7 @@ def _event(row: dict[str, Any]) -> Event:
     )
 
 
-def _nothing(lake: Path, folder: Path) -> InvalidInput:
-    types = sorted(
-        {found.name.removeprefix("type=") for found in folder.glob("day=*/type=*")}
-        if folder.is_dir()
-        else ()
-    )
+def _nothing(lake: Path, types: Sequence[str]) -> InvalidInput:
     has = f"it has {', '.join(types[:8])}" if types else "nothing was exported into it yet"
     return InvalidInput(
         f"the lake {lake} has no readings of this site",

@@ -17,7 +17,7 @@ from rapport.core.detection import (
     detection_order,
     identity_order,
 )
-from rapport.pipeline.history.detection_columns import detections_from, encode_detections, joined
+from rapport.pipeline.history.detection_table import detections_from, encode_detections, joined
 
 _CHUNK = 10_000
 

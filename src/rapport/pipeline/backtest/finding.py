@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rapport.channel.export.parquet_files import BRONZE
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
+from rapport.lake.places import BRONZE, SILVER, Lake
 from rapport.pipeline.backtest.bronze import bronze_history
 from rapport.pipeline.backtest.history import History, Window
 from rapport.pipeline.backtest.recorded import Interpreted, recorded_history
 from rapport.pipeline.backtest.silver import behind, silver_as_history
-from rapport.pipeline.lake.places import SILVER
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.replay.replay import Recording
@@ -48,7 +47,10 @@ def is_lake(path: Path) -> bool:
 
 
 def lake_history(site: Site, label: str, lake: Path) -> History:
-    """Silver where it has readings, else bronze; raises InvalidInput when neither has any."""
+    """Silver where it has readings, else bronze; raises InvalidInput when neither has any, Conflict
+    for a lake of a former format.
+    """
+    Lake.at(lake).refuse_former_format()
     found = silver_as_history(site.ontology, label, lake) if (lake / SILVER).is_dir() else None
     return found or bronze_history(site.ontology, label, lake)
 

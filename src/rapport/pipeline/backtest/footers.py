@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rapport.core.errors import SiteError
-from rapport.pipeline.history.footers import bad_file
+from rapport.pipeline.history.files import bad_file
 from rapport.policy.recordings.formats import nothing_in, unreadable
 
 _LONGEST_LINE = 1 << 22

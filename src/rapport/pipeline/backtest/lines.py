@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rapport.pipeline.backtest.making import Made
-from rapport.pipeline.history.detection_columns import detections_from
+from rapport.pipeline.history.detection_table import detections_from
 
 _CHUNK = 10_000
 _BOTH, _FIRST, _SECOND = 0, 1, 2

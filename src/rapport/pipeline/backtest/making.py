@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 
 import msgspec
 
@@ -26,7 +25,6 @@ from rapport.pipeline.backtest.result import (
 )
 from rapport.pipeline.backtest.run import Found, Work
 from rapport.pipeline.drawing.calendar import Calendar
-from rapport.pipeline.lake.locks import reading
 from rapport.policy.explain.wording import bindings_text
 
 SIDES: tuple[FoundBy, FoundBy] = ("first", "second")
@@ -64,23 +62,9 @@ def make(
     calendar: Calendar,
     wish: Wish,
 ) -> Made:
-    """Runs one or two contenders; `by` are the aliases by which two are compared. The files of a
-    lake stay where they are meanwhile: compaction and retention wait. Raises InvalidInput when the
-    period has no readings, Conflict while files of the lake are just being moved.
+    """Runs one or two contenders; `by` are the aliases by which two are compared. Raises
+    InvalidInput when the period has no readings.
     """
-    lake = work.history.lake
-    with nullcontext() if lake is None else reading(lake):
-        return _made(work, contenders, by, run, calendar, wish)
-
-
-def _made(
-    work: Work,
-    contenders: Sequence[Contender],
-    by: Sequence[str],
-    run: Callable[[Work], Found],
-    calendar: Calendar,
-    wish: Wish,
-) -> Made:
     found = run(work)
     if not found.events:
         raise nothing_in_period(work.history.label, work.history.span())

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rapport.core.errors import Problem
 from rapport.pipeline.backtest.history import BATCH, Feed, History, Window
-from rapport.pipeline.history.lateness import NEVER, clocks, is_late
+from rapport.pipeline.history.arrival import NEVER, clocks, is_late
 from rapport.policy.recordings.files import merge_recordings
 
 Flags = npt.NDArray[np.bool_]

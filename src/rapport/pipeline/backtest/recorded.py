@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.pipeline.backtest.footers import Heading, read_heading
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
-from rapport.pipeline.history.footers import RowGroup, read_footer
+from rapport.pipeline.history.files import RowGroup, read_footer
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.readings import readings_schema
 from rapport.policy.recordings.files import READERS, as_readings, in_batches, superseded_in

@@ -12,7 +12,8 @@ from rapport.pipeline.backtest.columns import DetectionColumns
 from rapport.pipeline.backtest.history import BEGIN_OF_TIME, History, Window
 from rapport.pipeline.backtest.reading import Reader
 from rapport.pipeline.backtest.series import files_of
-from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, why_in_one_piece
+from rapport.pipeline.history.files import ReadingsFiles
+from rapport.pipeline.history.partitions import look_ahead_ms, look_back_ms, why_in_one_piece
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.plan_shape import longest_window_ms
@@ -159,13 +160,13 @@ def run_on_spark(
     partitions: int | None = None,
     progress: Progress | None = None,
 ) -> Found:
-    """Runs the plans on Spark; the same is found. Parquet files are read by the workers, all else
-    goes through this process to them.
+    """Runs the plans on Spark, with the same result. Spark scans Parquet files; other formats are
+    read by this process first.
     """
-    files = files_of(work.history, work.ontology, work.window())
+    files = scannable_files(work)
     if files is None:
         return _through_here(spark, work, partitions, progress)
-    from rapport.pipeline.history.run import find_in_history
+    from rapport.pipeline.history.runner import find_in_history
 
     made = find_in_history(
         spark,
@@ -180,12 +181,10 @@ def run_on_spark(
     )
     columns = DetectionColumns()
     columns.add_columns(made.columns())
-    columns.add(made.undecided())
     return Found(
         columns=columns,
         events=made.events,
-        # Of a part of history nobody knows which of the late ones belong to it.
-        late=made.late_count if work.period is None else None,
+        late=made.late_count,
         first=made.first,
         last=made.last,
         suppressed=made.suppressed if work.period is None else None,
@@ -194,10 +193,41 @@ def run_on_spark(
     )
 
 
+def scannable_files(work: Work) -> ReadingsFiles | None:
+    """The files that Spark scans for a back-test; None if it cannot read all of them."""
+    from rapport.pipeline.history.scan import why_not_scanned
+
+    files = files_of(work.history, work.ontology, work.window())
+    if files is None or why_not_scanned(files, streams_of(work.plans)):
+        return None
+    return files
+
+
+def explain_backtest(spark: SparkSession, work: Work, *, partitions: int | None = None) -> str:
+    """The physical plan of a back-test, and why each of its Python steps is Python."""
+    from rapport.pipeline.history.runner import explain_history
+
+    files = scannable_files(work)
+    if files is None:
+        return (
+            "The driver reads this history and writes it as Parquet first: Spark cannot scan its "
+            "format.\n"
+        )
+    return explain_history(
+        spark,
+        work.plans,
+        work.pull_by_time(),
+        files,
+        lateness_ms=work.lateness_ms,
+        partitions=partitions,
+        sources=work.ontology.sources,
+    )
+
+
 def _through_here(
     spark: SparkSession, work: Work, partitions: int | None, progress: Progress | None
 ) -> Found:
-    from rapport.pipeline.history.detect import replay_spark
+    from rapport.pipeline.history.replay import replay_spark
 
     faults = RowFaults()
     reader = work.reader(faults, progress)

@@ -16,7 +16,8 @@ def files_of(history: History, ontology: Ontology, window: Window | None) -> Rea
     """
     if history.kind == "silver" and history.lake is not None:
         begin, end = (None, None) if window is None else (window.begin, window.end)
-        return silver_history(history.lake, ontology, history.streams(), begin, end)
+        silver = silver_history(history.lake, ontology, history.streams(), begin, end)
+        return ReadingsFiles(silver.series, _span(window))
     if any(feed.source is None for feed in history.feeds):
         return None
     recordings = [
@@ -27,7 +28,11 @@ def files_of(history: History, ontology: Ontology, window: Window | None) -> Rea
     found = recorded_files(ontology, recordings)
     if window is None:
         return found
-    return ReadingsFiles(tuple(_within(series, window) for series in found.series))
+    return ReadingsFiles(tuple(_within(one, window) for one in found.series), _span(window))
+
+
+def _span(window: Window | None) -> tuple[int, int] | None:
+    return None if window is None else (window.begin, window.end)
 
 
 def _within(series: Series, window: Window) -> Series:

@@ -15,9 +15,7 @@ import pyarrow.parquet as pq
 
 from rapport.core.errors import Problem
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
-from rapport.pipeline.history.files import ReadingsFile, Series
-from rapport.pipeline.history.footers import bad_file
-from rapport.pipeline.lake.places import folder_day
+from rapport.pipeline.history.files import ReadingsFile, Series, bad_file
 from rapport.pipeline.lake.silver import silver_due
 from rapport.pipeline.lake.silver_readings import silver_history
 from rapport.policy.ontology import Ontology
@@ -66,7 +64,7 @@ def _feed(ontology: Ontology, series: Series) -> Feed:
 
 
 def _day(file: ReadingsFile) -> str:
-    return folder_day(Path(file.path).parent)
+    return Path(file.path).parent.name
 
 
 def _piece(ontology: Ontology, series: Series, files: Sequence[ReadingsFile]) -> Piece:

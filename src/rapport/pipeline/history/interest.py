@@ -1,8 +1,9 @@
-"""Which rows the plans of a task want to see. [PI-5]"""
+"""Which rows plans need, and which of their buckets. [PI-5]"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -11,12 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rapport.pipeline.history.files import Series
-from rapport.pipeline.history.keys import EVERY, Router
-from rapport.pipeline.history.layout import Task
-from rapport.pipeline.history.native.choose import row_filter
-from rapport.pipeline.history.rows import KEY, SOURCE, STREAM, Codes
-from rapport.pipeline.history.switching import Pull, first_of, is_changing
-from rapport.pipeline.history.texts import Texts
+from rapport.pipeline.history.keys import EVERY, NOBODY, Buckets, Key, Router
+from rapport.pipeline.history.reading_filter import RowFilter, row_filter
+from rapport.pipeline.history.rows import KEY, SOURCE, STREAM, Codes, Texts
+from rapport.pipeline.history.tables import Pull, first_of, is_changing
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import Plan
@@ -25,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """The readings that plans want to see."""
+    """The readings that plans need."""
 
     streams: frozenset[str]
     sources: frozenset[str]
@@ -33,7 +32,7 @@ class Needs(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(plans: Sequence[Plan], sources: Mapping[str, PushSource]) -> Needs:
-        """What some plans want together."""
+        """What some plans need together."""
         streams = {stream for plan in plans for stream in plan.streams()}
         watched = {name for plan in plans for name in watched_sources(plan, sources)}
         return Needs(frozenset(streams), frozenset(watched))
@@ -48,72 +47,82 @@ class Needs(msgspec.Struct, frozen=True):
 
 
 class Interest:
-    """The rows that one task wants, by stream, source, identity, value and bucket."""
+    """The rows that plans which run together need, by stream, source, identity and value."""
 
     def __init__(
         self,
         plans: Sequence[Plan],
-        task: Task,
+        keys: Sequence[Key],
+        buckets: int,
         pull: Pull,
         sources: Mapping[str, PushSource],
         codes: Codes,
     ) -> None:
+        """`keys`: by which the plans are divided into `buckets`; none: they are not."""
         self.needs = Needs.of(plans, sources)
-        self._codes, self._bucket = codes, task.bucket
-        first = first_of(pull)
-        self._router = Router(task.keys, first, task.buckets) if task.keys else None
-        filtered = plans and not is_changing(pull)
-        self._filter = row_filter(plans, first, sources) if filtered else None
+        self._codes = codes
+        self._router = Router(keys, first_of(pull), buckets) if keys else None
+        self._plans, self._pull, self._sources = plans, pull, sources
+
+    @cached_property
+    def _filter(self) -> RowFilter | None:
+        if is_changing(self._pull):
+            return None
+        return row_filter(self._plans, first_of(self._pull), self._sources)
 
     def wanted(self, rows: pa.RecordBatch) -> Mask:
-        """The rows that are worth sorting."""
+        """The rows that some plan needs."""
         wanted = np.zeros(len(rows), np.bool_)
-        streams = rows.column(STREAM).to_numpy()
-        for code in np.unique(streams).tolist():
-            stream = self._codes.streams.known[code]
-            if stream in self.needs.streams:
-                mask = streams == code
-                wanted[mask] = self._matters(stream, rows, mask)
+        for stream, mask in self._by_stream(rows):
+            wanted[mask] = self._matters(stream, rows, mask)
         if self.needs.sources:
-            wanted |= _is_one_of(rows.column(SOURCE), self._codes.sources, self.needs.sources)
+            wanted |= self._of_watched(rows)
         return wanted
 
-    def _matters(self, stream: str, rows: pa.RecordBatch, mask: Mask) -> Mask:
-        """Which of the rows of a stream may have a part in a detection of the bucket."""
-        keys = rows.column(KEY).to_numpy()[mask]
-        found = np.ones(len(keys), np.bool_)
-        if self._router is not None and not self.needs.sources:
-            found = self._has_bucket(stream, keys, self._router)
-        if self._filter is not None:
-
-            def part(name: str) -> npt.NDArray[Any]:
-                column = rows.column(f"{stream}.{name}").to_numpy(zero_copy_only=False)
-                values: npt.NDArray[Any] = column[mask]
-                return values
-
-            found &= self._filter.wanted(stream, self._codes.keys.known, keys, part)
+    def buckets(self, rows: pa.RecordBatch, *, with_watched: bool = True) -> Buckets:
+        """The bucket of each row, or EVERY, or NOBODY. Readings of watched sources go to every
+        bucket, because each judges their silence; operators of a bucket take the others only.
+        """
+        found: Buckets = np.full(len(rows), NOBODY, np.int32)
+        if self._router is None:
+            found[:] = EVERY
+            return found
+        keys = rows.column(KEY).to_numpy()
+        for stream, mask in self._by_stream(rows):
+            places = self._router.places(stream, self._codes.keys.known)
+            if places is not None:
+                found[mask] = places[keys[mask]]
+        if with_watched and self.needs.sources:
+            found[self._of_watched(rows)] = EVERY
         return found
 
-    def _has_bucket(self, stream: str, keys: npt.NDArray[np.int32], router: Router) -> Mask:
-        places = router.places(stream, self._codes.keys.known)
-        if places is None:
-            return np.zeros(len(keys), np.bool_)
-        own = places[keys]
-        return np.asarray((own == self._bucket) | (own == EVERY), np.bool_)
-
-    def own(self, rows: pa.RecordBatch) -> Mask | None:
-        """Of the rows wanted those for the operators: where sources are watched, who keeps watch
-        hears more than they do. None: all.
-        """
+    def for_operators(self, rows: pa.RecordBatch, bucket: int) -> Mask | None:
+        """Of the rows of a bucket those for its operators; None: all."""
         if self._router is None or not self.needs.sources:
             return None
-        found = np.zeros(len(rows), np.bool_)
-        streams, keys = rows.column(STREAM).to_numpy(), rows.column(KEY).to_numpy()
-        for code in np.unique(streams).tolist():
-            mask = streams == code
-            stream = self._codes.streams.known[code]
-            found[mask] = self._has_bucket(stream, keys[mask], self._router)
-        return found
+        own = self.buckets(rows, with_watched=False)
+        return np.asarray((own == bucket) | (own == EVERY), np.bool_)
+
+    def _by_stream(self, rows: pa.RecordBatch) -> list[tuple[str, Mask]]:
+        streams = rows.column(STREAM).to_numpy()
+        named = ((self._codes.streams.known[code], code) for code in np.unique(streams).tolist())
+        return [(name, streams == code) for name, code in named if name in self.needs.streams]
+
+    def _matters(self, stream: str, rows: pa.RecordBatch, mask: Mask) -> Mask:
+        """Which of the rows of a stream may have a part in a detection."""
+        keys = rows.column(KEY).to_numpy()[mask]
+        if self._filter is None:
+            return np.ones(len(keys), np.bool_)
+
+        def part(name: str) -> npt.NDArray[Any]:
+            column = rows.column(f"{stream}.{name}").to_numpy(zero_copy_only=False)
+            values: npt.NDArray[Any] = column[mask]
+            return values
+
+        return self._filter.wanted(stream, self._codes.keys.known, keys, part)
+
+    def _of_watched(self, rows: pa.RecordBatch) -> Mask:
+        return _is_one_of(rows.column(SOURCE), self._codes.sources, self.needs.sources)
 
 
 def _is_one_of(column: pa.Array, texts: Texts, wanted: frozenset[str]) -> Mask:

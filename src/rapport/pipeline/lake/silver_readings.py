@@ -14,8 +14,7 @@ from rapport.core.schema import PARTS
 from rapport.lake.bronze import DAY_MS, FIRST_MS, LAST_MS
 from rapport.lake.places import SILVER, Lake
 from rapport.lake.table import local_path
-from rapport.pipeline.history.files import ReadingsFile, ReadingsFiles, Series
-from rapport.pipeline.history.footers import read_footer
+from rapport.pipeline.history.files import ReadingsFile, ReadingsFiles, Series, read_footer
 from rapport.pipeline.lake.silver_rows import COUNTED, LATE
 from rapport.policy.ontology import Ontology
 

@@ -65,21 +65,23 @@ def read_bronze(spark: SparkSession, lake: Lake, *names: str) -> DataFrame:
     no rows.
     """
     whole = spark.createDataFrame([], _BRONZE)
-    for channel in lake.names(BRONZE):
-        if any(_is_named(channel, name) for name in names):
-            rows = read_table(spark, lake, BRONZE, channel)
-            text = channel.replace("\\", "\\\\").replace("'", "\\'")
-            whole = whole.union(
-                rows.selectExpr(
-                    f"'{text}' AS channel",
-                    "position",
-                    "unix_millis(received) AS received",
-                    "coalesce(time_ms, unix_millis(time)) AS time",
-                    *("source", "id", "type", "subject", "headers"),
-                    "coalesce(data, CAST(data_bytes AS STRING)) AS data",
-                )
+    for channel in bronze_channels(lake, names):
+        whole = whole.union(
+            read_table(spark, lake, BRONZE, channel).selectExpr(
+                f"'{channel}' AS channel",
+                "position",
+                "unix_millis(received) AS received",
+                "coalesce(time_ms, unix_millis(time)) AS time",
+                *("source", "id", "type", "subject", "headers"),
+                "coalesce(data, CAST(data_bytes AS STRING)) AS data",
             )
+        )
     return whole
+
+
+def bronze_channels(lake: Lake, names: Sequence[str]) -> list[str]:
+    """The channels of the lake that these names or patterns mean."""
+    return [one for one in lake.names(BRONZE) if any(_is_named(one, name) for name in names)]
 
 
 def replace_table(rows: DataFrame, lake: Lake, layer: str, name: str, *, meaning: str = "") -> None:

@@ -20,7 +20,7 @@ from rapport.core.errors import Problem, SiteError, UnknownName, Unsupported
 from rapport.core.event import StoredEvent
 from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
-from rapport.pipeline.lake.files import spark_path
+from rapport.pipeline.lake.spark_tables import spark_path
 from rapport.pipeline.mediating.by_rows import ByRows
 from rapport.pipeline.mediating.expressions import Mediated, laid_out, mediated, outcomes_schema
 from rapport.pipeline.mediating.meanings import Meanings, why_with_others
@@ -123,7 +123,7 @@ def _parquet_rows(spark: SparkSession, path: Path, naming: Naming) -> DataFrame:
     """Rows of a file as the events a door would have received."""
     from pyspark.sql import functions
 
-    rows = spark.read.parquet(spark_path(path))
+    rows = spark.read.parquet(spark_path(str(path)))
     number = functions.col("_metadata.row_index") + 1
     values = [_as_json(rows, name, kind) for name, kind in rows.dtypes]
     written = functions.to_json(functions.struct(*values), {"ignoreNullFields": "false"})

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.core.errors import Conflict, InvalidInput
+from rapport.lake.places import Lake
 from rapport.pipeline.errors import spark_errors
-from rapport.pipeline.lake.files import channel_folders, read_bronze, spark_target
+from rapport.pipeline.lake.spark_tables import bronze_channels, read_bronze, spark_path
 from rapport.pipeline.mediating.expressions import Mediated, mediated
 from rapport.pipeline.mediating.meanings import Meanings
 from rapport.pipeline.mediating.recorded import mediated_files
@@ -52,14 +53,16 @@ def mediate_lake(
     `expressions.mediated` raises.
     """
     names = [f"{_RAW}{name}" for name in sources] if sources else [f"{_RAW}*"]
-    if not channel_folders(lake, names):
+    if not bronze_channels(Lake.at(lake), names):
         raise InvalidInput(
             f"there are no raw events of {', '.join(sources or ('any source',))} in {lake}",
             code="mediate.no_raw_events",
             hint="rapport pipeline export fills the lake of a site",
         )
     with spark_errors("mediating the lake"):
-        found = mediated(spark, read_bronze(spark, lake, *names), meanings, sources=sources)
+        found = mediated(
+            spark, read_bronze(spark, Lake.at(lake), *names), meanings, sources=sources
+        )
         return _written(found, into)
 
 
@@ -113,7 +116,7 @@ def _written(found: Mediated, into: Path) -> MediatedHistory:
 
 
 def _write(rows: DataFrame, folder: Path) -> None:
-    rows.write.parquet(spark_target(folder))
+    rows.write.parquet(spark_path(str(folder.resolve()), pattern=False))
 
 
 def _counted(outcomes: DataFrame, into: Path) -> MediatedHistory:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyarrow.dataset import dataset
 
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
-from rapport.pipeline.history.native.arrow_filter import arrow_filter, stream_filter
-from rapport.pipeline.history.native.interest import (
-    Interest,
+from rapport.pipeline.history.reading_filter import (
+    Interval,
+    Numbers,
+    RowFilter,
     Wanted,
+    WantedReadings,
     interest_of,
     simplified,
 )
-from rapport.pipeline.history.native.row_filter import RowFilter
-from rapport.pipeline.history.native.values import Interval, Numbers
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.operators.base import PullData
@@ -63,10 +60,7 @@ def left_out(trial: Trial, plans: Sequence[Plan]) -> int:
     began = min(reading.time for reading in trial.readings)
     sources = trial.ontology.sources
     interest = interest_of(plans, trial.pull, sources, began=began)
-    kept = readings.filter(arrow_filter(interest))
-    assert (
-        kept["time"].to_pylist() == readings.filter(by_rows(interest, readings))["time"].to_pylist()
-    )
+    kept = readings.filter(by_rows(interest, readings))
     everything = found_in(plans, trial.pull, trial.ontology, readings)
     assert found_in(plans, trial.pull, trial.ontology, kept) == everything
     streams = {stream for plan in plans for stream in plan.streams()}
@@ -74,8 +68,8 @@ def left_out(trial: Trial, plans: Sequence[Plan]) -> int:
     return own - sum(stream in streams for stream in kept.column("stream").to_pylist())
 
 
-def by_rows(interest: Interest, readings: pa.RecordBatch) -> pa.Array:
-    """The same question, asked of coded columns."""
+def by_rows(interest: WantedReadings, readings: pa.RecordBatch) -> pa.Array:
+    """Which readings matter."""
     rows, asked = RowFilter(interest), np.zeros(len(readings), np.bool_)
     encoded = readings["key"].dictionary_encode()
     known, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
@@ -172,14 +166,14 @@ PULL = Pull(
 ALIASES = "person A (status='guest')\n  person B (status='employee')\n  person C\n"
 
 
-def wanted(*conditions: str, aliases: str = ALIASES, rooms: str = "room R") -> Interest:
+def wanted(*conditions: str, aliases: str = ALIASES, rooms: str = "room R") -> WantedReadings:
     lines = "".join(f"  {line}\n" for line in conditions)
     text = f"concepts\n  {aliases}  {rooms}\n  room Q\nconditions\n{lines}actions\n  look\n"
     plan = compile_policy(text, name="p", ontology=ONTOLOGY, window_ms=WINDOW_MS).plan
     return interest_of([plan], PULL, ONTOLOGY.sources)
 
 
-def boxes(interest: Interest) -> list[list[float]]:
+def boxes(interest: WantedReadings) -> list[list[float]]:
     [part] = interest.wanted
     assert part.values is not None
     return part.values.array().tolist()
@@ -209,9 +203,9 @@ def test_pairs_states_and_silences_want_every_event_of_those_who_take_part() -> 
 
 def test_a_policy_that_cannot_fire_wants_nothing() -> None:
     interest = wanted("A is inside R", rooms="room R (security='secret')")
-    assert interest == Interest(())
+    assert interest == WantedReadings(())
     readings = readings_batch(random_world(Chance(1)).readings)
-    assert len(readings.filter(arrow_filter(interest))) == 0
+    assert len(readings.filter(by_rows(interest, readings))) == 0
 
 
 def test_thresholds_of_many_policies_become_one_condition() -> None:
@@ -260,14 +254,3 @@ def test_a_comparison_wants_the_numbers_that_can_satisfy_it(
     plan = compile_policy(text, name="p", ontology=WEATHER, window_ms=100).plan
     [one] = interest_of([plan], LIMITS).wanted
     assert one.values == expected
-
-
-def test_the_filter_passes_over_row_groups_of_a_file_unread(tmp_path: Path) -> None:
-    interest = Interest((Wanted("s.t", None, Numbers((Interval(95.0, np.inf),))),))
-    rows = pa.table({"value": np.arange(100.0), "key": ["a"] * 100})
-    path = tmp_path / "silver.parquet"
-    pq.write_table(rows, path, row_group_size=10)
-    condition = stream_filter(interest, "s.t", lambda name: name.rpartition(".")[2])
-    [piece] = dataset(path).get_fragments()
-    assert len(piece.split_by_row_group(condition)) == 1
-    assert len(pq.read_table(path, filters=condition)) == 5

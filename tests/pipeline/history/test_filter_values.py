@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from rapport.kernel.chance import Chance
-from rapport.pipeline.history.native.arrow_filter import stream_filter
-from rapport.pipeline.history.native.cells import Cells
-from rapport.pipeline.history.native.cover import cover_of
-from rapport.pipeline.history.native.interest import Interest, Wanted
-from rapport.pipeline.history.native.row_filter import RowFilter
-from rapport.pipeline.history.native.values import (
+from rapport.pipeline.history.reading_filter import (
     Boxes,
     Interval,
+    ListedTexts,
     Numbers,
-    Texts,
+    RowFilter,
+    Wanted,
+    WantedReadings,
     boxes_around,
     compared_with,
+    cover_of,
     is_nothing,
     joined_intervals,
     texts_of,
@@ -74,8 +72,10 @@ def test_too_many_intervals_or_texts_are_taken_together() -> None:
     points = [Interval(float(number), float(number)) for number in range(100)]
     assert joined_intervals(points) == Numbers((Interval(0.0, 99.0),))
     assert texts_of(str(number) for number in range(2_000)) is None
-    assert union([Texts(frozenset("a")), Texts(frozenset("b"))]) == Texts(frozenset("ab"))
-    assert union([Texts(frozenset("a")), Numbers(())]) is None
+    assert union([ListedTexts(frozenset("a")), ListedTexts(frozenset("b"))]) == ListedTexts(
+        frozenset("ab")
+    )
+    assert union([ListedTexts(frozenset("a")), Numbers(())]) is None
     assert is_nothing(Boxes.of(np.array([[1.0, 1.0, 0.0, 2.0], [math.nan, 0.0, 1.0, 1.0]])))
 
 
@@ -113,54 +113,20 @@ def inside_pairs(points: np.ndarray, boxes: np.ndarray) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_squares_name_every_rectangle_that_holds_a_point(seed: int) -> None:
-    chance = Chance(seed)
-    boxes = varied_boxes(chance, chance.choice((1, 3, 40, 200)))
-    boxes = Boxes.of(boxes).array()
-    points = varied_points(chance, 200)
-    known = np.flatnonzero(~np.isnan(points).any(axis=1))
-    cells = Cells(boxes)
-    owners, squares = cells.of_points(points[known])
-    listed: dict[int, list[int]] = {}
-    for cell, row in zip(cells.cells.tolist(), cells.rows.tolist(), strict=True):
-        listed.setdefault(cell, []).append(row)
-    found = {
-        (int(known[owner]), row)
-        for owner, cell in zip(owners.tolist(), squares.tolist(), strict=True)
-        for row in listed.get(cell, [])
-    }
-    assert inside_pairs(points, boxes) <= found
-
-
-def test_squares_stay_few_whatever_the_sizes_of_rectangles() -> None:
-    chance = np.random.default_rng(3)
-    corner = chance.uniform(0, 1e6, (20_000, 2))
-    size = 10.0 ** chance.uniform(-3, 6, (20_000, 1))
-    cells = Cells(np.hstack((corner, corner + size)))
-    assert len(cells.rows) <= 64 * 20_000
-    assert len(cells.levels) <= 5
-    assert len(Cells(np.array([[-np.inf, -np.inf, np.inf, np.inf]] * 9)).cells) <= 64 * 9
-    assert Cells(np.zeros((0, 4))).levels == ()
-    far = np.vstack((np.hstack((corner, corner + 10)), [[HUGE, HUGE, HUGE, HUGE]]))
-    assert max(np.bincount(Cells(far).cells)) < 2_000  # one far away does not spoil the others
-
-
-@pytest.mark.parametrize("seed", range(30))
 def test_a_filter_by_many_boxes_keeps_every_point_in_one_of_them(seed: int) -> None:
     chance = Chance(seed)
     boxes = Boxes.of(varied_boxes(chance, chance.choice((1, 8, 9, 300))))
     points, nobody = varied_points(chance, 300), np.zeros(300, np.int64)
-    rows = pa.table({"a.b.x": points[:, 0], "a.b.y": points[:, 1], "place": np.arange(300)})
-    condition = stream_filter(Interest((Wanted("a.b", None, boxes),)), "a.b")
-    kept = set(rows.filter(condition)["place"].to_pylist())
     inside = {owner for owner, _ in inside_pairs(points, boxes.array())}
-    assert inside <= kept
 
     def part(name: str) -> np.ndarray:
         return points[:, "xy".index(name)]
 
-    mask = RowFilter(Interest((Wanted("a.b", None, boxes),))).wanted("a.b", ["k"], nobody, part)
-    assert set(np.flatnonzero(mask).tolist()) == kept
+    mask = RowFilter(WantedReadings((Wanted("a.b", None, boxes),))).wanted(
+        "a.b", ["k"], nobody, part
+    )
+    kept = set(np.flatnonzero(mask).tolist())
+    assert inside <= kept
     assert kept <= set(np.flatnonzero(~np.isnan(points).any(axis=1)).tolist())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,13 +19,12 @@ from rapport.core.detection import Cause, Undecided, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.core.schema import PARTS
 from rapport.kernel.chance import Chance
-from rapport.pipeline.history.driving import Parts, drive, plan_job
+from rapport.pipeline.history.arrival import groups_of
+from rapport.pipeline.history.exchange import ROWS
 from rapport.pipeline.history.files import ReadingsFiles, readings_files, recorded_files
-from rapport.pipeline.history.here import Here
-from rapport.pipeline.history.lateness import groups_of
-from rapport.pipeline.history.native.choose import interest_filter
-from rapport.pipeline.history.result import SparkReplay
-from rapport.pipeline.history.scattering import scatter
+from rapport.pipeline.history.reading_filter import row_filter
+from rapport.pipeline.history.results import SparkReplay
+from rapport.pipeline.history.runner import PartCounts, evaluate_history, plan_job
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
@@ -34,6 +34,7 @@ from rapport.policy.replay.replay import Recording
 from rapport.policy.replay.replay import replay as replay_here
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
+from support.history_here import Here
 from support.judge.holding import Reading
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
@@ -46,10 +47,8 @@ from support.varied.worlds import (
 )
 
 Cut = Callable[[pa.Table, Path, str, Chance], list[Path]]
-SHUFFLED, READ = -1, 10**9
-WAYS = [(1, READ), (2, READ), (7, READ), (1, SHUFFLED), (3, SHUFFLED)]
-QUICK = [(2, READ), (3, SHUFFLED)]
-EACH_WAY = [pytest.param(way, marks=() if way in QUICK else pytest.mark.slow) for way in WAYS]
+PARTS_TRIED = [1, 2, 7]
+EACH = [pytest.param(parts, marks=() if parts == 2 else pytest.mark.slow) for parts in PARTS_TRIED]
 
 
 class Case(msgspec.Struct):
@@ -88,15 +87,14 @@ def random_case(chance: Chance, policies: int = 6) -> Case:
     return Case(ontology, pull, plans, readings_batch(readings, ontology), lateness_ms)
 
 
-def run(case: Case, history: ReadingsFiles, way: tuple[int, int]) -> SparkReplay:
-    parts, most_held = way
-    found = drive(
+def run(case: Case, history: ReadingsFiles, parts: int) -> SparkReplay:
+    found = evaluate_history(
         case.plans,
         case.pull,
         history,
         Here(case.pull),
         lateness_ms=case.lateness_ms,
-        parts=Parts(parts, parts, most_held),
+        parts=PartCounts(parts, parts),
         sources=case.ontology.sources,
     )
     return SparkReplay.of(found)
@@ -128,9 +126,9 @@ def test_readings_in_files_give_what_the_local_runner_gives(
     folder = tmp_path_factory.mktemp("readings")
     history = readings_files(cut_into_files(pa.table(case.arrived), folder, "r", chance))
     lines, undecided, late, left_out = locally(case)
-    for way in WAYS:
-        found = run(case, history, way)
-        assert detection_lines(found.detections) == lines, way
+    for parts in PARTS_TRIED:
+        found = run(case, history, parts)
+        assert detection_lines(found.detections) == lines, parts
         assert (found.undecided, found.suppressed) == (undecided, left_out)
         assert (found.late, found.late_count) == (late, len(late))
         assert found.events == len(case.arrived)
@@ -181,9 +179,9 @@ def test_recorded_files_of_many_sources_give_what_the_local_replay_gives(
         case.ontology, case.pull, case.plans, recordings, lateness_ms=case.lateness_ms
     )
     history = recorded_files(case.ontology, [(item.source, item.path) for item in recordings])
-    for way in WAYS:
-        found = run(case, history, way)
-        assert detection_lines(found.detections) == detection_lines(expected.detections), way
+    for parts in PARTS_TRIED:
+        found = run(case, history, parts)
+        assert detection_lines(found.detections) == detection_lines(expected.detections), parts
         assert (found.undecided, found.late) == (expected.undecided, expected.late)
         assert (found.events, found.first, found.last) == (
             expected.events,
@@ -201,31 +199,31 @@ def site_case(site: Site, events: str, lateness_ms: int) -> Case:
     return Case(site.ontology, site.tables, plans, pa.concat_batches(batches), lateness_ms)
 
 
-@pytest.mark.parametrize("way", EACH_WAY)
+@pytest.mark.parametrize("parts", EACH)
 @pytest.mark.parametrize(
     ("events", "lateness"), [("events.csv", 0), ("events_shuffled.csv", 2_000)]
 )
 def test_the_small_policies_give_their_expected_bytes(
-    small_policies: Site, tmp_path: Path, events: str, lateness: int, way: tuple[int, int]
+    small_policies: Site, tmp_path: Path, events: str, lateness: int, parts: int
 ) -> None:
     case = site_case(small_policies, events, lateness)
     pq.write_table(pa.table(case.arrived), tmp_path / "r.parquet", row_group_size=23)
-    found = run(case, readings_files([tmp_path / "r.parquet"]), way)
+    found = run(case, readings_files([tmp_path / "r.parquet"]), parts)
     for name in small_policies.policies:
         expected = (small_policies.directory / f"{name}.expected.jsonl").read_bytes()
         assert detection_lines(d for d in found.detections if d.policy == name) == expected, name
 
 
-@pytest.mark.parametrize("way", [(1, READ), (7, READ), (2, SHUFFLED)])
+@pytest.mark.parametrize("parts", PARTS_TRIED)
 def test_the_secure_building_gives_its_expected_bytes(
-    secure_building: Site, tmp_path: Path, way: tuple[int, int]
+    secure_building: Site, tmp_path: Path, parts: int
 ) -> None:
     case = site_case(secure_building, "events.csv", 2_000)
     pq.write_table(pa.table(case.arrived), tmp_path / "r.parquet", row_group_size=1_500)
-    found = run(case, readings_files([tmp_path / "r.parquet"]), way)
+    found = run(case, readings_files([tmp_path / "r.parquet"]), parts)
     expected = (secure_building.directory / "expected.jsonl").read_bytes()
     assert detection_lines(found.detections) == expected
-    assert found.layout.slices == way[0]
+    assert found.layout.slices == parts
 
 
 def test_nothing_to_read_and_nothing_to_run_give_nothing(
@@ -234,11 +232,11 @@ def test_nothing_to_read_and_nothing_to_run_give_nothing(
     case = site_case(small_policies, "events.csv", 0)
     pq.write_table(pa.table(case.arrived).slice(0, 0), tmp_path / "empty.parquet")
     for history in (ReadingsFiles(()), readings_files([tmp_path / "empty.parquet"])):
-        found = run(case, history, (2, READ))
+        found = run(case, history, 2)
         assert (found.detections, found.late, found.events) == ([], [], 0)
     pq.write_table(pa.table(case.arrived), tmp_path / "r.parquet")
     case.plans = []
-    assert run(case, readings_files([tmp_path / "r.parquet"]), (2, READ)).events == 200
+    assert run(case, readings_files([tmp_path / "r.parquet"]), 2).events == 200
 
 
 def test_late_readings_can_be_counted_without_being_kept(
@@ -247,14 +245,14 @@ def test_late_readings_can_be_counted_without_being_kept(
     case = site_case(small_policies, "events_shuffled.csv", 0)
     pq.write_table(pa.table(case.arrived), tmp_path / "r.parquet", row_group_size=40)
     history = readings_files([tmp_path / "r.parquet"])
-    every = run(case, history, (2, READ))
-    few = drive(
+    every = run(case, history, 2)
+    few = evaluate_history(
         case.plans,
         case.pull,
         history,
         Here(case.pull),
         lateness_ms=0,
-        parts=Parts(2, 2),
+        parts=PartCounts(2, 2),
         most_late=1,
     )
     assert every.late_count == len(every.late) > 5
@@ -281,8 +279,8 @@ def test_a_policy_that_fails_is_told_and_the_others_go_on(
     broken = msgspec.structs.replace(plan, policy="broken", terms=terms)
     case.plans = [plan, broken]
     pq.write_table(pa.table(case.arrived), tmp_path / "r.parquet", row_group_size=23)
-    for way in ((2, READ), (2, SHUFFLED)):
-        found = run(case, readings_files([tmp_path / "r.parquet"]), way)
+    for parts in (1, 2):
+        found = run(case, readings_files([tmp_path / "r.parquet"]), parts)
         expected = (small_policies.directory / "or.expected.jsonl").read_bytes()
         assert detection_lines(found.detections) == expected
         (problem,) = found.problems
@@ -309,40 +307,9 @@ def test_footers_that_lie_are_found_out(small_policies: Site, tmp_path: Path) ->
     files = (msgspec.structs.replace(file, groups=lying),)
     wrong = ReadingsFiles((msgspec.structs.replace(series, files=files),))
     lines, _, late, _ = locally(case)
-    for way in WAYS:
-        found = run(case, wrong, way)
-        assert (detection_lines(found.detections), found.late) == (lines, late), way
-
-
-def test_streams_that_no_policy_reads_may_be_left_alone(
-    small_policies: Site, tmp_path: Path
-) -> None:
-    source = small_policies.ontology.sources["positions"]
-    case = site_case(small_policies, "events_shuffled.csv", 0)
-    pq.write_table(pa.table(case.arrived), tmp_path / "r.parquet", row_group_size=50)
-    names = {"ts": "time", "id": "id", "person": "key", "x": 5, "y": 6}
-    columns = {name: case.arrived.column(place) for name, place in names.items()}
-    pq.write_table(pa.table(columns), tmp_path / "recorded.parquet")
-    other = msgspec.structs.replace(source, name="carts", concept="cart", attribute="place")
-    ontology = msgspec.structs.replace(
-        small_policies.ontology,
-        concepts=small_policies.ontology.concepts | {"cart": {"place": "point"}},
-    )
-    history = recorded_files(ontology, [(other, tmp_path / "recorded.parquet")])
-    judged, unread = (
-        drive(
-            case.plans,
-            case.pull,
-            history,
-            Here(case.pull),
-            lateness_ms=0,
-            parts=Parts(2, 2),
-            needed_only=needed_only,
-        )
-        for needed_only in (False, True)
-    )
-    assert (judged.events, judged.late_count > 0) == (200, True)
-    assert (unread.events, unread.late_count) == (0, 0)
+    for parts in PARTS_TRIED:
+        found = run(case, wrong, parts)
+        assert (detection_lines(found.detections), found.late) == (lines, late), parts
 
 
 def moving_about(site: Site, chance: Chance, events: int) -> pa.RecordBatch:
@@ -371,17 +338,17 @@ def test_the_scenarios_give_what_the_local_runner_gives(name: str, tmp_path: Pat
     lines, undecided, late, left_out = locally(case)
     assert lines
     assert late
-    for way in WAYS:
-        found = run(case, readings_files([tmp_path / "r.parquet"]), way)
-        assert detection_lines(found.detections) == lines, way
+    for parts in PARTS_TRIED:
+        found = run(case, readings_files([tmp_path / "r.parquet"]), parts)
+        assert detection_lines(found.detections) == lines, parts
         assert (found.undecided, found.late) == (undecided, late)
         assert found.suppressed == left_out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("parts", PARTS_TRIED)
 def test_what_at_most_once_per_leaves_out_is_counted_once_however_it_is_parted(
-    way: tuple[int, int], tmp_path: Path
+    parts: int, tmp_path: Path
 ) -> None:
     """Readings of employees go to every bucket of guests, so buckets find what others own."""
     conditions = building.TOGETHER + "  at most once per 5 s\n"
@@ -396,7 +363,7 @@ def test_what_at_most_once_per_leaves_out_is_counted_once_however_it_is_parted(
     case = Case(building.ONTOLOGY, pull, plans, arrived, 0)
     pq.write_table(pa.table(arrived), tmp_path / "r.parquet", row_group_size=700)
     lines, _, _, left_out = locally(case)
-    found = run(case, readings_files([tmp_path / "r.parquet"]), way)
+    found = run(case, readings_files([tmp_path / "r.parquet"]), parts)
     assert detection_lines(found.detections) == lines
     assert found.suppressed == left_out
     assert min(left_out[name] for name in ("guests", "anybody", "inside")) > 5
@@ -416,13 +383,28 @@ def test_only_what_matters_goes_through_the_shuffle(tmp_path: Path) -> None:
         history,
         groups_of(history),
         lateness_ms=0,
-        parts=Parts(3, 3),
+        parts=PartCounts(3, 3),
         sources={},
     )
-    sent = pa.Table.from_batches(scatter(job, range(len(job.groups)), pull))
-    condition = interest_filter([plan], pull)
-    assert condition is not None
-    kept = readings.filter(condition)
-    assert set(sent["c1"].to_pylist()) == set(kept["id"].to_pylist())
+    columns = Here(pull).exchanged(job, history).select([2, 3]).columns
+    sent = [
+        row["id"]
+        for kind, body in zip(*columns, strict=True)
+        if kind.as_py() == ROWS
+        for row in pa.ipc.open_stream(body.as_buffer()).read_all().to_pylist()
+    ]
+    wanted = row_filter([plan], pull)
+    assert wanted is not None
+    keys = readings.column("key").to_pylist()
+    kept = wanted.wanted(
+        building.STREAM,
+        keys,
+        np.arange(len(keys)),
+        lambda part: readings.column(f"{building.STREAM}.{part}").to_numpy(),
+    )
+    ids = [
+        id for id, is_kept in zip(readings.column("id").to_pylist(), kept, strict=True) if is_kept
+    ]
+    assert set(sent) == set(ids)
     assert layout.slices == 3
-    assert len(kept) <= len(sent) < 2 * len(kept) < len(readings) / 2
+    assert len(ids) <= len(sent) < 2 * len(ids) < len(readings) / 2

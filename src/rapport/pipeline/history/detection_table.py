@@ -1,20 +1,20 @@
-"""Detections as columns: millions of them go from workers to the driver, are counted, compared and
-written without a struct each. [PI-5, PI-9]
+"""Detections as columns: millions of them are written, counted and compared without a struct each.
+[PI-5, PI-9]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rapport.core.detection import Cause, Detection, Undecided
+from rapport.core.detection import Cause, Detection, Undecided, detection_order
 
-COLUMNS = (
+DETECTION_COLUMNS = (
     "policy STRING, version STRING, time BIGINT, bindings MAP<STRING, STRING>, "
     "cause_times ARRAY<BIGINT>, cause_ids ARRAY<STRING>, silent ARRAY<STRING>"
 )
@@ -22,7 +22,8 @@ COLUMNS = (
 undecided.
 """
 
-SCHEMA = pa.schema(
+
+DETECTIONS = pa.schema(
     [
         ("policy", pa.string()),
         ("version", pa.string()),
@@ -55,11 +56,11 @@ def encode_detections(found: Sequence[Detection | Undecided]) -> pa.RecordBatch:
         ),
         pa.ListArray.from_arrays(caused, pa.array([time for time, _ in flat], pa.int64())),
         pa.ListArray.from_arrays(caused, pa.array([id for _, id in flat], pa.string())),
-        pa.nulls(len(found), SCHEMA.field("silent").type)
+        pa.nulls(len(found), DETECTIONS.field("silent").type)
         if is_certain
-        else pa.array(silent, SCHEMA.field("silent").type),
+        else pa.array(silent, DETECTIONS.field("silent").type),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=DETECTIONS)
 
 
 def detections_from(table: pa.Table) -> list[Detection]:
@@ -69,22 +70,9 @@ def detections_from(table: pa.Table) -> list[Detection]:
     return [one for batch in table.to_batches() for one in _detections(batch)]
 
 
-def as_bytes(batch: pa.RecordBatch) -> bytes:
-    """Columns as they travel."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-def from_bytes(body: bytes | pa.Buffer) -> pa.Table:
-    """The columns that `as_bytes` wrote; shares their memory."""
-    return pa.ipc.open_stream(body).read_all()
-
-
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
     """All rows as one table; none is a table, too."""
-    return pa.concat_tables([SCHEMA.empty_table(), *tables])
+    return pa.concat_tables([DETECTIONS.empty_table(), *tables])
 
 
 def _offsets(lists: Sequence[Any]) -> pa.Array:
@@ -121,3 +109,36 @@ def _parts(offsets: pa.Array, *values: pa.Array) -> tuple[list[int], list[list[A
     first, count = places[0], places[-1] - places[0]
     own = [value.slice(first, count).to_pylist() for value in values]
     return [place - first for place in places], own
+
+
+def in_output_order(found: list[Detection]) -> list[Detection]:
+    """Detections as every runner gives them out; most differ in time or policy, and that is
+    compared quickly.
+    """
+    times = np.fromiter((item.time for item in found), np.int64, len(found))
+    ranks = {name: rank for rank, name in enumerate(sorted({item.policy for item in found}))}
+    policies = np.fromiter((ranks[item.policy] for item in found), np.int64, len(found))
+    order = np.lexsort((policies, times))
+    changes = np.diff(times[order]).astype(np.bool_) | np.diff(policies[order]).astype(np.bool_)
+    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(found)]
+    ordered = [found[place] for place in order.tolist()]
+    for first, end in pairwise(edges):
+        if end - first > 1:
+            ordered[first:end] = sorted(ordered[first:end], key=detection_order)
+    return ordered
+
+
+def undecided_from(table: pa.Table) -> list[Undecided]:
+    """The undecided ones that `encode_detections` wrote."""
+    rows = table.filter(table.column("silent").is_valid()).to_pylist()
+    return [
+        Undecided(
+            policy=row["policy"],
+            version=row["version"],
+            time=row["time"],
+            bindings=dict(row["bindings"]),
+            causes=tuple(zip(row["cause_times"], row["cause_ids"], strict=True)),
+            silent=tuple(row["silent"]),
+        )
+        for row in rows
+    ]

@@ -1,1 +1,0 @@
-"""What of a plan Spark can do by itself, without Python. [PI-5]"""

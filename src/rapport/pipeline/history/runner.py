@@ -1,0 +1,378 @@
+"""Policies over a history in Parquet files: from plans to what was found. [PI-5, PO-8]
+
+The driver reads footers, divides the work and gives one job to an engine; scanning, judging,
+sorting and the operators run in Spark's executors, which write the detections. Footers are trusted
+first: if reading shows that one was wrong and another row is late therefore (the statistics of
+faulty rows), the job is run again with the corrected facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from rapport.core.errors import InvalidInput, Unavailable
+from rapport.pipeline.errors import spark_errors
+from rapport.pipeline.history.arrival import (
+    GroupAt,
+    GroupFacts,
+    changes_lateness,
+    corrected,
+    groups_of,
+)
+from rapport.pipeline.history.exchange import Job
+from rapport.pipeline.history.files import ReadingsFiles
+from rapport.pipeline.history.interest import Needs
+from rapport.pipeline.history.keys import choose_key
+from rapport.pipeline.history.partitions import (
+    Layout,
+    explain_partitioning,
+    lay_out_history,
+    why_in_one_piece,
+)
+from rapport.pipeline.history.reading_filter import describe_wanted, interest_of, leaves_out
+from rapport.pipeline.history.results import HistoryFound, OutputFiles, SparkReplay, found_of
+from rapport.pipeline.history.rows import rows_schema
+from rapport.pipeline.history.scan import FileAt, SparkEngine, default_parallelism
+from rapport.pipeline.history.tables import Pull, first_of, is_changing, tables_for_workers
+from rapport.pipeline.worker_tables import WorkerTables
+from rapport.policy.ontology import PushSource
+from rapport.policy.operators import make_operator
+from rapport.policy.operators.base import END_OF_TIME, PullData
+from rapport.policy.operators.uncertainty import watched_sources
+from rapport.policy.plan import Plan, SilentTerm, encode_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST_PARTITIONS = 10_000
+_ROWS_PER_SLICE = 4_000_000
+_SLICES_PER_CORE = 3
+_MOST_RUNS = 3
+_WORTH_LEAVING_OUT = 0.1
+_PYTHON_STEPS = (
+    "MapInArrow spread_rows is Python: which rows are usable, late or needed is decided by the "
+    "node's own code, in arrival order within a row group",
+    "MapInArrow run_parts is Python: the operators are those of the node, so results are the same "
+    "bytes",
+)
+
+
+class Engine(Protocol):
+    """Runs a job over the files of a history, or over some of them."""
+
+    def run(
+        self, job: Job, history: ReadingsFiles, chosen: Collection[FileAt] | None = None
+    ) -> OutputFiles: ...
+
+
+class PartCounts(msgspec.Struct, frozen=True):
+    """Into how many parts the work is divided."""
+
+    slices: int
+    buckets: int
+
+
+def run_history(
+    spark: SparkSession,
+    plans: Sequence[Plan],
+    pull: Pull,
+    history: ReadingsFiles,
+    *,
+    lateness_ms: int,
+    partitions: int | None = None,
+    sources: Mapping[str, PushSource] | None = None,
+    progress: Callable[[int], None] | None = None,
+    most_late: int | None = None,
+) -> SparkReplay:
+    """What `LocalRunner` finds in the readings of `history` in arrival order, byte for byte.
+
+    Args:
+        pull: tables, or what they were at each time; if they change, plans run in slices of time
+            or in one piece, and no reading is left out beforehand.
+        partitions: how many parts; None: as fits rows and cores. The result does not depend on it.
+        sources: those of the site: periods, clock uncertainties and staleness matter.
+        progress: called with the number of readings read so far, whenever a task ends.
+        most_late: keep about so many late readings (all are counted); None: all of them.
+
+    Raises what `make_operator` raises, SiteError for files that cannot be read, and RapportErrors
+    for everything that goes wrong on Spark.
+    """
+    found = find_in_history(
+        spark,
+        plans,
+        pull,
+        history,
+        lateness_ms=lateness_ms,
+        partitions=partitions,
+        sources=sources,
+        progress=progress,
+        most_late=most_late,
+    )
+    return SparkReplay.of(found)
+
+
+def find_in_history(
+    spark: SparkSession,
+    plans: Sequence[Plan],
+    pull: Pull,
+    history: ReadingsFiles,
+    *,
+    lateness_ms: int,
+    partitions: int | None = None,
+    sources: Mapping[str, PushSource] | None = None,
+    progress: Callable[[int], None] | None = None,
+    most_late: int | None = None,
+    end: int = END_OF_TIME,
+    output: str | None = None,
+) -> HistoryFound:
+    """The same, but detections stay in the files that executors wrote below `output` (None: a
+    temporary directory that lives as long as the result). Everything is decided up to before `end`.
+    """
+    check_plans(plans, pull, sources)
+    with spark_errors("running policies over history"):
+        counts = part_counts(partitions, history.rows, default_parallelism(spark))
+        told = _Progress(history.rows, progress)
+        found = evaluate_history(
+            plans,
+            pull,
+            history,
+            SparkEngine(spark, tables_for_workers(plans, pull), output, told.add),
+            lateness_ms=lateness_ms,
+            parts=counts,
+            sources=sources,
+            end=end,
+            most_late=most_late,
+        )
+        told.finish()
+        return found
+
+
+def explain_history(
+    spark: SparkSession,
+    plans: Sequence[Plan],
+    pull: Pull,
+    history: ReadingsFiles,
+    *,
+    lateness_ms: int,
+    partitions: int | None = None,
+    sources: Mapping[str, PushSource] | None = None,
+) -> str:
+    """The physical plan that `find_in_history` runs, and why each Python step is Python."""
+    with spark_errors("explaining a run over history"):
+        counts = part_counts(partitions, history.rows, default_parallelism(spark))
+        job, _ = plan_job(
+            plans,
+            pull,
+            history,
+            groups_of(history),
+            lateness_ms=lateness_ms,
+            parts=counts,
+            sources=dict(sources or {}),
+        )
+        engine = SparkEngine(spark, tables_for_workers(plans, pull))
+        return "\n".join([engine.explain(job, history).rstrip(), "", *_PYTHON_STEPS, ""])
+
+
+def evaluate_history(
+    plans: Sequence[Plan],
+    pull: Pull,
+    history: ReadingsFiles,
+    engine: Engine,
+    *,
+    lateness_ms: int,
+    parts: PartCounts,
+    sources: Mapping[str, PushSource] | None = None,
+    end: int = END_OF_TIME,
+    most_late: int | None = None,
+) -> HistoryFound:
+    """Runs plans over a history on any engine; see `run_history`."""
+    known = dict(sources or {})
+    groups = groups_of(history)
+    unknown = {
+        (at.series, at.file)
+        for at in groups
+        if not at.facts.is_known and not history.series[at.series].is_judged
+    }
+    if unknown:
+        shown = _survey(history, groups, engine, lateness_ms, unknown)
+        history, groups = corrected(history, groups, shown)
+    for _ in range(_MOST_RUNS):
+        job, layout = plan_job(
+            plans,
+            pull,
+            history,
+            groups,
+            lateness_ms=lateness_ms,
+            parts=parts,
+            sources=known,
+            end=end,
+            most_late=most_late,
+        )
+        if _counts_silence(plans, known):
+            began = _first_reading(history, groups, engine, lateness_ms)
+            job = msgspec.structs.replace(job, began=began)
+        output = engine.run(job, history)
+        reports = output.reports()
+        before, history, groups = groups, *corrected(history, groups, reports.of(GroupFacts))
+        if not changes_lateness(history, before, groups):
+            names = [plan.policy for plan in plans]
+            return found_of(output, reports, layout, history, names)
+    # What reading shows depends on the bytes alone: these were not the same twice.
+    raise Unavailable(
+        "the files of the history change while they are read",
+        code="history.changed",
+        hint="run again when nobody writes to them",
+    )
+
+
+def plan_job(
+    plans: Sequence[Plan],
+    pull: Pull,
+    history: ReadingsFiles,
+    groups: tuple[GroupAt, ...],
+    *,
+    lateness_ms: int,
+    parts: PartCounts,
+    sources: dict[str, PushSource],
+    end: int = END_OF_TIME,
+    most_late: int | None = None,
+) -> tuple[Job, Layout]:
+    """The job, and how its parts were laid out."""
+    needs = Needs.of(plans, sources)
+    layout = lay_out_history(
+        plans,
+        None if is_changing(pull) else first_of(pull),
+        [at for at in groups if needs.wants(history.series[at.series])],
+        partitions=parts.slices,
+        buckets=parts.buckets,
+        sources=sources,
+        end=end,
+    )
+    job = Job(
+        plans=[encode_plan(plan) for plan in plans],
+        parts=layout.parts,
+        series=tuple(msgspec.structs.replace(one, files=()) for one in history.series),
+        groups=groups,
+        schema=rows_schema(history.series, needs.streams),
+        lateness_ms=lateness_ms,
+        sources=sources,
+        most_late=most_late,
+        window=history.window,
+    )
+    return job, layout
+
+
+def _survey(
+    history: ReadingsFiles,
+    groups: tuple[GroupAt, ...],
+    engine: Engine,
+    lateness_ms: int,
+    chosen: Collection[FileAt],
+) -> list[GroupFacts]:
+    """Reads some files without running any plan."""
+    job, _ = plan_job(
+        [],
+        WorkerTables({}, {}),
+        history,
+        groups,
+        lateness_ms=lateness_ms,
+        parts=PartCounts(1, 1),
+        sources={},
+        most_late=0,
+    )
+    return list(engine.run(job, history, chosen).reports().of(GroupFacts))
+
+
+def _counts_silence(plans: Sequence[Plan], sources: Mapping[str, PushSource]) -> bool:
+    """Whether it matters to a plan when the history began."""
+    return any(
+        watched_sources(plan, sources) or any(isinstance(t, SilentTerm) for t in plan.terms)
+        for plan in plans
+    )
+
+
+def _first_reading(
+    history: ReadingsFiles, groups: tuple[GroupAt, ...], engine: Engine, lateness_ms: int
+) -> int | None:
+    """The time of the first reading that is not late. Reads the files that may have it, mostly
+    one.
+    """
+    found: int | None = None
+    read: set[FileAt] = set()
+    for at in sorted(groups, key=lambda one: one.first):
+        if at.facts.first is None or (found is not None and at.first >= found):
+            break
+        if (at.series, at.file) not in read:
+            read.add((at.series, at.file))
+            shown = _survey(history, groups, engine, lateness_ms, {(at.series, at.file)})
+            times = [one.earliest for one in shown if one.earliest is not None]
+            found = min([*times, *([] if found is None else [found])], default=None)
+    return found
+
+
+def check_plans(
+    plans: Sequence[Plan], pull: Pull, sources: Mapping[str, PushSource] | None
+) -> None:
+    """Refuses a plan that cannot run anywhere; raises what `make_operator` raises."""
+    for plan in plans:
+        make_operator(plan, first_of(pull), sources=sources)
+
+
+def part_counts(partitions: int | None, rows: int, cores: int) -> PartCounts:
+    """How many slices and buckets: as given, or as fits the rows and the cores."""
+    if partitions is None:
+        slices = max(rows // _ROWS_PER_SLICE, _SLICES_PER_CORE * cores)
+        return PartCounts(min(slices, MOST_PARTITIONS), cores)
+    if not 1 <= partitions <= MOST_PARTITIONS:
+        raise InvalidInput(
+            f"{partitions} is not a number of partitions",
+            code="spark.bad_partitions",
+            hint=f"choose 1 to {MOST_PARTITIONS}",
+        )
+    return PartCounts(partitions, partitions)
+
+
+class _Progress:
+    """Adds up rows and reports the sum, never more than there are: a task that runs again after a
+    failure counts twice.
+    """
+
+    def __init__(self, rows: int, report: Callable[[int], None] | None) -> None:
+        self._rows, self._report = rows, report
+        self._done = 0
+
+    def add(self, rows: int) -> None:
+        self._done = min(self._done + rows, self._rows)
+        if self._report is not None and rows:
+            self._report(self._done)
+
+    def finish(self) -> None:
+        self.add(self._rows - self._done)
+
+
+def explain_run(
+    plan: Plan, pull: PullData, sources: Mapping[str, PushSource] | None = None
+) -> list[str]:
+    """Sentences: how a plan is divided and why, and which readings its operators are given. Looks
+    at the plan and the tables only, not at readings.
+    """
+    known = sources or {}
+    wanted = interest_of([plan], pull, known)
+    is_filtered = leaves_out(wanted, plan, pull) >= _WORTH_LEAVING_OUT
+    given = describe_wanted(wanted, pull)
+    filtered = "filter while scanning" if is_filtered else "hardly anything to leave out"
+    return [
+        f"{plan.policy}: {'filter + ' if is_filtered else ''}{_cut(plan, pull, known)}",
+        explain_partitioning(plan, known, pull),
+        f"{plan.policy}: {filtered}: operators are given {given}",
+    ]
+
+
+def _cut(plan: Plan, pull: PullData, sources: Mapping[str, PushSource]) -> str:
+    if not why_in_one_piece(plan, sources):
+        return "slices"
+    key = choose_key(plan, pull, sources)
+    return "one piece" if isinstance(key, str) else f"buckets by alias {key.alias}"
