@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.lake.silver import update_silver
+from rapport.lake.bronze import export_channels
 from rapport.site.site import load_site
 from support.servers.spark_cluster import ConnectServer
 
@@ -38,7 +37,7 @@ def server() -> Iterator[ConnectServer]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(server: ConnectServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with a lake of two hundred readings."""
     directory = tmp_path_factory.mktemp("site") / "site"
     shutil.copytree(CHECKS / "secure-building", directory)
@@ -63,7 +62,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         await channels.close()
 
     asyncio.run(fill())
-    update_silver(None, lake, loaded.ontology)
+    made = rapport("pipeline", "silver", "--site", str(directory), "--master", server.url)
+    assert made.returncode == 0, made.stderr
     return directory
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rapport.channel.export.lake_export import export_channels
 from rapport.cli.backtest_run import BacktestRequest, prepare
 from rapport.kernel.clock import ManualClock
+from rapport.lake.bronze import export_channels
 from rapport.pipeline.backtest.run import Found, run_here, run_on_spark
 from support.varied.changing_tables import NOW, Life, living, make_place, people, seen
 from support.varied.known_context import live

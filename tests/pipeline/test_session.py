@@ -292,7 +292,7 @@ def test_what_the_caller_submits_wins_over_the_settings(by: str, tmp_path: Path)
 def test_importing_the_pipeline_does_not_import_pyspark() -> None:
     command = (
         "import sys, rapport.pipeline.session, rapport.pipeline.figures.reports;"
-        "import rapport.pipeline.lake.files;"
+        "import rapport.pipeline.lake.spark_tables;"
         "assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", command], check=True, timeout=60)

@@ -578,8 +578,8 @@ def _write_report_tables(made: Report) -> None:
 
 
 def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
-    from rapport.channel.export.parquet_files import replaced_file
     from rapport.kernel.toml import TomlFile
+    from rapport.lake.parquet_files import replaced_file
     from rapport.pipeline.figures.page import report_page
 
     name = TomlFile.load(site / "site.toml").section("site").values.get("name", site.name)

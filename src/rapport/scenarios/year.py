@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.channel.export.parquet_files import replaced_file
 from rapport.core.errors import Conflict, InvalidInput, StoreUnavailable
+from rapport.lake.parquet_files import replaced_file
 from rapport.scenarios.year_site import (
     ALONE,
     FOLDER,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -12,18 +13,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.channel.export.lake_export import export_channels
-from rapport.core.errors import Conflict, InvalidInput, SiteError
+from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
+from rapport.lake.bronze import export_channels
+from rapport.lake.maintenance import compact
 from rapport.pipeline.backtest.finding import check_history, find_history
 from rapport.pipeline.backtest.making import Wish, make
 from rapport.pipeline.backtest.policies import choose
 from rapport.pipeline.backtest.run import Found, Work, run_here
 from rapport.pipeline.drawing.calendar import Calendar
-from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.silver import update_silver
 from rapport.site.site import Site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BUSY = "2025-01-07"
 
@@ -56,7 +60,7 @@ def exported(events: list[Event], lake: Path) -> None:
     async def work() -> None:
         channels = open_memory(ManualClock(1_740_000_000_000))
         await channels.channel("events").append(events)
-        await export_channels(channels, lake, rows_per_file=100)
+        await export_channels(channels, lake, rows_at_once=100)
         await channels.close()
 
     asyncio.run(work())
@@ -98,26 +102,32 @@ def test_a_reading_from_the_future_spoils_nothing_in_bronze(
     assert [(one.first.code, one.count) for one in found.faulty] == [("policy.ahead_of_clock", 1)]
 
 
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_silver_is_preferred_and_gives_the_same(
-    site: Site, rows: pa.Table, lake: Path, tmp_path: Path
+    spark: SparkSession, site: Site, rows: pa.Table, lake: Path, tmp_path: Path
 ) -> None:
     _kind, expected, _events = found_in(site, lake)
     exported([event(row) for row in rows.to_pylist()], tmp_path)
-    update_silver(None, tmp_path, site.ontology)
+    update_silver(spark, tmp_path, site.ontology)
     kind, lines, _events = found_in(site, tmp_path)
     assert (kind, lines) == ("silver", expected)
     history = find_history(site, str(tmp_path))
     assert check_history(history, [choose(site, "alone", list).plan], None) == []
 
 
-def test_silver_that_lags_behind_is_told(site: Site, rows: pa.Table, tmp_path: Path) -> None:
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_silver_that_lags_behind_is_told(
+    spark: SparkSession, site: Site, rows: pa.Table, tmp_path: Path
+) -> None:
     events = [event(row) for row in rows.to_pylist()]
 
     async def work() -> None:
         channels = open_memory(ManualClock(1_740_000_000_000))
         await channels.channel("events").append(events[:50])
         await export_channels(channels, tmp_path)
-        update_silver(None, tmp_path, site.ontology)
+        update_silver(spark, tmp_path, site.ontology)
         await channels.channel("events").append(events[50:])
         await export_channels(channels, tmp_path)
         await channels.close()
@@ -143,10 +153,10 @@ def test_of_a_corrected_reading_only_the_newest_form_counts(
 
 def test_a_damaged_file_of_the_lake_is_named(site: Site, rows: pa.Table, tmp_path: Path) -> None:
     exported([event(row) for row in rows.slice(0, 20).to_pylist()], tmp_path)
-    (file,) = tmp_path.rglob("*.parquet")
+    (file,) = (tmp_path / "bronze").glob("events/day=*/*.parquet")
     file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(SiteError, match=file.name):
-        find_history(site, str(tmp_path))
+    with pytest.raises(RapportError, match=file.name):
+        found_in(site, tmp_path)
 
 
 def test_a_lake_without_readings_says_what_it_has(site: Site, tmp_path: Path) -> None:
@@ -160,19 +170,17 @@ def test_a_lake_without_readings_says_what_it_has(site: Site, tmp_path: Path) ->
     assert "machine.state" in caught.value.hint
 
 
-def test_files_of_the_lake_stay_while_a_back_test_reads_them(
-    site: Site, rows: pa.Table, tmp_path: Path
+def test_a_back_test_goes_on_while_the_lake_is_compacted(
+    site: Site, rows: pa.Table, lake: Path, tmp_path: Path
 ) -> None:
     exported([event(row) for row in rows.to_pylist()], tmp_path)
     contender = choose(site, "alone", list)
     work = Work.of(site, [contender.plan], find_history(site, str(tmp_path)))
 
     def run(work: Work) -> Found:
-        with pytest.raises(Conflict) as waits:
-            compact(tmp_path, fewest=2)
-        assert waits.value.code == "lake.in_use"
+        assert compact(tmp_path, fewest=2).tables == 1
         return run_here(work)
 
     made = make(work, [contender], [], run, Calendar(), Wish())
     assert made.told.tallies[0].detections > 0
-    assert compact(tmp_path, fewest=2).folders == 1
+    assert found_in(site, tmp_path) == found_in(site, lake)

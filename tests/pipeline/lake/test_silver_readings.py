@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from rapport.pipeline.history.here import Here
 
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import UnknownName

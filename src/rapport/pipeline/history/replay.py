@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from rapport.channel.export.parquet_files import export_readings
 from rapport.core.errors import InvalidInput
+from rapport.lake.parquet_files import export_readings
 from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.history.arrival import NEVER
 from rapport.pipeline.history.files import (

@@ -8,22 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rapport.channel.export.parquet_files import export_readings, partition_name
+from rapport.lake.parquet_files import export_readings
 
 
 class Crash(Exception):
     """Stands for the end of the process at this point."""
-
-
-@given(st.text(max_size=300))
-def test_a_partition_is_one_folder_of_bearable_length(value: str) -> None:
-    name = partition_name("type", value)
-    assert name.startswith("type=")
-    assert "/" not in name
-    assert len(name.encode()) <= 255
 
 
 def test_readings_in_tiny_batches_become_one_file_of_few_row_groups(tmp_path: Path) -> None:
