@@ -25,6 +25,7 @@ from rapport.pipeline.backtest.run import Found, Work, run_here
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.lake.silver import update_silver
 from rapport.site.site import Site
+from support.silver_lake import SilverLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,38 +105,22 @@ def test_a_reading_from_the_future_spoils_nothing_in_bronze(
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_silver_is_preferred_and_gives_the_same(
+def test_silver_is_preferred_gives_the_same_and_tells_when_it_lags_behind(
     spark: SparkSession, site: Site, rows: pa.Table, lake: Path, tmp_path: Path
 ) -> None:
     _kind, expected, _events = found_in(site, lake)
-    exported([event(row) for row in rows.to_pylist()], tmp_path)
+    filled = SilverLake(tmp_path)
+    *first, last = (event(row) for row in rows.to_pylist())
+    filled.fill(*first)
+    update_silver(spark, tmp_path, site.ontology)
+    filled.fill(last)
+    plans = [choose(site, "alone", list).plan]
+    (problem,) = check_history(find_history(site, str(tmp_path)), plans, None)
+    assert (problem.code, problem.severity) == ("backtest.silver_behind", "warning")
     update_silver(spark, tmp_path, site.ontology)
     kind, lines, _events = found_in(site, tmp_path)
     assert (kind, lines) == ("silver", expected)
-    history = find_history(site, str(tmp_path))
-    assert check_history(history, [choose(site, "alone", list).plan], None) == []
-
-
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_silver_that_lags_behind_is_told(
-    spark: SparkSession, site: Site, rows: pa.Table, tmp_path: Path
-) -> None:
-    events = [event(row) for row in rows.to_pylist()]
-
-    async def work() -> None:
-        channels = open_memory(ManualClock(1_740_000_000_000))
-        await channels.channel("events").append(events[:50])
-        await export_channels(channels, tmp_path)
-        update_silver(spark, tmp_path, site.ontology)
-        await channels.channel("events").append(events[50:])
-        await export_channels(channels, tmp_path)
-        await channels.close()
-
-    asyncio.run(work())
-    history = find_history(site, str(tmp_path))
-    (problem,) = check_history(history, [choose(site, "alone", list).plan], None)
-    assert (problem.code, problem.severity) == ("backtest.silver_behind", "warning")
+    assert check_history(find_history(site, str(tmp_path)), plans, None) == []
 
 
 def test_of_a_corrected_reading_only_the_newest_form_counts(

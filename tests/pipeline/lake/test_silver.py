@@ -185,6 +185,7 @@ def test_verdicts_change_rows_that_silver_has_and_wait_for_those_it_has_not(
     update_silver(spark, filled.lake, ontology)
     untouched = {file.path for file in filled.lake.open("silver", "quarantined").files()}
     filled.append("detections", late_event("p", (BEGIN, "b")), late_event("p", (BEGIN, "later")))
+    filled.append("detections", late_event("p", (2**59, "beyond all calendars")))
     filled.append("quarantine", quarantine_event("p", ahead, problem))
     filled.append("quarantine", quarantine_event("p", reading("gone"), problem))
     filled.export()

@@ -44,6 +44,7 @@ from rapport.pipeline.lake.silver_marks import (
     Marks,
     aside_verdicts,
     checked_suspects,
+    corrected_groups,
     decide,
     decode_findings,
     decode_held,
@@ -51,6 +52,7 @@ from rapport.pipeline.lake.silver_marks import (
     late_verdicts,
     repeated_hashes,
     suspect_positions,
+    utc_day,
 )
 from rapport.pipeline.lake.silver_rows import (
     CHECK_SCHEMA,
@@ -86,10 +88,8 @@ CHANNELS = (EVENTS, DETECTIONS, QUARANTINE)
 VERDICTS = "verdicts"
 ROWS_PER_STEP = 50_000_000
 """Positions of a channel per step: at most so much is repeated after a kill."""
-_BROADCAST_ROWS = 1_000_000
+_BROADCAST_ROWS = 100_000
 _UNIT = "silver.unit"
-_DAY = "date_from_unix_date(cast(floor(unix_millis({0}) / 86400000) as int))"
-"""A timestamp's day in UTC, whatever the session's zone."""
 
 Ranges = dict[str, tuple[int, int]]
 """Positions after one up to another of each channel."""
@@ -170,7 +170,7 @@ def explain_silver(spark: SparkSession, lake: Lake | Path | str, ontology: Ontol
     marks = spark.createDataFrame([], "file STRING, position BIGINT, mark STRING, reason STRING")
     marks = F.broadcast(marks)
     repeated = repeated_hashes(events, None, [])
-    suspects = suspect_positions(events, repeated, None, has_corrections=True)
+    suspects = suspect_positions(events, repeated, None, None)
     assert suspects is not None
     checked = checked_suspects(events, suspects, ontology, {})
     writing = _decode_and_write(events, marks, place, ontology, {}, ())
@@ -402,8 +402,8 @@ class _Step:
         rows = event_columns(events) if events is not None else None
         days, arrived, has_corrections = self._profile(events)
         fresh = self._fresh_verdicts(findings, held)
-        verdict_days = _days_of(fresh, "timestamp_millis(time_ms)") if fresh is not None else set()
-        held_days = _days_of(held, "received") if held is not None else set()
+        verdict_days = _days_of(fresh, "time_ms") if fresh is not None else set()
+        held_days = _days_of(held, "unix_millis(received)") if held is not None else set()
         held_before = self._held_before(_around(arrived | held_days))
         near = self._stream_files(_around(days))
         suspects = None
@@ -411,7 +411,8 @@ class _Step:
             known = [frame for frame in (self._identities(near), held_before) if frame is not None]
             repeated = _few(repeated_hashes(rows, held, known))
             verdicts = self._verdicts(fresh)
-            suspects = suspect_positions(rows, repeated, verdicts, has_corrections=has_corrections)
+            groups = _few(corrected_groups(rows)) if has_corrections else None
+            suspects = suspect_positions(rows, repeated, verdicts, groups)
             suspects = None if suspects is None else _few(suspects)
         else:
             verdicts = fresh
@@ -444,8 +445,8 @@ class _Step:
             return set(), set(), False
         rows = (
             events.groupBy(
-                F.expr(_DAY.format("time")).alias("day"),
-                F.expr(_DAY.format("received")).alias("arrived"),
+                utc_day(F.unix_millis("time")).alias("day"),
+                utc_day(F.unix_millis("received")).alias("arrived"),
             )
             .agg(
                 F.count(F.element_at("headers", "corrects")).alias("corrections"),
@@ -491,10 +492,11 @@ class _Step:
         wanted = checked.select("id").unionAll(checked.select("corrects")).toDF("id")
         if fresh is not None:
             wanted = wanted.unionAll(fresh.select("id"))
-        wanted = wanted.where("id IS NOT NULL").distinct()
+        wanted = _few(wanted.where("id IS NOT NULL").distinct())
+        if wanted is None:
+            return self._rows_of(())
         found = _computed(self._matching(files, wanted))
-        groups = checked.where("corrects IS NOT NULL AND reason IS NULL")
-        groups = groups.select("source", F.col("corrects").alias("original")).distinct()
+        groups = corrected_groups(checked.where("reason IS NULL"))
         standing = found.where(F.col("status") != CORRECTED).select(
             F.col("event_source").alias("source"), F.coalesce("corrects", "id").alias("original")
         )
@@ -577,14 +579,14 @@ class _Step:
 
         rows = findings.where(F.col("kind") != LATE)
         total = rows.count()
-        if not total:
+        if not total or self._has_step(self._run.table(DETECTED)):
             return
         order = Window.partitionBy("id").orderBy("position")
         first = rows.withColumn("number", F.row_number().over(order)).where("number = 1")
         table = self._run.table(DETECTED)
-        days = _around(_days_of(rows, "time"))
+        days = _around(_days_of(rows, "unix_millis(time)"))
         files = [file.uri for file in table.files() if file.partition["day"] in days]
-        if files and not self._has_step(table):
+        if files:
             known = read_files(self._spark, table, files).select("id")
             first = first.join(known, "id", "left_anti")
         new = write_rows(first.drop("number"), table, self._lake)
@@ -729,10 +731,10 @@ def _few(frame: DataFrame) -> DataFrame | None:
     return None if not count else F.broadcast(rows) if count <= _BROADCAST_ROWS else rows
 
 
-def _days_of(frame: DataFrame, time: str) -> set[date | None]:
+def _days_of(frame: DataFrame, milliseconds: str) -> set[date | None]:
     from pyspark.sql import functions as F
 
-    rows = frame.select(F.expr(_DAY.format(time)).alias("day")).distinct().collect()
+    rows = frame.select(utc_day(F.expr(milliseconds)).alias("day")).distinct().collect()
     return {row["day"] for row in rows}
 
 

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from rapport.core.errors import Problem
 from rapport.core.release import CORRECTS, REEVALUATION
+from rapport.lake.bronze import DAY_MS, FIRST_MS, LAST_MS
 from rapport.pipeline.lake.silver_rows import (
     CHECK_SCHEMA,
     CORRECTED,
@@ -94,6 +95,14 @@ def event_time() -> Column:
     return F.coalesce(F.unix_millis("time"), F.col("time_ms"))
 
 
+def utc_day(milliseconds: Column) -> Column:
+    """The day of a time, whatever the session's zone; null outside of the years 1 to 9999."""
+    from pyspark.sql import functions as F
+
+    day = F.date_from_unix_date(F.floor(milliseconds / DAY_MS).cast("int"))
+    return F.when(milliseconds.between(FIRST_MS, LAST_MS), day)
+
+
 def decode_findings(events: DataFrame) -> DataFrame:
     """The channel detections: rows of `gold/detected`, and late readings."""
     from pyspark.sql import functions as F
@@ -113,7 +122,7 @@ def late_verdicts(findings: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return findings.where(F.col("kind") == LATE).select(
-        F.to_date("received").alias("day"),
+        utc_day(F.unix_millis("received")).alias("day"),
         F.lit(LATE).alias("kind"),
         event_time().alias("time_ms"),
         F.lit(None).cast("string").alias("source"),
@@ -126,7 +135,7 @@ def aside_verdicts(held: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return held.where("aside").select(
-        F.to_date("received").alias("day"),
+        utc_day(F.unix_millis("received")).alias("day"),
         F.lit(ASIDE).alias("kind"),
         F.col("about_ms").alias("time_ms"),
         "source",
@@ -167,14 +176,22 @@ def repeated_hashes(
     return found.distinct()
 
 
+def corrected_groups(events: DataFrame) -> DataFrame:
+    """Source and id of the readings that new events correct."""
+    from pyspark.sql import functions as F
+
+    new = events.where("corrects IS NOT NULL")
+    return new.select("source", F.col("corrects").alias("original")).distinct()
+
+
 def suspect_positions(
     events: DataFrame,
     repeated: DataFrame | None,
     verdicts: DataFrame | None,
-    *,
-    has_corrections: bool,
+    groups: DataFrame | None,
 ) -> DataFrame | None:
-    """Positions of new events that need a decision; None without any."""
+    """Positions of new events that need a decision; None without any. `groups`: source and original
+    of readings that are corrected now."""
     from pyspark.sql import functions as F
 
     parts: list[DataFrame] = []
@@ -186,9 +203,7 @@ def suspect_positions(
         aside = verdicts.where(F.col("kind") == ASIDE).select("source", "id")
         parts.append(events.join(late, ["time_ms", "id"], "left_semi").select("position"))
         parts.append(events.join(aside, ["source", "id"], "left_semi").select("position"))
-    if has_corrections:
-        groups = events.where("corrects IS NOT NULL").select("source", F.col("corrects"))
-        groups = groups.toDF("source", "original")
+    if groups is not None:
         grouped = events.withColumn("original", _original("corrects", "id"))
         parts.append(grouped.join(groups, ["source", "original"], "left_semi").select("position"))
     if not parts:
@@ -269,8 +284,7 @@ def _with_successors(members: DataFrame, new: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     members = members.withColumn("original", _original("corrects", "id"))
-    groups = new.where("corrects IS NOT NULL").select("source", F.col("corrects").alias("original"))
-    concerned = groups.distinct().withColumn("is_concerned", F.lit(True))
+    concerned = corrected_groups(new).withColumn("is_concerned", F.lit(True))
     members = members.join(concerned, ["source", "original"], "left")
     is_open = F.col("is_concerned") & (F.col("status") != CORRECTED)
     order = Window.partitionBy("source", "original", is_open).orderBy("position")
