@@ -83,9 +83,6 @@ def convert(
 def silver(
     *,
     site: SiteOption = None,
-    engine: Annotated[
-        Literal["spark", "local"], Parameter(help="Spark as configured, or on this machine.")
-    ] = "spark",
     master: MasterOption = None,
     rebuild: Annotated[bool, Parameter(help="Make silver anew from bronze.")] = False,
     dry_run: DryRunOption = False,
@@ -105,8 +102,7 @@ def silver(
         _report_export(silver_due(lake), json=json)
         return 0
     ontology = load_site(directory).ontology
-    chosen = "local[*]" if engine == "local" else master
-    with spark_for(directory, "spark", chosen) as spark, progress_bar("silver") as progress:
+    with spark_for(directory, "spark", master) as spark, progress_bar("silver") as progress:
         assert spark is not None
         done = update_silver(spark, lake, ontology, rebuild=rebuild, progress=progress)
     _report_export(done, json=json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -14,6 +15,10 @@ from rapport.cli.local_site import data_directory
 from rapport.cli.main import run
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
+from rapport.lake.places import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BEGIN = 1_772_409_600_000
 
@@ -48,14 +53,16 @@ def ask(site: Path, *words: str) -> int:
     return run(["pipeline", *words, "--site", str(site)])
 
 
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_a_lake_is_made_looked_at_and_asked(
-    site: Path, capsysbinary: pytest.CaptureFixture[bytes]
+    spark: SparkSession, site: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert ask(site, "export") == 0
     capsysbinary.readouterr()
     assert ask(site, "silver", "--dry-run", "--json") == 0
     assert msgspec.json.decode(capsysbinary.readouterr().out)["positions"] == {"events": 3}
-    assert ask(site, "silver", "--engine", "local", "--json") == 0
+    assert ask(site, "silver", "--master", "local[2]", "--json") == 0
     done = msgspec.json.decode(capsysbinary.readouterr().out)
     assert (done["readings"], done["quarantined"]) == (2, 1)
     assert ask(site, "tables") == 0
@@ -66,13 +73,15 @@ def test_a_lake_is_made_looked_at_and_asked(
         ["bronze/events", "events", "3"],
         ["silver/person.position", "person_position", "2"],
         ["silver/quarantined", "quarantined", "1"],
+        ["silver/verdicts", "verdicts", "0"],
+        ["gold/detected", "detected", "0"],
     ]
     assert ask(site, "tables", "person_position") == 0
-    assert b"time\tint64\tms\tevent time" in capsysbinary.readouterr().out
-    question = "SELECT id, x, moment FROM person_position ORDER BY id"
+    assert b"time\ttimestamp[us, tz=UTC]\t\tevent time" in capsysbinary.readouterr().out
+    question = "SELECT id, x, time FROM person_position ORDER BY id"
     assert ask(site, "query", question, "--format", "csv") == 0
     assert capsysbinary.readouterr().out.decode().splitlines() == [
-        "id,x,moment",
+        "id,x,time",
         "0,1.0,2026-03-02T00:00:00.000",
         "1,3.0,2026-03-02T00:00:00.001",
     ]
@@ -101,18 +110,20 @@ def test_care_of_the_lake(site: Path, capsysbinary: pytest.CaptureFixture[bytes]
     ask(site, "export")
     capsysbinary.readouterr()
     assert ask(site, "compact", "--json") == 0
-    assert msgspec.json.decode(capsysbinary.readouterr().out)["folders"] == 0
+    assert msgspec.json.decode(capsysbinary.readouterr().out)["tables"] == 0
     assert ask(site, "expire", "--keep", "bronze=0", "--dry-run", "--json") == 0
     told = capsysbinary.readouterr()
     assert msgspec.json.decode(told.out)["files"] == 0
     assert b"silver has not taken all of it" in told.err
 
 
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_how_long_the_lake_is_kept_may_stand_in_the_site_file(
-    site: Path, capsysbinary: pytest.CaptureFixture[bytes]
+    spark: SparkSession, site: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     ask(site, "export")
-    assert ask(site, "silver", "--engine", "local") == 0
+    assert ask(site, "silver", "--master", "local[2]") == 0
     capsysbinary.readouterr()
     assert ask(site, "expire") == 2
     assert b"lake.no_rules" in capsysbinary.readouterr().err
@@ -120,17 +131,15 @@ def test_how_long_the_lake_is_kept_may_stand_in_the_site_file(
         file.write('\n[pipeline.keep]\n"bronze/*" = 0\n')
     assert ask(site, "expire", "--json") == 0
     assert msgspec.json.decode(capsysbinary.readouterr().out)["files"] == 1
-    assert not list((data_directory(site) / "lake/bronze").rglob("*.parquet"))
+    assert Lake.at(data_directory(site) / "lake").open("bronze", "events").rows() == 0
 
 
-def test_a_damaged_file_is_named_and_the_rest_is_done(
-    site: Path, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_a_damaged_table_is_named(site: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     ask(site, "export")
-    (file,) = (data_directory(site) / "lake/bronze").rglob("*.parquet")
-    file.write_bytes(b"PAR1")
+    log = data_directory(site) / "lake/bronze/events/_delta_log"
+    (log / f"{1:020d}.json").write_bytes(b"{")
     capsysbinary.readouterr()
-    assert ask(site, "silver", "--engine", "local") == 1
-    assert b"lake.bad_file" in capsysbinary.readouterr().err
     assert ask(site, "tables") == 1
-    assert b"lake.bad_file" in capsysbinary.readouterr().err
+    assert b"lake.bad_table" in capsysbinary.readouterr().err
+    assert ask(site, "query", "SELECT count(*) FROM events") != 0
+    assert b"lake.bad_table" in capsysbinary.readouterr().err
