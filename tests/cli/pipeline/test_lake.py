@@ -73,8 +73,6 @@ def test_a_lake_is_made_looked_at_and_asked(
         ["bronze/events", "events", "3"],
         ["silver/person.position", "person_position", "2"],
         ["silver/quarantined", "quarantined", "1"],
-        ["silver/verdicts", "verdicts", "0"],
-        ["gold/detected", "detected", "0"],
     ]
     assert ask(site, "tables", "person_position") == 0
     assert b"time\ttimestamp[us, tz=UTC]\t\tevent time" in capsysbinary.readouterr().out

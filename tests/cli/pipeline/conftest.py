@@ -1,0 +1,5 @@
+"""The shared Spark session."""
+
+from support.servers.spark import spark
+
+__all__ = ["spark"]
