@@ -25,6 +25,7 @@ from benchmarks.spark.history import (
 from benchmarks.spark.latency import Offer, latency
 from benchmarks.spark.live import steady_state
 from benchmarks.spark.parts import SETTINGS, Goals
+from benchmarks.spark.silver import silver
 from benchmarks.spark.workload import PER_FILE, Recorded, beginning, record
 from benchmarks.spark.year import QUICK, YEAR
 from benchmarks.spark.year import year as back_tested_year
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EVENTS, _FULL = 10_000_000, 100_000_000
+_SILVER = 2_000_000
 _QUICK_EVENTS, _QUICK_PER_FILE = 40_000, 10_000
 _WAYS = ("ours", "by hand")
 
@@ -93,6 +95,7 @@ def _over_history(
     yield from against_by_hand(spark, recorded, goals, cold)
     yield from stages(spark, recorded, goals)
     yield from enrichment(spark, recorded, goals)
+    yield from silver(spark, folder / "lake", min(recorded.events, _SILVER), goals)
     some = min(recorded.events, 2 * per_file)
     yield from many_policies(spark, beginning(recorded, folder / "many", some, per_file), goals)
 

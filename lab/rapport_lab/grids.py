@@ -24,7 +24,7 @@ from rapport.core.errors import Corrupt
 from rapport.core.ids import content_id
 from rapport.pipeline.lake.places import GOLD, MANIFEST, SIDECAR, grid_folder, point_name
 from rapport.pipeline.lake.sidecars import Column, TableNotes, write_notes
-from rapport.pipeline.lake.spread import spread
+from rapport_lab.spread import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

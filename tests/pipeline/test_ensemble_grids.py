@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rapport.core.errors import Unavailable
-from rapport.pipeline.lake.spread import spread
 from rapport_lab.ensemble.experiments.broadcasts import BroadcastPoint, run_broadcasts
 from rapport_lab.grids import count_made, run_grid
+from rapport_lab.spread import spread
 
 POINTS = [BroadcastPoint(probability=p, nodes=20, minutes=0.2, seed=3) for p in (0.9, 0.5, 0.1)]
 
