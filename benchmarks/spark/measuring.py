@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EVENTS, _FULL = 10_000_000, 100_000_000
+_SILVER = 2_000_000
 _QUICK_EVENTS, _QUICK_PER_FILE = 40_000, 10_000
 _WAYS = ("ours", "by hand")
 

@@ -1,4 +1,4 @@
-"""Many like tasks over the cores or the cluster, or one after the other in this process. [PI-3]"""
+"""Many like tasks over the cores or the cluster, or one after the other in this process. [PI-8]"""
 
 from __future__ import annotations
 
