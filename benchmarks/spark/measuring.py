@@ -24,6 +24,7 @@ from benchmarks.spark.history import (
 from benchmarks.spark.latency import Offer, latency
 from benchmarks.spark.live import steady_state
 from benchmarks.spark.parts import SETTINGS, Goals
+from benchmarks.spark.silver import silver
 from benchmarks.spark.workload import PER_FILE, Recorded, beginning, record
 from benchmarks.spark.year import QUICK, YEAR
 from benchmarks.spark.year import year as back_tested_year
@@ -68,6 +69,7 @@ def _measured(
         yield _workload(spark, recorded)
         cold = cold or {way: measure(way, spark, recorded.folder) for way in _WAYS}
         yield from _over_history(spark, folder, recorded, goals, cold, per_file)
+        yield from silver(spark, folder / "lake", min(recorded.events, _SILVER), goals)
         yield from steady_state(
             spark, folder / "live", *((2_000, 4) if quick else (100_000, 12)), goals
         )

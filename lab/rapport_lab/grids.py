@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from rapport.pipeline.lake.places import GOLD
 
 from rapport.core.errors import Conflict
 from rapport.core.ids import content_id
