@@ -94,8 +94,10 @@ def test_a_batch_a_stream_and_live_policies_run(oldest_python: Path, tmp_path: P
 def test_history_gives_the_same_detections(oldest_python: Path, tmp_path: Path) -> None:
     site = shutil.copytree(CHECKS / "secure-building", tmp_path / "site")
     done = subprocess.run(
-        [oldest_python, "-m", "rapport.cli.main", "replay", "--engine", "spark"]
-        + ["--site", str(site), "--master", "local[2]"],
+        [
+            *(oldest_python, "-m", "rapport.cli.main", "replay", "--engine", "spark"),
+            *("--site", str(site), "--master", "local[2]"),
+        ],
         capture_output=True,
         text=True,
         timeout=300,
