@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from rapport.core.detection import DETECTED, Detection, detection_lines
-from rapport.core.errors import Conflict, InvalidInput
+from rapport.core.errors import Conflict, Corrupt, InvalidInput
 from rapport.core.event import Event
 from rapport.pipeline.streaming.live_query import FILE
 from rapport.policy.engine.stream_steps import TimeMoved, time_event
@@ -145,3 +145,21 @@ def _readings_again(place: LiveSite, id: str) -> list[pa.RecordBatch]:
     first = place.readings.slice(0, 1)
     column = first.schema.get_field_index("id")
     return [first.set_column(column, "id", pa.array([id]))]
+
+
+@pytest.mark.parametrize("keeps_checksum", [True, False])
+@pytest.mark.parametrize("text", ["", "garbage", "v1\n{broken", "v1"])
+@pytest.mark.slow
+def test_a_damaged_file_of_the_checkpoint_is_called_damaged(
+    spark: SparkSession, tmp_path: Path, text: str, keeps_checksum: bool
+) -> None:
+    place = LiveSite("small-policies", tmp_path)
+    last = max(event.time for event in place.events)
+    place.append("events", place.events[:10], last)
+    place.run(spark, buckets=1)
+    (place.checkpoint / "offsets" / "0").write_text(text)
+    if not keeps_checksum:
+        (place.checkpoint / "offsets" / ".0.crc").unlink()
+    with pytest.raises(Corrupt) as caught:
+        place.run(spark, buckets=1)
+    assert caught.value.code == "live.bad_checkpoint"
