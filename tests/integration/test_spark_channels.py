@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import shutil
 import signal
@@ -18,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.core.errors import Conflict, InvalidInput
+from rapport.core.errors import Conflict, InvalidInput, NotAllowed
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.datasource.source import register_datasource
 from rapport.pipeline.errors import spark_errors
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
@@ -37,7 +37,7 @@ AS_RESULTS = ("'spark' AS source", "concat('r-', id) AS id", "type", "time", "he
 
 @pytest.fixture(scope="module")
 def sparky(spark: SparkSession) -> SparkSession:
-    register_datasource(spark)
+    """Nothing is registered: Spark finds the format by itself."""
     return spark
 
 
@@ -144,6 +144,126 @@ def test_a_batch_is_what_the_channels_hold_and_filters_are_decided_at_the_source
     between = batch(sparky, log, from_='{"events": 10}', until=12).select("position").collect()
     assert [row.position for row in between] == [11, 12]
     assert batch(sparky, log, from_="end").count() == 0
+
+
+def test_a_table_a_view_and_sql_read_and_append(sparky: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    fill(log, 1, 30, "results")
+    sparky.sql(f"CREATE TABLE results USING rapport OPTIONS (site '{log}', channel 'results')")
+    try:
+        assert sparky.read.table("results").where("time > 1020").count() == 10
+        sparky.sql(
+            "INSERT INTO results SELECT channel, position, received, time, source, "
+            "concat('again-', id), type, subject, headers, data FROM results WHERE type = 't1'"
+        )
+        [row] = sparky.sql("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM results").collect()
+        assert (row.n, row.ids) == (40, 40)
+    finally:
+        sparky.sql("DROP TABLE results")
+    sparky.sql(
+        f"CREATE TEMPORARY VIEW seen USING rapport OPTIONS (site '{log}', channels 'results')"
+    )
+    assert sparky.read.table("seen").count() == 40
+    sparky.catalog.dropTempView("seen")
+
+
+def test_timestamps_are_appended_as_the_milliseconds_they_are(
+    sparky: SparkSession, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    fill(log, 1, 20)
+    rows = batch(sparky, log).selectExpr(
+        "'spark' AS source", "id", "type", "timestamp_micros(time * 1000 + 999) AS time", "data"
+    )
+    rows.write.format("rapport").option("site", str(log)).option("channel", "copy").mode(
+        "append"
+    ).save()
+    assert [one.event.time for one in WrittenLog(log)["copy"]] == list(range(1_001, 1_021))
+
+
+def test_only_the_node_appends_to_its_own_channels(sparky: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    fill(log, 1, 5)
+    rows = batch(sparky, log).select("source", "id", "type", "time", "data")
+    writer = rows.write.format("rapport").option("site", str(log)).option("channel", "events")
+    with pytest.raises(NotAllowed) as caught, spark_errors("writing"):
+        writer.mode("append").save()
+    assert caught.value.code == "channel.reserved"
+    assert "detections, quarantine, pipeline" in caught.value.hint
+
+
+COLUMNS = {
+    "position": [0, 1, 7, 150, 299, 300, 301],
+    "time": [1_000, 1_007, 1_150, 1_300],
+    "type": ["t0", "t1", "t2", "t9", ""],
+    "id": ["e1", "e150", "e300", "x"],
+    "subject": ["thing/3", "thing/", "9"],
+    "channel": ["events", "raw.other", "none"],
+}
+
+
+def conditions(chance: random.Random) -> str:
+    """A condition in SQL of one to four parts."""
+    parts = []
+    for _ in range(chance.randint(1, 4)):
+        column = chance.choice(list(COLUMNS))
+        values = [repr(chance.choice(COLUMNS[column])) for _ in range(3)]
+        forms = [
+            f"{column} {sign} {values[0]}" for sign in ("=", "<", "<=", ">", ">=", "<>", "<=>")
+        ]
+        forms += [f"{column} IN ({', '.join(values)})", f"{column} NOT IN ({', '.join(values)})"]
+        forms += [f"{column} IS NOT NULL", f"{column} = {values[0]} OR {column} = {values[1]}"]
+        if isinstance(COLUMNS[column][0], str):
+            text = values[0].strip("'")
+            forms += [f"{column} LIKE '{text}%'", f"{column} LIKE '%{text}'"]
+            forms += [f"NOT {column} LIKE '%{text}%'"]
+        parts.append(f"({chance.choice(forms)})")
+    return " AND ".join(parts)
+
+
+@pytest.mark.slow
+def test_filters_at_the_source_choose_the_rows_that_spark_chooses(
+    sparky: SparkSession, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    fill(log, 1, 300)
+    fill(log, 1, 40, "raw.other")
+    chance = random.Random(20_261_118)
+    whole = batch(sparky, log, channels="events,raw.other").cache()
+    found = 0
+    for _ in range(40):
+        asked = conditions(chance)
+        pushed = batch(sparky, log, channels="events,raw.other", push_filters="true").where(asked)
+        here = pushed.select("channel", "position").toArrow().to_pylist()
+        by_spark = whole.where(asked).select("channel", "position").toArrow().to_pylist()
+        assert here == by_spark, asked
+        found += len(here)
+    assert found > 1_000
+    whole.unpersist()
+
+
+def test_spark_still_keeps_the_filters_of_a_frame_that_is_used_again(
+    sparky: SparkSession, tmp_path: Path
+) -> None:
+    """Why `push_filters` is not the default. When this fails, Spark has mended it: make it so."""
+    log = tmp_path / "log"
+    fill(log, 1, 30)
+    frame = batch(sparky, log, push_filters="true")
+    assert [frame.where("type = 't1'").count(), frame.count()] == [10, 10]
+
+
+def test_explain_shows_scan_filters_and_columns(
+    sparky: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    fill(log, 1, 30)
+    frame = batch(sparky, log, push_filters="true").where("type = 't1' AND position > 5")
+    frame.select("id").explain("formatted")
+    plan = capsys.readouterr().out
+    assert "BatchScan rapport" in plan
+    assert "EqualTo(type,t1), GreaterThan(position,5)]" in plan
+    assert "ReadSchema: struct<channel:string,position:bigint" in plan
+    assert "Filter" not in plan.replace("PushedFilters", "")
 
 
 def test_a_stream_goes_on_from_its_checkpoint_and_an_epoch_written_again_changes_nothing(
@@ -273,12 +393,10 @@ def test_a_running_node_is_read_and_written_through_its_doors(
 CHILD = """
 import sys
 from rapport.pipeline.session import spark_session
-from rapport.pipeline.datasource.source import register_datasource
 from support.servers.spark import TEST_SETTINGS
 
 log, checkpoint = sys.argv[1:]
 spark = spark_session(TEST_SETTINGS)
-register_datasource(spark)
 stream = spark.readStream.format("rapport").option("site", log).option("most_rows", "40").load()
 rows = stream.selectExpr("'spark' AS source", "concat('r-', id) AS id", "type", "time", "headers",
                          "data")

@@ -18,6 +18,7 @@ from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.lake.bronze import export_channels
 from rapport.site.site import load_site
+from support.live_site import LiveSite
 from support.servers.spark_cluster import ConnectServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -129,3 +130,40 @@ def test_a_server_that_is_not_there_is_told_at_once(site: Path) -> None:
     said = rapport(*asked, "--master", "sc://127.0.0.1:1")
     assert said.returncode == 1
     assert "error[spark.master_unreachable]" in said.stderr
+
+
+LIVE_CHILD = """
+import json, sys
+from pathlib import Path
+from rapport.pipeline.session import SparkSettings, is_connect, running_spark
+from rapport.pipeline.streaming.live_query import LiveSettings, run_live
+
+master, site, checkpoint = sys.argv[1:]
+with running_spark(SparkSettings(master=master)) as spark:
+    assert is_connect(spark)
+    rows = spark.read.format("rapport").option("site", site).load()
+    read = rows.where("type = 'person.position'").count()
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    how = LiveSettings(buckets=2)
+    counts = run_live(spark, Path(site), checkpoint=Path(checkpoint), once=True, settings=how)
+    assert spark.conf.get("spark.sql.shuffle.partitions") == partitions
+    print(json.dumps([read, counts.reached, counts.detections]))
+"""
+
+
+def test_channels_are_read_and_policies_run_live_by_the_server(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    place = LiveSite("secure-building", tmp_path)
+    last = max(event.time for event in place.events)
+    place.append("events", place.events, last)
+    place.beat(last + 10_000_000)
+    command = [sys.executable, "-c", LIVE_CHILD, server.url, place.directory, place.checkpoint]
+    variables = {"PATH": str(Path(sys.executable).parent), "HOME": os.environ.get("HOME", "/")}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=variables, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    found = place.found()
+    assert found == place.expected(place.readings, end=last + 10_000_000)
+    assert json.loads(done.stdout) == [20_000, 20_000, len(found)]

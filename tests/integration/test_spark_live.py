@@ -4,130 +4,33 @@ and after a restart in the middle.
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 import pytest
 
-from rapport.channel.backends.local import open_embedded
-from rapport.channel.backends.readonly import open_readonly
 from rapport.core.detection import DETECTED, Detection, detection_lines
-from rapport.core.errors import Conflict, InvalidInput
-from rapport.core.event import Event, StoredEvent, make_event
-from rapport.core.schema import PARTS
-from rapport.kernel.clock import ManualClock
-from rapport.pipeline.streaming.live_query import FILE, LiveCounts, LiveSettings, run_live
-from rapport.policy.engine.stream_steps import TIME_TYPE, TimeMoved, late_event, time_event
-from rapport.policy.recordings.files import read_recorded
-from rapport.policy.replay.replay import recordings_of
+from rapport.core.errors import Conflict, Corrupt, InvalidInput
+from rapport.core.event import Event
+from rapport.pipeline.streaming.live_query import FILE
+from rapport.policy.engine.stream_steps import TimeMoved, time_event
 from rapport.policy.runner.local import LocalRunner
-from rapport.site.site import Site, load_site
+from support.live_site import CHECKS, LiveSite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-CHECKS = Path(__file__).parent.parent / "data" / "checks"
 FAR_MS = 10_000_000
-
-
-class Place:
-    """A site whose policies run on Spark, with events that a node would have mediated."""
-
-    def __init__(self, name: str, directory: Path) -> None:
-        self.directory = shutil.copytree(CHECKS / name, directory / "site")
-        file = self.directory / "site.toml"
-        text = file.read_text(encoding="utf-8")
-        head = '[policies]\non_spark = ["*"]\n'
-        file.write_text(text.replace("[policies]\n", head), encoding="utf-8")
-        self.site = load_site(self.directory)
-        self.checkpoint = directory / "checkpoint"
-        [recording] = recordings_of(self.site.ontology, self.directory)
-        self.readings = pa.concat_batches(
-            list(read_recorded(recording.path, recording.source, self.site.ontology, batch=10_000))
-        )
-        self.events = events_of(self.readings, self.site)
-
-    def append(self, channel: str, events: list[Event], now_ms: int) -> None:
-        async def work() -> None:
-            channels = open_embedded(self.log, ManualClock(now_ms))
-            await channels.channel(channel).append(events)
-            await channels.close()
-
-        asyncio.run(work())
-
-    @property
-    def log(self) -> Path:
-        return self.directory / ".rapport" / "log"
-
-    def read(self, channel: str) -> list[StoredEvent]:
-        async def work() -> list[StoredEvent]:
-            channels = open_readonly(self.log, ManualClock())
-            found = await channels.channel(channel).read_after(0, limit=100_000)
-            await channels.close()
-            return found
-
-        return asyncio.run(work())
-
-    def beat(self, time: int) -> None:
-        moved = TimeMoved(time, len(self.read("events")))
-        self.append("detections", [time_event(self.site.name, moved)], time)
-
-    def run(self, spark: Any, **how: Any) -> LiveCounts:
-        settings = LiveSettings(**how)
-        return run_live(
-            spark, self.directory, checkpoint=self.checkpoint, once=True, settings=settings
-        )
-
-    def found(self) -> list[Event]:
-        """What was told, in the order of ids."""
-        told = [one.event for one in self.read("detections") if one.event.type != TIME_TYPE]
-        return sorted(told, key=lambda event: event.id)
-
-    def expected(self, *rows: pa.RecordBatch, end: int) -> list[Event]:
-        """What one runner says that is fed with the same."""
-        site = self.site
-        runner = LocalRunner(
-            [one.plan for one in site.policies.values()],
-            site.tables,
-            lateness_ms=site.lateness_ms,
-            sources=site.ontology.sources,
-        )
-        detections = [found for batch in rows for found in runner.feed(batch)]
-        detections += runner.advance(end)
-        events = [one.to_event(source=site.name) for one in detections]
-        events += [one.to_event(source=site.name) for one in runner.take_undecided()]
-        events += [late_event(site.name, one) for one in runner.take_late()]
-        return sorted(events, key=lambda event: event.id)
-
-
-def events_of(readings: pa.RecordBatch, site: Site) -> list[Event]:
-    kinds = site.ontology.streams()
-    return [
-        make_event(
-            source=row["source"],
-            id=row["id"],
-            type=row["stream"],
-            subject=f"{row['stream'].partition('.')[0]}/{row['key']}",
-            time=row["time"],
-            data={
-                "key": row["key"],
-                "value": [row[f"{row['stream']}.{part}"] for part in PARTS[kinds[row["stream"]]]],
-            },
-        )
-        for row in readings.to_pylist()
-    ]
 
 
 def test_the_secure_building_in_two_buckets_and_several_micro_batches(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = Place("secure-building", tmp_path)
+    place = LiveSite("secure-building", tmp_path)
     last = max(event.time for event in place.events)
     place.append("events", place.events, last)
     place.beat(last + FAR_MS)
@@ -145,7 +48,7 @@ def test_the_secure_building_in_two_buckets_and_several_micro_batches(
 def test_a_restart_in_the_middle_changes_nothing_and_late_and_unusable_ones_are_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = Place("small-policies", tmp_path)
+    place = LiveSite("small-policies", tmp_path)
     middle, last = len(place.events) // 2, max(event.time for event in place.events)
     late = msgspec.structs.replace(place.events[0], id="too-late")
     ahead = msgspec.structs.replace(place.events[-1], id="ahead", time=last + 3_600_000)
@@ -173,7 +76,7 @@ def test_a_backlog_is_judged_by_what_the_clock_had_said_before(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Half of the events come after a long silence; the query begins when all of it is there."""
-    place = Place("small-policies", tmp_path)
+    place = LiveSite("small-policies", tmp_path)
     last = max(event.time for event in place.events)
     first, second = place.readings.slice(0, 100), place.readings.slice(100)
     place.append("events", place.events[:100], last)
@@ -199,7 +102,7 @@ def test_a_backlog_is_judged_by_what_the_clock_had_said_before(
 def test_a_changed_policy_begins_anew_and_the_others_go_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = Place("small-policies", tmp_path)
+    place = LiveSite("small-policies", tmp_path)
     middle, last = len(place.events) // 2, max(event.time for event in place.events)
     place.append("events", place.events[:middle], last)
     place.run(spark, buckets=1)
@@ -219,7 +122,7 @@ def test_a_changed_policy_begins_anew_and_the_others_go_on(
 
 
 def test_what_does_not_fit_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:
-    place = Place("small-policies", tmp_path)
+    place = LiveSite("small-policies", tmp_path)
     last = max(event.time for event in place.events)
     place.append("events", place.events[:10], last)
     with pytest.raises(InvalidInput, match="number of buckets"):
@@ -237,8 +140,26 @@ def test_what_does_not_fit_is_refused_in_words(spark: SparkSession, tmp_path: Pa
     assert caught.value.code == "live.other_site"
 
 
-def _readings_again(place: Place, id: str) -> list[pa.RecordBatch]:
+def _readings_again(place: LiveSite, id: str) -> list[pa.RecordBatch]:
     """The first reading once more, under another id."""
     first = place.readings.slice(0, 1)
     column = first.schema.get_field_index("id")
     return [first.set_column(column, "id", pa.array([id]))]
+
+
+@pytest.mark.parametrize("keeps_checksum", [True, False])
+@pytest.mark.parametrize("text", ["", "garbage", "v1\n{broken", "v1"])
+@pytest.mark.slow
+def test_a_damaged_file_of_the_checkpoint_is_called_damaged(
+    spark: SparkSession, tmp_path: Path, text: str, keeps_checksum: bool
+) -> None:
+    place = LiveSite("small-policies", tmp_path)
+    last = max(event.time for event in place.events)
+    place.append("events", place.events[:10], last)
+    place.run(spark, buckets=1)
+    (place.checkpoint / "offsets" / "0").write_text(text)
+    if not keeps_checksum:
+        (place.checkpoint / "offsets" / ".0.crc").unlink()
+    with pytest.raises(Corrupt) as caught:
+        place.run(spark, buckets=1)
+    assert caught.value.code == "live.bad_checkpoint"

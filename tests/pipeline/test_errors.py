@@ -37,6 +37,7 @@ rapport.core.errors.InvalidInput: the window is empty
         ("[JVM_ATTRIBUTE_NOT_SUPPORTED] no", ConnectUnsupported, "spark.connect_unsupported"),
         ("StatusCode.UNAVAILABLE: failed", Unavailable, "spark.server_unreachable"),
         ("UnsupportedLogVersion v9", Conflict, "live.other_version"),
+        ("[MALFORMED_LOG_FILE] Log file was malformed", Corrupt, "live.bad_checkpoint"),
         ("something new", RapportError, "spark.job_failed"),
     ],
 )

@@ -300,6 +300,8 @@ def sql_options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(settings.rows_per_batch),
+        # The format `rapport` takes over filters only where a read asks for it.
+        "spark.sql.python.filterPushdown.enabled": "true",
         # A channel or type that looks like a number is still text.
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.streaming.stateStore.providerClass": (

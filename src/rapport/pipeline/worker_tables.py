@@ -1,5 +1,5 @@
-"""Tables as plain data: they travel to workers with a job, and are kept with what was decided by
-them. [PI-5, PI-10]
+"""A site's tables as plain data that travels to workers with a job, and is kept with the state that
+was computed from it. [PI-5, PI-10]
 """
 
 from __future__ import annotations

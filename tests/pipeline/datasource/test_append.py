@@ -154,4 +154,4 @@ def test_targets_travel_to_workers_without_a_key() -> None:
     from rapport.pipeline.datasource.locations import NodeApi
 
     target = AppendTarget(NodeApi("http://127.0.0.1:1", "secret.key"), "found")
-    assert b"secret.key" in msgspec.json.encode(msgspec.to_builtins(target.place))
+    assert b"secret.key" in msgspec.json.encode(msgspec.to_builtins(target.location))

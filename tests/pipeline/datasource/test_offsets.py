@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import Conflict, InvalidInput
 from rapport.pipeline.datasource.offsets import (
-    LEAST_ROWS,
-    MOST_PIECES,
+    LEAST_RANGE_ROWS,
+    MOST_RANGES,
     ChannelSpan,
     check_offset,
     end_offset,
@@ -31,8 +31,8 @@ def test_pieces_cover_every_position_once_and_are_bounded(pairs: dict) -> None:
             assert piece.after == reached < piece.through
             reached = piece.through
         assert reached == end[name]
-        assert len(own) <= MOST_PIECES
-        assert all(piece.through - piece.after >= LEAST_ROWS for piece in own[:-1])
+        assert len(own) <= MOST_RANGES
+        assert all(piece.through - piece.after >= LEAST_RANGE_ROWS for piece in own[:-1])
 
 
 def test_the_same_range_is_cut_in_the_same_way() -> None:

@@ -12,7 +12,7 @@ def test_what_is_left_out_has_a_default() -> None:
     options = source_options({"site": "here"})
     assert options.channels == ("events",)
     assert (options.start, options.until, options.most_rows) == ("start", "end", None)
-    assert options.place == LocationOptions(site=os.path.abspath("here"))
+    assert options.location == LocationOptions(site=os.path.abspath("here"))
 
 
 def test_everything_that_can_be_said() -> None:
@@ -32,7 +32,7 @@ def test_everything_that_can_be_said() -> None:
     assert options.channels == ("events", "detections")
     assert (options.start, options.until, options.most_rows) == ({"events": 5}, 9, 100)
     assert options.passes_damage
-    assert options.place.patience_ms == 2_000
+    assert options.location.patience_ms == 2_000
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,9 @@
-"""Where channels are: the files of a site, or the doors of a node. [PI-2]
+"""Where channels are and how they are read there: the files of a site, or the HTTP API of a node.
+[PI-2]
 
-Both are small values that travel to Spark's workers; whoever reads or writes opens what is needed
-there.
-
-Channels read from a site's files, beside the node that writes them or without one. [PI-2]
-
-Channels read through a node's doors, by the client's own connection. [PI-2]
-
-A node that is away for a while is waited for; what it refuses is told in its words.
+A location is a small value that travels to Spark's workers; files and connections are opened there.
+Files are read beside the running node or without one, without a lock. A node that is away for a
+while is waited for; its refusals keep their code and hint.
 """
 
 from __future__ import annotations
@@ -64,27 +60,27 @@ _RAW = "raw."
 
 
 class OpenChannels(Protocol):
-    """A place that is being read."""
+    """The channels of a location, opened for reading."""
 
     def names(self) -> list[str]:
         """The channels that hold something."""
 
     def span(self, channel: str) -> ChannelSpan:
-        """What a channel holds; nothing when it does not exist."""
+        """The bounds of a channel; empty when it does not exist."""
 
     def chunks(
         self,
-        piece: PositionRange,
+        positions: PositionRange,
         conditions: Sequence[ColumnCondition],
         *,
         bare: bool,
         passes_damage: bool,
     ) -> Iterator[EventChunk]:
-        """The events of a piece in order; conditions on `received` may leave some out. `bare`:
-        headers are not wanted and may be missing.
+        """The events of a range in order; events that conditions on `received` exclude may be
+        missing, and with `bare` all headers.
 
-        Positions that retention has let go are passed over and told in the log. Damage raises
-        Corrupt, or is passed over likewise.
+        Positions that retention has removed are skipped and logged. Damage raises Corrupt, or is
+        skipped likewise.
         """
 
 
@@ -92,13 +88,11 @@ class Location(Protocol):
     """Where channels are."""
 
     def opened(self) -> AbstractContextManager[OpenChannels]:
-        """The place for reading."""
+        """Opens the channels for a block."""
 
 
 def location_of(options: LocationOptions) -> Location:
-    """The place that the options name; nothing is opened yet."""
-    pass  # merged
-    pass  # merged
+    """The location that the options name; nothing is opened yet."""
 
     if options.url:
         return NodeApi(options.url, options.key_file, options.patience_ms)
@@ -108,14 +102,14 @@ def location_of(options: LocationOptions) -> Location:
 def spans_of(
     opened: OpenChannels, channels: Sequence[str], *, streaming: bool
 ) -> dict[str, ChannelSpan]:
-    """What each channel holds.
+    """The bounds of each channel.
 
-    Raises UnknownName for one that does not exist, unless the node makes it itself when it is
-    needed, or it belongs to a source of which a stream waits to hear.
+    Raises UnknownName for one that does not exist, unless the node makes it when it is needed, or
+    it is the raw channel of a source from which a stream awaits its first event.
     """
-    # The last one first: what stood in an earlier channel before something of a later one is seen.
-    looked_at = {name: opened.span(name) for name in reversed(channels)}
-    spans = {name: looked_at[name] for name in channels}
+    # The last one first: events of an earlier channel are seen before later ones that follow them.
+    found = {name: opened.span(name) for name in reversed(channels)}
+    spans = {name: found[name] for name in channels}
     for name, span in spans.items():
         awaited = is_reserved(name) or (streaming and name.startswith(_RAW))
         if span.last == 0 and not awaited:
@@ -131,7 +125,7 @@ _FILE_STEP_BYTES = 8 * 1024 * 1024
 
 
 class SiteFiles(msgspec.Struct, frozen=True):
-    """A site's directory, or the directory of its log; to write, the file with our key for its
+    """A site's directory, or the directory of its log. `key_file`: a key for writing through its
     node, where that is not the site's own.
     """
 
@@ -140,7 +134,7 @@ class SiteFiles(msgspec.Struct, frozen=True):
 
     @contextmanager
     def opened(self) -> Iterator[SiteLog]:
-        """See Place. Raises InvalidInput when there is no site or no log yet."""
+        """See Location. Raises InvalidInput when there is no site or no log yet."""
         parts = site_parts(Path(self.directory))
         if parts.is_embedded:
             yield SiteLog(_segments(str(parts.log)))
@@ -153,7 +147,7 @@ class SiteFiles(msgspec.Struct, frozen=True):
 
 
 class SiteParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a site concerns its channels."""
+    """The parts of a site that concern its channels."""
 
     site: Path
     log: Path
@@ -167,11 +161,9 @@ class SiteParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def site_parts(directory: Path, *, writing: bool = False) -> SiteParts:
-    """What a directory says of its channels; raises InvalidInput when it is no site, or has no log
-    and none is to be written.
-    """
+    """Reads a site's directory; raises InvalidInput when it is no site, or has no log to read."""
     if (directory / SITE_FILE).is_file():
-        settings, declared = _said_by(directory)
+        settings, declared = _read_site_settings(directory)
         log = directory / settings.data / "log"
     elif (directory / LOGS).is_dir():
         settings, declared, log = NodeSettings(), ChannelsConfig(), directory
@@ -192,24 +184,24 @@ def site_parts(directory: Path, *, writing: bool = False) -> SiteParts:
 
 SiteSettings = tuple[NodeSettings, ChannelsConfig]
 _well_formed: dict[Path, SiteSettings] = {}
-"""What the sites that this process has to do with said when they could last be read."""
-_told: dict[Path, str] = {}
-"""Why they cannot be read now."""
+"""By directory the settings as they were when the site file could last be read."""
+_site_problems: dict[Path, str] = {}
+"""By directory why the site file cannot be read now."""
 
 
 def last_site_settings(directory: str) -> SiteSettings | None:
-    """What this process last read of a site; None when it has not."""
+    """The settings that this process has read; None when it has not."""
     return _well_formed.get(Path(directory).resolve())
 
 
-def remember_site_settings(directory: str, said: SiteSettings) -> None:
-    """What another process read of a site, for one that finds it being edited at its first look."""
-    _well_formed.setdefault(Path(directory).resolve(), said)
+def remember_site_settings(directory: str, settings: SiteSettings) -> None:
+    """Keeps settings that the planner has read, for a worker that finds the file half-written."""
+    _well_formed.setdefault(Path(directory).resolve(), settings)
 
 
-def _said_by(directory: Path) -> SiteSettings:
-    """What a site says of its node and channels; what it said before while somebody edits it, so
-    that a stream that runs goes on.
+def _read_site_settings(directory: Path) -> SiteSettings:
+    """The settings of node and channels; while somebody edits the file those of before, so that a
+    running stream goes on.
     """
     directory = directory.resolve()
     try:
@@ -219,100 +211,102 @@ def _said_by(directory: Path) -> SiteSettings:
     except RapportError as error:
         if directory not in _well_formed:
             raise
-        if _told.get(directory) != error.message:
-            _told[directory] = error.message
+        if _site_problems.get(directory) != error.message:
+            _site_problems[directory] = error.message
             _log.warning("the site cannot be read; it is taken as it was", reason=error.message)
     else:
         _well_formed[directory] = settings, declared
-        _told.pop(directory, None)
+        _site_problems.pop(directory, None)
     return _well_formed[directory]
 
 
 @lru_cache(maxsize=8)
 def _segments(log: str) -> SegmentLogReader:
-    """One reader per log and process: what it learnt of the growing segment serves later tasks."""
+    """One reader per log and process: it remembers the index of the growing segment."""
     return SegmentLogReader(Path(log))
 
 
 class SiteLog:
-    """See Opened."""
+    """See OpenChannels."""
 
     def __init__(self, log: LogReader) -> None:
         self._log = log
 
     def names(self) -> list[str]:
-        """See Opened."""
+        """See OpenChannels."""
         return [name for name in self._log.logs() if self._log.last_position(name)]
 
     def span(self, channel: str) -> ChannelSpan:
-        """See Opened."""
+        """See OpenChannels."""
         last = self._log.last_position(channel)
         return ChannelSpan(self._log.first_position(channel) if last else 1, last)
 
     def chunks(
         self,
-        piece: PositionRange,
+        positions: PositionRange,
         conditions: Sequence[ColumnCondition],
         *,
         bare: bool,
         passes_damage: bool,
     ) -> Iterator[EventChunk]:
-        """See Opened."""
+        """See OpenChannels."""
         received = [one for one in conditions if one.column == "received"]
-        for block in self._blocks(piece, passes_damage):
+        for block in self._blocks(positions, passes_damage):
             if received and not may_hold(received, block.received):
                 continue
             try:
-                yield _block_chunk(block, piece, bare=bare)
+                yield _block_chunk(block, positions, bare=bare)
             except Corrupt as error:
                 if not passes_damage:
                     raise
                 _log.warning("damage passed over", events=block.count, why=error.message)
 
-    def _blocks(self, piece: PositionRange, passes_damage: bool) -> Iterator[Block]:
-        """The blocks that hold something of the piece, read in steps of bounded size."""
-        position, step = piece.after, _FILE_FIRST_STEP
-        while position < piece.through:
-            limit = min(step, piece.through - position)
-            blocks = self._log.read_after(piece.channel, position, max_records=limit)
+    def _blocks(self, positions: PositionRange, passes_damage: bool) -> Iterator[Block]:
+        """The blocks that hold something of the positions, read in steps of bounded size."""
+        position, step = positions.after, _FILE_FIRST_STEP
+        while position < positions.through:
+            limit = min(step, positions.through - position)
+            blocks = self._log.read_after(positions.channel, position, max_records=limit)
             for block in blocks:
-                self._look_at_gap(piece, position, block.first - 1, passes_damage)
-                if block.first > piece.through:
+                self._look_at_gap(positions, position, block.first - 1, passes_damage)
+                if block.first > positions.through:
                     return
                 yield block
                 position = block.last
             if not blocks:
-                self._look_at_gap(piece, position, piece.through, passes_damage)
+                self._look_at_gap(positions, position, positions.through, passes_damage)
                 return
             size = sum(len(block.body) for block in blocks)
             count = sum(block.count for block in blocks)
             step = max(1, min(_FILE_STEP_BYTES * count // max(size, 1), _FILE_LARGEST_STEP))
 
     def _look_at_gap(
-        self, piece: PositionRange, position: int, last: int, passes_damage: bool
+        self, positions: PositionRange, position: int, last: int, passes_damage: bool
     ) -> None:
         """Positions after `position` up to `last` are not there: let go, or damaged."""
-        last = min(last, piece.through)
+        last = min(last, positions.through)
         if position >= last:
             return
-        first_kept = self._log.first_position(piece.channel)
+        first_kept = self._log.first_position(positions.channel)
         gone = min(last, first_kept - 1) - position
         if gone > 0:
-            _log.warning("not in the log any more", channel=piece.channel, events=gone)
+            _log.warning("not in the log any more", channel=positions.channel, events=gone)
         first_damaged = max(position + 1, first_kept)
         if first_damaged > last:
             return
-        error = self._damage(piece.channel, first_damaged, last)
+        error = self._damage(positions.channel, first_damaged, last)
         if not passes_damage:
             raise error
         lost = last - first_damaged + 1
-        _log.warning("damage passed over", channel=piece.channel, events=lost, why=error.message)
+        _log.warning(
+            "damage passed over", channel=positions.channel, events=lost, why=error.message
+        )
 
     def _damage(self, channel: str, first: int, last: int) -> Corrupt:
         """The damage that the log's reader met, or at least where it is."""
         problems: list[Corrupt] = getattr(self._log, "problems", list)()
-        told = [one.message for one in problems if f"log {channel!r}" in one.message]
-        why = told[-1] if told else "no file holds them"
+        found = [one.message for one in problems if f"log {channel!r}" in one.message]
+        why = found[-1] if found else "no file holds them"
         return Corrupt(
             f"positions {first} to {last} of channel {channel!r} cannot be read: {why}",
             code="log.damaged",
@@ -320,13 +314,13 @@ class SiteLog:
         )
 
 
-def _block_chunk(block: Block, piece: PositionRange, *, bare: bool) -> EventChunk:
+def _block_chunk(block: Block, positions: PositionRange, *, bare: bool) -> EventChunk:
     try:
         events = decode_bare_block(block.body) if bare else decode_block(block.body)
     except Corrupt as error:
-        where = f"positions {block.first} to {block.last} of channel {piece.channel!r}"
+        where = f"positions {block.first} to {block.last} of channel {positions.channel!r}"
         raise Corrupt(f"{where}: {error.message}", code=error.code) from None
-    first, last = max(block.first, piece.after + 1), min(block.last, piece.through)
+    first, last = max(block.first, positions.after + 1), min(block.last, positions.through)
     if last - first + 1 < block.count:
         events = events[first - block.first : last - block.first + 1]
     received = (block.received,) * len(events)
@@ -350,7 +344,7 @@ class NodeApi(msgspec.Struct, frozen=True):
 
     @contextmanager
     def opened(self) -> Iterator[NodeChannels]:
-        """See Place. Raises InvalidInput when the key cannot be read."""
+        """See Location. Raises InvalidInput when the key cannot be read."""
         line = connect_node(self)
         try:
             yield NodeChannels(line, self.patience_ms)
@@ -392,7 +386,7 @@ class _Hello(msgspec.Struct):
 
 
 class NodeChannels:
-    """See Opened."""
+    """See OpenChannels."""
 
     def __init__(self, line: NodeConnection, patience_ms: int, clock: Clock | None = None) -> None:
         self._line, self._patience_ms = line, patience_ms
@@ -400,39 +394,39 @@ class NodeChannels:
 
     def node(self) -> str:
         """The id of the node that answers."""
-        return self._asked("/federation", _Hello).node
+        return self._request("/federation", _Hello).node
 
     def names(self) -> list[str]:
-        """See Opened; those that we may read."""
-        return self._asked("/federation", _Hello).channels
+        """See OpenChannels; those that we may read."""
+        return self._request("/federation", _Hello).channels
 
     def span(self, channel: str) -> ChannelSpan:
-        """See Opened."""
+        """See OpenChannels."""
         try:
-            state = self._asked(f"/channels/{quote(channel, safe='')}/state", _State)
+            state = self._request(f"/channels/{quote(channel, safe='')}/state", _State)
         except UnknownName:
             return ChannelSpan(1, 0)
         return ChannelSpan(state.first, state.last)
 
     def chunks(
         self,
-        piece: PositionRange,
+        positions: PositionRange,
         conditions: Sequence[ColumnCondition],
         *,
         bare: bool,
         passes_damage: bool,
     ) -> Iterator[EventChunk]:
-        """See Opened. What is missing beyond the oldest kept event may be past its time to live or
-        damaged; the node knows and tells, here it is counted.
+        """See OpenChannels. Events that are missing after the oldest kept one are past their time
+        to live or damaged, which the node reports; here they are counted.
         """
-        position, step = piece.after, _FIRST_STEP
-        while position < piece.through:
-            limit = min(step, piece.through - position)
-            stored, size = self._page(piece.channel, position, limit)
-            fitting = [one for one in stored if one.position <= piece.through]
-            reached = fitting[-1].position if len(fitting) == len(stored) > 0 else piece.through
+        position, step = positions.after, _FIRST_STEP
+        while position < positions.through:
+            limit = min(step, positions.through - position)
+            stored, size = self._page(positions.channel, position, limit)
+            fitting = [one for one in stored if one.position <= positions.through]
+            reached = fitting[-1].position if len(fitting) == len(stored) > 0 else positions.through
             if missing := reached - position - len(fitting):
-                _log.warning("not in the log any more", channel=piece.channel, events=missing)
+                _log.warning("not in the log any more", channel=positions.channel, events=missing)
             if fitting:
                 yield _page_chunk(fitting, size)
             position = reached
@@ -455,7 +449,7 @@ class NodeChannels:
         except (msgspec.DecodeError, UnicodeDecodeError, RapportError) as error:
             raise self._strange(str(error)) from None
 
-    def _asked(self, path: str, kind: type[T]) -> T:
+    def _request(self, path: str, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(self._body(path), type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -527,7 +521,7 @@ def refused(status: int, reason: Reason, url: str, hint: str = "") -> RapportErr
     if status == 403:
         return NotAllowed(message, code=reason.code, hint=hint or key)
     if status == 404:
-        error = UnknownName("door or channel", url, code=reason.code)
+        error = UnknownName("endpoint or channel", url, code=reason.code)
         error.message, error.hint = message, hint
         error.args = (message,)
         return error

@@ -1,8 +1,7 @@
-"""Which positions are read when, and by how many tasks. Pure. [PI-2]
+"""Offsets of a stream and the ranges that its tasks read. Pure. [PI-2]
 
-An offset is the last position of each channel that has been read; a piece is what one task reads.
-The same range is always cut in the same way, so that a batch which is read again after a crash
-comes in the same partitions.
+An offset is the last position of each channel that was read. The same range is always split in the
+same way, so that a batch that is read again after a crash has the same partitions.
 """
 
 from __future__ import annotations
@@ -16,16 +15,14 @@ from rapport.core.errors import Conflict, InvalidInput
 Offset = dict[str, int]
 """The last position read of each channel; 0 = none."""
 
-LEAST_ROWS = 50_000
-"""Rows of a piece at least: fewer would cost more for starting the task than for reading."""
-MOST_PIECES = 64
-"""Pieces of a channel at most, however long it is."""
+LEAST_RANGE_ROWS = 50_000
+"""Least rows of a range: with fewer, starting the task costs more than reading."""
+MOST_RANGES = 64
+"""Most ranges of a channel, however long it is."""
 
 
 class ChannelSpan(msgspec.Struct, frozen=True):
-    """What a channel holds: its oldest kept and its last position; an empty one begins after its
-    end.
-    """
+    """The oldest kept and the last position of a channel; an empty one begins after its end."""
 
     first: int
     last: int
@@ -40,14 +37,14 @@ class PositionRange(msgspec.Struct, frozen=True):
 
 
 def split_ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[PositionRange]:
-    """The range between two offsets in pieces, in the order of channels and positions."""
-    pieces: list[PositionRange] = []
+    """The ranges between two offsets, in the order of channels and positions."""
+    ranges: list[PositionRange] = []
     for channel, through in end.items():
         after = start.get(channel, 0)
-        step = max(LEAST_ROWS, -(-(through - after) // MOST_PIECES))
+        step = max(LEAST_RANGE_ROWS, -(-(through - after) // MOST_RANGES))
         for first in range(after, through, step):
-            pieces.append(PositionRange(channel, first, min(first + step, through)))
-    return pieces
+            ranges.append(PositionRange(channel, first, min(first + step, through)))
+    return ranges
 
 
 def limit_offset(
@@ -57,9 +54,9 @@ def limit_offset(
     *,
     in_turn: bool = False,
 ) -> Offset:
-    """How far a micro-batch goes: to the end, or as far as `most_rows` allow, each channel by its
-    share of what waits, so that all of them reach their end together. `in_turn`: a channel waits
-    for those that stand before it in `end`.
+    """The end of a micro-batch of at most `most_rows` rows. Each channel gets its share of the
+    waiting rows, so that all of them reach their end together; with `in_turn` a channel waits for
+    those before it in `end`.
     """
     waiting = {name: max(last - start.get(name, 0), 0) for name, last in end.items()}
     total = sum(waiting.values())
@@ -78,23 +75,23 @@ def limit_offset(
 
 
 def skip_removed(start: Mapping[str, int], spans: Mapping[str, ChannelSpan]) -> Offset:
-    """The offset, or where a channel that has let go of what follows it begins now."""
+    """The offset without positions that retention has removed."""
     return {name: max(position, spans[name].first - 1) for name, position in start.items()}
 
 
 def start_offset(
     start: object, spans: Mapping[str, ChannelSpan], *, option: str = "from"
 ) -> Offset:
-    """The offset that the option `from` means: `start`, `end`, or positions after which to begin.
+    """The offset of the option `from`: `start`, `end`, or positions after which to begin.
 
-    Raises InvalidInput for a position that is no longer there or not there yet.
+    Raises InvalidInput for a position that was removed or does not exist yet.
     """
     if start == "start":
         return {name: span.first - 1 for name, span in spans.items()}
     if start == "end":
         return {name: span.last for name, span in spans.items()}
-    asked = _positions(start, list(spans), option)
-    for name, position in asked.items():
+    given = _positions(start, list(spans), option)
+    for name, position in given.items():
         span = spans[name]
         if position > span.last:
             raise InvalidInput(
@@ -108,23 +105,21 @@ def start_offset(
                 code="source.position_gone",
                 hint=f"begin with: start, or after position {span.first - 1} or later",
             )
-    rest = {name: span.first - 1 for name, span in spans.items() if name not in asked}
-    return rest | asked
+    rest = {name: span.first - 1 for name, span in spans.items() if name not in given}
+    return rest | given
 
 
 def end_offset(until: object, spans: Mapping[str, ChannelSpan]) -> Offset:
-    """The offset that the option `until` means: `end`, or last positions, which may lie ahead."""
+    """The offset of the option `until`: `end`, or last positions, which may not exist yet."""
     ends = {name: span.last for name, span in spans.items()}
     if until == "end":
         return ends
-    asked = _positions(until, list(spans), "until")
-    return {name: min(last, asked.get(name, last)) for name, last in ends.items()}
+    given = _positions(until, list(spans), "until")
+    return {name: min(last, given.get(name, last)) for name, last in ends.items()}
 
 
 def check_offset(start: Mapping[str, int], spans: Mapping[str, ChannelSpan]) -> None:
-    """Raises Conflict when a place lies beyond the end of its channel: it was reached in another
-    log.
-    """
+    """Raises Conflict for a position beyond the end of its channel: it is of another log."""
     for name, span in spans.items():
         if start.get(name, 0) > span.last:
             raise Conflict(
@@ -135,16 +130,16 @@ def check_offset(start: Mapping[str, int], spans: Mapping[str, ChannelSpan]) -> 
             )
 
 
-def _positions(asked: object, channels: list[str], option: str) -> Offset:
-    if isinstance(asked, int) and len(channels) == 1:
-        asked = {channels[0]: asked}
-    if not isinstance(asked, dict):
+def _positions(given: object, channels: list[str], option: str) -> Offset:
+    if isinstance(given, int) and len(channels) == 1:
+        given = {channels[0]: given}
+    if not isinstance(given, dict):
         raise InvalidInput(
-            f"{option} cannot be {asked!r}",
+            f"{option} cannot be {given!r}",
             code="source.bad_option",
             hint='say start, end, or positions such as {"events": 1000}',
         )
-    for name, position in asked.items():
+    for name, position in given.items():
         if name not in channels:
             raise InvalidInput(
                 f"{option} names the channel {name!r}, which is not read",
@@ -155,4 +150,4 @@ def _positions(asked: object, channels: list[str], option: str) -> Offset:
             raise InvalidInput(
                 f"{option}: {position!r} is not a position", code="source.bad_option"
             )
-    return asked
+    return given

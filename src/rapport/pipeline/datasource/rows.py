@@ -1,23 +1,11 @@
-"""The columns of a channel as Spark sees them: one row per stored event. [PI-2]
-
-Times are milliseconds UTC as 64-bit numbers; `data` is the event's JSON, untouched.
-
-Conditions on columns that the source decides itself, so that Spark never sees the other rows.
-Pure. [PI-2]
-
-A condition on `position` narrows what is read, one on `channel` leaves channels out, one on
-`received` skips blocks without decoding them; the rest is decided on Arrow columns before the
-others are made.
-
-The option `where`: a condition in the language of channels, decided while reading. Pure. [PI-2,
+"""Rows of a channel: columns, conditions on them, and Arrow batches of stored events. Pure. [PI-2,
 CH-4]
 
-Unlike filters that Spark hands over it belongs to what was loaded, and it works for streams.
-
-From stored events to Arrow batches of a channel's rows. Pure. [PI-2]
-
-Headers cost more than all the rest of an event, so they are decoded only when somebody wants the
-column. Conditions are decided on the columns they name; of the other rows nothing more is made.
+Times are milliseconds UTC as 64-bit integers; `data` is the event's JSON, untouched. Conditions
+come from the option `where` or from Spark's filters. One on `position` narrows the ranges that are
+read, one on `channel` skips channels, one on `received` skips blocks without decoding them; the
+others are applied to Arrow columns before the remaining columns are made. Headers cost more than
+all the rest of an event and are decoded only when their column is read.
 """
 
 from __future__ import annotations
@@ -43,7 +31,7 @@ CHANNEL_ROWS = (
     "channel STRING, position BIGINT, received BIGINT, time BIGINT, source STRING, id STRING, "
     "type STRING, subject STRING, headers MAP<STRING, STRING>, data BINARY"
 )
-"""The columns in Spark's words."""
+"""The columns as a Spark schema."""
 
 CHANNEL_SCHEMA = pa.schema(
     [
@@ -59,10 +47,10 @@ CHANNEL_SCHEMA = pa.schema(
         pa.field("data", pa.binary()),
     ]
 )
-"""The same columns in Arrow's words."""
+"""The columns as an Arrow schema."""
 
 EVENT_COLUMNS = ("source", "id", "type", "subject", "time", "headers", "data")
-"""What the sink takes of a row: the event itself, without the place that append gives it."""
+"""Columns of the event itself, which the sink appends."""
 
 
 NUMBERS = ("position", "received", "time")
@@ -117,7 +105,7 @@ class ColumnCondition(msgspec.Struct, frozen=True):
 def column_condition(
     column: str, operation: str, value: object, *, negated: bool = False
 ) -> ColumnCondition | None:
-    """The condition when the source can decide it exactly as Spark would, else None."""
+    """The condition if the source decides it exactly as Spark would, else None."""
     if column in NUMBERS:
         is_right = _is_number
     elif column in TEXTS:
@@ -138,21 +126,21 @@ def column_condition(
 
 
 def prune_ranges(
-    pieces: Iterable[PositionRange], conditions: Sequence[ColumnCondition]
+    ranges: Iterable[PositionRange], conditions: Sequence[ColumnCondition]
 ) -> list[PositionRange]:
-    """What is left to read of the pieces by conditions on channel and position."""
+    """The parts of the ranges that conditions on channel and position leave."""
     low, high = _bounds([one for one in conditions if one.column == "position"])
     names = [one for one in conditions if one.column == "channel"]
     left = []
-    for piece in pieces:
-        after, through = max(piece.after, low - 1), min(piece.through, high)
-        if after < through and all(one.holds(piece.channel) for one in names):
-            left.append(PositionRange(piece.channel, after, through))
+    for positions in ranges:
+        after, through = max(positions.after, low - 1), min(positions.through, high)
+        if after < through and all(one.holds(positions.channel) for one in names):
+            left.append(PositionRange(positions.channel, after, through))
     return left
 
 
 def may_hold(conditions: Sequence[ColumnCondition], received: int) -> bool:
-    """Whether events that were received then can fulfil the conditions."""
+    """Whether events received at this time can fulfil the conditions."""
     return all(one.holds(received) for one in conditions if one.column == "received")
 
 
@@ -185,16 +173,16 @@ _WHERE_OPERATIONS = {"=": "=", "<>": "=", "<": "<", "<=": "<=", ">": ">", ">=": 
 
 
 class WhereCondition(msgspec.Struct, frozen=True):
-    """A condition in two parts that must both be true."""
+    """A condition in two parts, both of which must hold."""
 
     simple: tuple[ColumnCondition, ...] = ()
-    """What is decided on whole columns."""
+    """Applied to whole columns."""
     rest: Matches | None = None
-    """What has to look at each event."""
+    """Applied to each event."""
 
 
 def parse_where(text: str) -> WhereCondition:
-    """The condition in a text ("" = everything); raises QueryError with its place."""
+    """Parses the option `where` ("" = every row); raises QueryError."""
     if not text:
         return WhereCondition()
     whole = parse_condition(text)
@@ -219,9 +207,9 @@ def _simple(part: tree.Condition) -> ColumnCondition | None:
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 * 1024 * 1024
-"""A batch is handed on when it has that many rows or bytes of data: memory stays bounded."""
+"""Limits of a batch, which bound memory."""
 PART_ROWS = 2_000
-"""Columns are made for about that many rows at once: more events leave the processor's cache."""
+"""Rows for which columns are made at once: more events leave the processor's cache."""
 
 HEADERS = "headers"
 _ARROW_TEXT, _ARROW_NUMBER = pa.string(), pa.int64()
@@ -231,17 +219,17 @@ Numbers = npt.NDArray[np.int64]
 
 
 class EventChunk(msgspec.Struct):
-    """Events that stand together in a channel, as a place gives them out."""
+    """Neighbouring events of a channel, as a location reads them."""
 
     positions: Sequence[int]
     received: Sequence[int]
     events: Sequence[Event] | Sequence[BareEvent]
     size: int
-    """About how many bytes they are."""
+    """Their size in bytes, roughly."""
 
 
 class ChannelRows:
-    """Rows of one channel that become a batch; columns are made when they are asked for."""
+    """Rows of one channel that become a batch; columns are made on demand."""
 
     def __init__(self, channel: str) -> None:
         self.channel = channel
@@ -254,7 +242,7 @@ class ChannelRows:
         return len(self.events)
 
     def add(self, chunk: EventChunk) -> None:
-        """Takes in more."""
+        """Adds a chunk."""
         self.positions.append(_numbers(chunk.positions))
         self.received.append(_numbers(chunk.received))
         self.events += chunk.events
@@ -282,7 +270,7 @@ class ChannelRows:
         )
 
     def stored(self) -> Iterator[StoredEvent]:
-        """The rows as events, for what looks at each."""
+        """The rows as events."""
         positions = np.concatenate(self.positions).tolist()
         received = np.concatenate(self.received).tolist()
         return map(StoredEvent, positions, received, self.events)
@@ -347,7 +335,7 @@ def _of_event(name: str, kind: pa.DataType) -> Callable[[ChannelRows], pa.Array]
 
 
 def _headers(rows: ChannelRows) -> pa.Array:
-    """Keys and values end to end, and where each event's begin: twice as fast as pairs."""
+    """Keys and values end to end with offsets: twice as fast as pairs."""
     headers: list[dict[str, str]] = [event.headers for event in rows.events]
     offsets = np.zeros(len(headers) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, headers), np.int32, len(headers)), out=offsets[1:])

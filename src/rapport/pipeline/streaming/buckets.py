@@ -1,18 +1,13 @@
-"""What a bucket is given of a stretch of the stream: its own readings, and as much of the others as
-is needed to judge lateness as one runner would. [PI-5, PO-8]
+"""Buckets of a live query: a whole runner with its share of the stream, and its state. Pure. [PI-5,
+PI-10, PO-8, design 14]
 
-One bucket of a live query: a whole runner that is given its share of the stream and judges
-lateness by all of it. Pure. [PI-5, PO-8, design 14]
+However the stream is split into batches and shared among buckets, together they find what one
+runner finds that is fed with everything in the same order: a batch carries, besides a bucket's own
+readings, as much of the others as is needed to judge lateness.
 
-However the stream is cut into batches and shared among buckets, together they find what one runner
-finds that is fed with everything in the same order.
-
-How a bucket is kept: a snapshot now and then, and between them what it was given. Pure.
-[PI-10, design 14]
-
-Writing all that a bucket knows after every batch would cost as much as it knows; what it was given
-costs as much as the batch. To go on elsewhere the newest snapshot is taken and the rest given
-again, which comes to the same. A chain of digests names every state by all that led to it.
+State is a snapshot and, after it, the batches since: writing a snapshot after every batch would
+cost as much as the bucket knows, a batch costs as much as the batch. A bucket is restored from the
+newest snapshot by processing those batches again. A chain of digests names every state.
 """
 
 from __future__ import annotations

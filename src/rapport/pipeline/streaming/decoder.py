@@ -1,7 +1,5 @@
-"""Rows of channels as readings, what cannot be used, and beats of the clock; what is set aside is
-what the node's engine would set aside. [PI-5, PO-7]
-
-Single events of `events` with their headers, for the few that need a closer look. [PI-5]
+"""Rows of channels as readings, unusable events and ticks of the clock: the node's engine
+quarantines the same events for the same reasons. [PI-5, PO-7]
 """
 
 from __future__ import annotations

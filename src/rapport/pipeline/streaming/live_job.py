@@ -1,11 +1,5 @@
-"""How the policies of a live query share its buckets, and which readings each bucket needs. Pure.
-[PI-5, PO-8]
-
-What a live query is: policies, how they share its buckets, and where it begins; as it travels
-to Spark's workers. [PI-5]
-
-Which policies a live query runs: those that the site lets run on Spark, in the versions that its
-node has on record. [PO-8, PO-9]
+"""The job of a live query: its policies, how they share buckets, and the readings that each bucket
+needs. Pure but for `plans_on_spark`. [PI-5, PO-8, PO-9]
 """
 
 from __future__ import annotations
@@ -50,7 +44,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class PolicyAssignment(msgspec.Struct, frozen=True, kw_only=True):
-    """Of every policy what it is parted by, or the one bucket in which it runs whole."""
+    """By policy its partition key, or the one bucket in which it runs whole."""
 
     buckets: int
     keys: dict[str, Key]
@@ -74,7 +68,7 @@ class PolicyAssignment(msgspec.Struct, frozen=True, kw_only=True):
 def assign_policies(
     plans: Sequence[Plan], pull: PullData, sources: Mapping[str, PushSource], buckets: int
 ) -> PolicyAssignment:
-    """Parts the plans that have a key; the others are spread over the buckets."""
+    """Partitions the plans that have a key; spreads the others over the buckets."""
     keys: dict[str, Key] = {}
     reasons: dict[str, str] = {}
     for plan in plans:
@@ -97,7 +91,7 @@ def plan_of_bucket(
     began: int | None,
     after: int,
 ) -> BucketPlan:
-    """What runs in one bucket."""
+    """The plan of one bucket."""
     own = tuple(one for one in plans if shares.homes.get(one.policy, number) == number)
     return BucketPlan(
         number=number,
@@ -112,8 +106,8 @@ def plan_of_bucket(
 
 
 class BatchRouter:
-    """Makes parcels: every bucket gets the readings its plans look at, and enough of the rest to
-    know what is late. Remembers the identities it has seen.
+    """Makes bucket batches: every bucket gets the readings its plans use, and enough of the rest
+    to judge lateness. Remembers the identities it has seen.
     """
 
     def __init__(
@@ -134,7 +128,7 @@ class BatchRouter:
                 self._sources[home].update(watched_sources(plan, sources))
 
     def batches(self, decoded: DecodedRows) -> list[BucketBatch]:
-        """One for every bucket, in their order; none when the rows hold nothing that matters."""
+        """One for every bucket, in their order; none when the rows have no events and no ticks."""
         if not (decoded.last or decoded.beats):
             return []
         rows, latest = _with_places(decoded)
@@ -148,7 +142,7 @@ class BatchRouter:
                 latest=latest,
                 beats=tuple(decoded.beats),
                 readings=pack_rows(rows if own.all() else rows.filter(pa.array(own))),
-                # One bucket answers for what nobody looks at.
+                # One bucket reports readings that no policy uses.
                 others=pack_rows(others) if number == 0 else b"",
                 aside=aside if number == 0 else b"",
             )
@@ -196,12 +190,12 @@ def _others(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
-    """All that workers need besides rows. Made anew when policies or tables change."""
+    """Everything that workers need besides rows. Made anew when policies or tables change."""
 
     name: str
-    """Of the site: the source of what is appended."""
+    """The site's name: the source of appended events."""
     encoded: tuple[bytes, ...]
-    """The plans as JSON: pickled ones would say of themselves to be other versions."""
+    """The plans as JSON: pickled plans would have other versions."""
     assignment: PolicyAssignment
     ontology: Ontology
     tables: WorkerTables
@@ -236,9 +230,9 @@ def make_job(
     after: int = 0,
     stamp: str = "",
 ) -> LiveJob:
-    """Raises what `make_operator` raises for a plan that cannot run, here and not on a worker.
+    """Raises the errors of `make_operator` for a plan that cannot run, here and not on a worker.
 
-    `stamp`: what else tells the job from others, such as the start of its query.
+    `stamp`: distinguishes the job from others with the same policies, such as a start time.
     """
     for plan in plans:
         make_operator(plan, pull, sources=ontology.sources)

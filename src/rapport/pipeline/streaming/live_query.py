@@ -361,7 +361,7 @@ def live_events(rows: DataFrame, job: LiveJob) -> DataFrame:
     )
     observed = output.observe(
         _METRICS,
-        F.collect_list("report").alias("reports"),
+        F.array_join(F.collect_list("report"), "\n").alias("reports"),
         count(DETECTED).alias("detections"),
         count(UNDECIDED).alias("undecided"),
         late.alias("late"),
@@ -428,12 +428,15 @@ class QueryProgress:
                 self._add(metrics)
 
     def _add(self, metrics: Any) -> None:
+        # A Connect client gets the values of a row in a field of its own.
+        values = metrics["values"] if "values" in metrics else tuple(metrics)
+        lines, detections, undecided, late, quarantined = values
         counts = self._counts
-        counts.detections += metrics["detections"]
-        counts.undecided += metrics["undecided"]
-        counts.late += metrics["late"]
-        counts.quarantined += metrics["quarantined"]
-        reports = [msgspec.json.decode(raw, type=BucketReport) for raw in metrics["reports"]]
+        counts.detections += detections
+        counts.undecided += undecided
+        counts.late += late
+        counts.quarantined += quarantined
+        reports = [msgspec.json.decode(line, type=BucketReport) for line in lines.splitlines()]
         if not reports:
             return
         counts.batches += 1

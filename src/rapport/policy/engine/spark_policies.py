@@ -83,7 +83,8 @@ class SparkPolicies:
         if silent_ms < SILENT_MS:
             return None
         other = f" of version {heard}" if heard and heard != version else ""
-        silent = f"has reported for {silent_ms // 1_000} s"
+        # Without a start no time has passed that could be counted.
+        silent = f"has reported for {silent_ms // 1_000} s" if at_ms else "has reported yet"
         return Problem(
             code="policy.nobody_watches",
             message=f"no Spark query{other} {silent}: the policy is not running",
