@@ -14,13 +14,13 @@ from rapport.communication.adapters.inbox import InboxAdapter
 from rapport.communication.adapters.outputs import PrivacyRecheck
 from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
 from rapport.communication.content_rules import ANY_CONTENT, Contents
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger import Ledger
 from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
-from rapport.communication.schedule import LookupCounts
+from rapport.communication.records import LookupCounts
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
 from rapport.kernel.clock import ManualClock
@@ -110,7 +110,7 @@ class Room:
                 self.channels,
                 self.channels.records,
                 self.clock,
-                report=self.engine.take_outcomes if self.direct else None,
+                report=self.engine.apply_outcomes if self.direct else None,
                 is_decided=self.engine.is_decided,
                 may_go=PrivacyRecheck(
                     self.directory or SiteDirectory(self.peers, self.collectives)

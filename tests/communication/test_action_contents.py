@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rapport.communication.actions import Action, EffectTemplate
 from rapport.communication.config import check_constant_texts, constant_misfit
 from rapport.communication.content_rules import AnyContent, ContentFault, ContentRules
-from rapport.communication.templates import constant_text, fill_template
+from rapport.communication.texts import constant_text, fill_template
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
 from rapport.core.release import LATE

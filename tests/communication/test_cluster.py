@@ -10,7 +10,7 @@ from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
 from rapport.communication.cluster import Cluster
 from rapport.communication.cluster_leases import ShareSettings
-from rapport.communication.engine_parts import EngineParts
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.ledger import Ledger
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.detection import Detection

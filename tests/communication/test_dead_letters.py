@@ -9,8 +9,8 @@ import pytest
 
 from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.channel.validation import MAX_DATA_BYTES
+from rapport.communication.adapters.attempts import OutcomeData, outcome_data
 from rapport.communication.adapters.base import Delivery, Failed
-from rapport.communication.adapters.outcome_events import OutcomeData, outcome_data
 from rapport.communication.arrival_limits import LARGEST_EVENT
 from rapport.communication.messages import MessageHandler
 from rapport.communication.records import DELIVERIES
@@ -241,7 +241,7 @@ def test_an_outcome_of_what_can_be_no_message_holds_up_no_other(room, name) -> N
     async def scenario() -> None:
         await room.start()
         outcomes = [plain_failure(message=name), plain_failure(message="good")]
-        await room.engine.take_outcomes(outcomes)
+        await room.engine.apply_outcomes(outcomes)
         await room.restart()
         await room.settle()
         assert [row.message for row in (await room.ledger()).rows()] == ["good"]
@@ -254,7 +254,7 @@ def test_a_long_delivery_whose_outcome_cannot_be_taken_stops_nobody(room) -> Non
         await room.start()
         room.channels.records.put(DELIVERIES, "m1", b"not a case")
         long = plain_failure(text="x" * MAX_DATA_BYTES)
-        await room.engine.take_outcomes([long, plain_failure(message="good")])
+        await room.engine.apply_outcomes([long, plain_failure(message="good")])
         await room.settle()
         assert [row.message for row in (await room.ledger()).rows()] == ["good"]
         assert len(await room.channels.channel("dead_letters").read_after(0)) == 1

@@ -153,10 +153,10 @@ def test_nobody_is_in_a_collective_that_is_gone_from_the_site_file(people: Peopl
         await people.changes.put_peer("ben", {"addresses": ["inbox:"]}, by="")
         await people.changes.join("guards", ["ben"], by="")
         declared = people.directory.declared
-        await people.changes.take_file(SiteDirectory({}, {}), by="")
+        await people.changes.use_file(SiteDirectory({}, {}), by="")
         assert people.directory.collective("guards") is None
         assert people.directory.member_names("guards") == []
-        await people.changes.take_file(declared, by="")
+        await people.changes.use_file(declared, by="")
         assert people.directory.member_names("guards") == ["ana", "ben"]
 
     asyncio.run(scenario())

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from rapport.communication.directory_callbacks import (
-    CachedDirectory,
     CallbackDirectory,
     Callbacks,
     NoSuchCollective,
     NoSuchPeer,
 )
-from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.peers import CachedDirectory, Collective, Peer, SiteDirectory
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
 from rapport.kernel.clock import ManualClock

@@ -13,9 +13,9 @@ import pytest
 from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
+from rapport.communication.ledger_events import PROOF
 from rapport.communication.messages import MessageHandler
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.sender_notifications import PROOF
 from rapport.core.errors import InvalidInput, SourceUnavailable
 from rapport.core.message import Identifier, Message
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from rapport.communication.actions import Action
+from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Failed
 from rapport.communication.adapters.inbox import OpenPages, PageAdapter, PageSettings
-from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.ledger_rows import summarise
 from rapport.communication.peers import Peer
@@ -546,7 +546,7 @@ def test_what_could_not_be_appended_is_appended_before_anything_else_is_done(roo
             await room.engine.settle()
         fails.clear()
         other = OutcomeData(message="x", peer="y", address="z", attempt=1, state="handed")
-        await room.engine.take_outcomes([other])  # a commit of its own, and an outbox
+        await room.engine.apply_outcomes([other])  # a commit of its own, and an outbox
         await room.settle()
         assert [state for state, _, _ in await room.states()].count("handed") == 2
 

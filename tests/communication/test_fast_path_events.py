@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.batch_transaction import BatchTransaction
-from rapport.communication.decisions import DecisionCache
 from rapport.communication.delivery_options import DeliveryOptions, with_options
-from rapport.communication.directory_callbacks import CachedDirectory
-from rapport.communication.engine_parts import EngineParts
-from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.delivery_runner import EngineParts
+from rapport.communication.engine import BatchTransaction
+from rapport.communication.peers import CachedDirectory, Collective, Peer, SiteDirectory
+from rapport.communication.records import DecisionCache
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
@@ -57,15 +56,15 @@ def taking(*, in_rows: bool = True, directory: Directory | None = None) -> Batch
     )
     made = BatchTransaction(records, ManualClock(NOON), parts, DecisionCache(records))
     if not in_rows:
-        made._fast_path.take_row = lambda _batch, start, _now_ms: start
+        made._fast_path.handle_row = lambda _batch, start, _now_ms: start
     return made
 
 
 def take(taken: BatchTransaction, events: list[Event]) -> list[dict[str, list[Event]]]:
     """What a batch of `input` says early and what it says with the transaction."""
     batch = [StoredEvent(place, NOON, event) for place, event in enumerate(events, start=1)]
-    taken.take_batch("input", batch, {})
-    early = taken.transaction.take_early()
+    taken.handle_batch("input", batch, {})
+    early = taken.transaction.pop_early()
     return [early, taken.transaction.commit()]
 
 

@@ -254,7 +254,7 @@ def test_an_adapter_that_will_not_be_cancelled_is_left_behind_and_the_node_goes_
             room.channels.records,
             room.clock,
             settings=settings,
-            report=room.engine.take_outcomes,
+            report=room.engine.apply_outcomes,
         )
         await dispatch.open()
         await send(room, "bad", "peer:ana")
@@ -307,7 +307,7 @@ def test_an_outcome_that_is_told_twice_is_one_line(new_room):
         room = new_room()
         by_mail(room, Faulty(raises))
         await room.start()
-        twice = room.engine.take_outcomes
+        twice = room.engine.apply_outcomes
 
         async def report(outcomes):
             await twice(outcomes)
@@ -365,7 +365,7 @@ def outputs_of(room):
         room.channels,
         room.channels.records,
         room.clock,
-        report=room.engine.take_outcomes,
+        report=room.engine.apply_outcomes,
         is_decided=room.engine.is_decided,
     )
 

@@ -28,7 +28,7 @@ from rapport.communication.answers import answer_link, answer_token
 from rapport.communication.arrival_limits import ArrivalSettings, shape_fault
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.communication.peers import adapter_of, shown_address
-from rapport.communication.templates import fill_template
+from rapport.communication.texts import fill_template
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
 from rapport.scenarios.mail_server import LocalMailServer

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.communication.content_rules import check_schema
 from rapport.communication.message_info import (
     PREDEFINED,
     MessageCatalogue,
@@ -18,7 +19,6 @@ from rapport.communication.message_info import (
     check_information,
     info_from_site,
 )
-from rapport.communication.message_schema import check_schema
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.kernel.toml import TomlFile
 

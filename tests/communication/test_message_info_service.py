@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
-from rapport.communication.message_info import MessageInformation
-from rapport.communication.message_info_service import (
+from rapport.communication.message_info import (
     CHANGED,
     COMPONENT,
     InfoResponder,
+    MessageInformation,
     MessageInfoService,
     read_request,
 )

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
+from rapport.communication.adapters.attempts import OutcomeData, outcome_event
 from rapport.communication.adapters.base import Failed
-from rapport.communication.adapters.outcome_events import OutcomeData, outcome_event
 from rapport.communication.delivery_options import DeliveryOptions, with_options
 from rapport.communication.delivery_state import LATEST_ATTEMPT, NextReceiver
 from rapport.communication.message_plan import plan_message

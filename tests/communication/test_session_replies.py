@@ -14,8 +14,8 @@ from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.arrivals import Arrivals
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger import Ledger
 from rapport.communication.ledger_rows import LedgerRow
 from rapport.communication.peers import Peer, SiteDirectory
@@ -71,7 +71,7 @@ class Office:
             self.channels,
             self.channels.records,
             self.clock,
-            report=self.engine.take_outcomes,
+            report=self.engine.apply_outcomes,
             is_decided=self.engine.is_decided,
         )
         await self.dispatch.open()

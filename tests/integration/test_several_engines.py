@@ -23,7 +23,7 @@ from rapport.communication.cluster_leases import LEASES, Lease
 from rapport.communication.delivery_options import with_options
 from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.ledger import Ledger
-from rapport.communication.sender_notifications import PROOF
+from rapport.communication.ledger_events import PROOF
 from rapport.core.errors import Unsupported
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance

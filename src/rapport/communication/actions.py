@@ -17,7 +17,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.delivery_state import CollectiveDelivery, DoneWhen, PeerDelivery
 from rapport.communication.peers import shown_address
-from rapport.communication.templates import LONGEST_TEXT, Facts, fill_template, nothing_known
+from rapport.communication.texts import LONGEST_TEXT, Facts, fill_template, nothing_known
 from rapport.core.detection import Detection
 from rapport.core.event import MAX_NAME, Event
 from rapport.core.ids import content_id

@@ -20,9 +20,8 @@ from typing import Protocol
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.ledger_events import SOURCE
+from rapport.communication.ledger_events import PROOF, SOURCE
 from rapport.communication.links import name_in_link
-from rapport.communication.sender_notifications import PROOF
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import CAUSE, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id

@@ -51,7 +51,6 @@ from rapport.communication.adapters.input_base import (
 )
 from rapport.communication.adapters.outputs import make_output
 from rapport.communication.assembly import Assembly, AssemblyOptions
-from rapport.communication.blocking import run_blocking
 from rapport.communication.config import (
     CommunicationConfig,
     arrivals_from_site,
@@ -94,7 +93,7 @@ from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import Tasks
-from rapport.kernel.threads import run_in_thread
+from rapport.kernel.threads import run_blocking, run_in_thread
 from rapport.kernel.toml import TomlFile
 from rapport.store.segment_store import SEGMENT_BYTES
 

@@ -22,10 +22,9 @@ from rapport.communication.arrival_limits import (
     SealHistory,
     shape_fault,
 )
-from rapport.communication.blocking import run_blocking
 from rapport.communication.content_rules import ANY_CONTENT, ContentFault, Contents
 from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions, with_options
-from rapport.communication.sender_notifications import ADAPTER, PROOF, PROVEN_SENDER
+from rapport.communication.ledger_events import ADAPTER, PROOF, PROVEN_SENDER
 from rapport.communication.sender_proof import (
     EXPIRED,
     ClosedBefore,
@@ -44,6 +43,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 INPUT, LOG = "input", "log"

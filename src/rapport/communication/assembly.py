@@ -15,6 +15,7 @@ from rapport.channel.channel import AppendResult, Channels
 from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.adapters.append import Append, AppendAdapter
+from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery, OutputAdapter
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.factory import (
@@ -28,11 +29,9 @@ from rapport.communication.adapters.factory import (
 from rapport.communication.adapters.inbox import OpenPages
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail_replies import MailQuestions
-from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.adapters.outputs import Outputs, PrivacyRecheck
 from rapport.communication.answers import Declines, answer_link, answer_secret, answer_token
 from rapport.communication.arrivals import Arrivals
-from rapport.communication.blocking import run_blocking
 from rapport.communication.cluster import (
     AdapterAnnouncements,
     Cluster,
@@ -42,28 +41,23 @@ from rapport.communication.cluster import (
 )
 from rapport.communication.cluster_leases import ShareSettings, check_unshared
 from rapport.communication.config import ArrivalConfig, CommunicationConfig, ServicesConfig
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import DEFAULT_RETRY, RetryPolicy
 from rapport.communication.directory import DirectoryChanges, PeopleChange, StoredDirectory
-from rapport.communication.directory_callbacks import (
-    NO_CALLBACKS,
-    CachedDirectory,
-    CallbackDirectory,
-    Callbacks,
-)
+from rapport.communication.directory_callbacks import NO_CALLBACKS, CallbackDirectory, Callbacks
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.links import LinkEditions
-from rapport.communication.message_info_service import InfoResponder, MessageInfoService, Send
+from rapport.communication.message_info import InfoResponder, MessageInfoService, Send
 from rapport.communication.message_plan import assume_listeners
 from rapport.communication.message_query import MessageQueries
-from rapport.communication.peers import PeerDirectory, SiteDirectory
+from rapport.communication.peers import CachedDirectory, PeerDirectory, SiteDirectory
 from rapport.communication.privacy import WorkerPrivacyFunctions
+from rapport.communication.records import LookupCounts
 from rapport.communication.routing import RoutingRecords
-from rapport.communication.schedule import LookupCounts
 from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
-from rapport.communication.templates import Facts, nothing_known
+from rapport.communication.texts import Facts, nothing_known
 from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
@@ -71,6 +65,7 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import close_all
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import RecordStore
 
 INPUTS = "communication.inputs"
@@ -369,7 +364,7 @@ class Assembly:
         directory = SiteDirectory(declared.peers, declared.collectives)
         is_logged = self._reloads is not None and self._reloads.is_following
         async with self.engine.between_batches():
-            changes = await self.people.take_file(directory, by=by, is_logged=is_logged)
+            changes = await self.people.use_file(directory, by=by, is_logged=is_logged)
             self._parts.actions.clear()  # for engines that are made later
             self._parts.actions.update(actions)
             self.engine.use_actions(actions)
@@ -426,7 +421,7 @@ class Assembly:
         """Reports outcomes directly: adapters and engine are in one process."""
         assert isinstance(self.engine, CommunicationEngine), "shares report for themselves"
         await self.engine.opened.wait()
-        await self.engine.take_outcomes(outcomes)
+        await self.engine.apply_outcomes(outcomes)
 
     async def _send_own(self, messages: Sequence[Message]) -> None:
         await self.arrivals.send(messages)

@@ -28,6 +28,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.actions import Action
+from rapport.communication.adapters.attempts import OutcomeData, report_to_control
 from rapport.communication.adapters.base import (
     BatchAdapter,
     Delivery,
@@ -45,8 +46,6 @@ from rapport.communication.adapters.dispatch import (
     may_always_send,
 )
 from rapport.communication.adapters.isolation import IsolatedCall, end_isolated
-from rapport.communication.adapters.outcome_events import OutcomeData, report_to_control
-from rapport.communication.blocking import run_blocking
 from rapport.communication.cluster_channels import (
     WHERE,
     ShareChannels,
@@ -57,20 +56,19 @@ from rapport.communication.cluster_channels import (
 from rapport.communication.cluster_leases import LEASES, HeldShare, ShareLeases, ShareSettings
 from rapport.communication.cluster_order import ClusterProgress, OrderedHandoff
 from rapport.communication.config import CommunicationConfig
-from rapport.communication.decisions import has_answered, is_closed
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.fast_path import direct_outcome_events
 from rapport.communication.notifications import NotificationCallback, Notifications
-from rapport.communication.records import DELIVERIES, MEMBERS
-from rapport.communication.schedule import member_key
+from rapport.communication.records import DELIVERIES, MEMBERS, has_answered, is_closed, member_key
 from rapport.communication.transaction import append_outgoing
 from rapport.core.errors import RapportError, Unavailable
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, cancel_until_done, first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import GuardFailed, RecordStore, as_guarded
 
 T = TypeVar("T")

@@ -19,17 +19,16 @@ import msgspec
 
 from rapport.channel.channel import AppendResult, Channel, Channels, Subscription
 from rapport.channel.subscriptions import Cursor, LoggedSubscription, load_cursor
-from rapport.communication.adapters.outcome_events import OUTCOME
+from rapport.communication.adapters.attempts import OUTCOME
 from rapport.communication.answers import ANSWER
-from rapport.communication.blocking import run_blocking
 from rapport.communication.cluster_leases import HeldShare, share_of
-from rapport.communication.decisions import RecentIds
 from rapport.communication.message_plan import Route, no_routing, route_proven
-from rapport.communication.records import DELIVERIES
+from rapport.communication.records import DELIVERIES, RecentIds
 from rapport.communication.transaction import OUTBOX, TABLE, Outgoing
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Identifier, Message
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import (
     READ_BYTES,
     Change,

@@ -21,7 +21,6 @@ import msgspec
 
 from rapport.channel.channel import AppendResult, Subscription
 from rapport.communication.adapters.base import DELIVERY
-from rapport.communication.blocking import run_blocking
 from rapport.communication.cluster_channels import (
     HANDED,
     OUTPUT,
@@ -42,6 +41,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Put, RecordStore
 
 REACHED = "communication.reached"

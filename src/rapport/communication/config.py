@@ -66,12 +66,7 @@ from rapport.communication.privacy import is_zone
 from rapport.communication.routing import RoutingRule, routing_from_site
 from rapport.communication.sessions.passwords import PasswordSettings
 from rapport.communication.sessions.sessions import SessionSettings
-from rapport.communication.templates import (
-    ALWAYS_KNOWN,
-    constant_text,
-    named_in_texts,
-    template_fields,
-)
+from rapport.communication.texts import ALWAYS_KNOWN, constant_text, named_in_texts, template_fields
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts, is_loopback

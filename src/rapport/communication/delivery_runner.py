@@ -3,20 +3,24 @@ steps. [CO-3, CO-7, CO-8, CO-9, CO-10]
 
 Synchronous and without a clock: the engine calls it inside one transaction with the time as an
 argument. An input costs one read and one write of the message's record and of one member's.
+`EngineParts` is the configuration of an engine, which all its handlers share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.adapters.address_selection import UnknownAdapterLog, select_addresses
+from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
+from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.outcome_events import OutcomeData
+from rapport.communication.answers import USUAL_DECLINES, Declines
+from rapport.communication.content_rules import ANY_CONTENT, Contents
 from rapport.communication.delivery import next_step
 from rapport.communication.delivery_state import (
+    DEFAULT_RETRY,
     AddReceiver,
     AddressState,
     Answer,
@@ -42,7 +46,16 @@ from rapport.communication.delivery_state import (
     VisitMembers,
 )
 from rapport.communication.ledger_events import line_event
-from rapport.communication.peers import Peer, PeerDirectory, adapter_of, shown_address
+from rapport.communication.message_plan import Route, no_routing
+from rapport.communication.notifications import notify_sender
+from rapport.communication.peers import (
+    Peer,
+    PeerDirectory,
+    UnknownAdapterLog,
+    adapter_of,
+    select_addresses,
+    shown_address,
+)
 from rapport.communication.privacy import (
     NO_FUNCTIONS,
     Allowed,
@@ -55,17 +68,66 @@ from rapport.communication.privacy import (
     verdict,
 )
 from rapport.communication.records import (
+    SLICE,
     DeliveryRecord,
     DeliveryRecords,
+    LookupCounts,
+    MemberJob,
     MessageBody,
+    Schedule,
+    member_key,
     shown_key,
 )
-from rapport.communication.schedule import SLICE, MemberJob, Schedule, member_key
-from rapport.communication.sender_notifications import notify_sender
+from rapport.communication.texts import Facts, nothing_known
 from rapport.communication.transaction import Transaction
+from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
 from rapport.kernel.telemetry import get_logger
+
+
+class EngineParts(msgspec.Struct, kw_only=True):
+    """What an engine works with."""
+
+    directory: PeerDirectory
+    adapters: Collection[str]
+    """Names of the adapters that have a dispatch; looked at anew for each batch."""
+    actions: dict[str, Action] = {}
+    """Actions of the site by phrase, as `same_phrase` writes it."""
+    phrases: Phrases | Mapping[str, Sequence[str]] = {}
+    """The action phrases of each version of a policy."""
+    own_action: OwnAction = nothing_said
+    """The action that a policy itself declares for a phrase; it overrides that of the site."""
+    facts: Facts = nothing_known
+    """What tables know of an alias, for texts."""
+    act_within_ms: int = ACT_WITHIN_MS
+    """Actions of older detections are recorded and not carried out."""
+    contents: Contents = ANY_CONTENT
+    """The schemas that the messages of actions have to fit."""
+    route: Route = no_routing
+    """The receivers that routing rules add to a message."""
+    functions: PrivacyFunctions = NO_FUNCTIONS
+    """The functions that privacy rules name."""
+    retry: RetryPolicy = DEFAULT_RETRY
+    declines: Declines = USUAL_DECLINES
+    """Which answers decline."""
+    lookups: LookupCounts = msgspec.field(default_factory=LookupCounts)
+    """Counts receivers that could not be looked up."""
+    fast_path: bool = True
+    """Whether messages may go without a record of their own."""
+    listening: Callable[[], bool] | None = None
+    """Whether any notification callback is registered; None = as they are added to the engine."""
+
+    def phrases_of(self, policy: str, version: str) -> Sequence[str]:
+        """The action phrases of a version of a policy; a mapping holds for every version."""
+        if isinstance(self.phrases, Mapping):
+            return self.phrases.get(policy, ())
+        return self.phrases(policy, version)
+
+    def has_listeners(self) -> bool:
+        """Whether messages to components reach a notification callback."""
+        return self.listening is None or self.listening()
+
 
 KEEP_CLOSED_MS = 30 * 86_400_000
 """How long answers to a closed message are still recorded; its ledger lines stay."""
@@ -431,7 +493,7 @@ class DeliveryRunner:
             self._apply_alone(record, None, MembersAbandoned(job.stage, reason), now_ms, "")
 
     def _begin_page(self, context: DeliveryContext, job: MemberJob) -> None:
-        names = self._schedule.take_names(job)
+        names = self._schedule.pop_names(job)
         if names is None:
             self._schedule.finish_job(job)
             self._apply(context, None, MembersBegun(job.stage, job.found))

@@ -18,7 +18,7 @@ from rapport.communication.actions import (
     why_skipped,
 )
 from rapport.communication.content_rules import ContentFault
-from rapport.communication.delivery_runner import DeliveryRunner, ReceiverLookup
+from rapport.communication.delivery_runner import DeliveryRunner, EngineParts, ReceiverLookup
 from rapport.communication.delivery_state import (
     AddReceiver,
     AddressState,
@@ -26,16 +26,14 @@ from rapport.communication.delivery_state import (
     Member,
     NextReceiver,
 )
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger_events import (
     action_event,
     refused_events,
     skipped_events,
     unmapped_event,
 )
-from rapport.communication.records import DeliveryRecord, MessageBody
-from rapport.communication.schedule import PartlyHandled
-from rapport.communication.sender_notifications import notify_sender
+from rapport.communication.notifications import notify_sender
+from rapport.communication.records import DeliveryRecord, MessageBody, PartlyHandled
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import STILL_LASTS, Detection, SkippedAction
 from rapport.core.errors import SourceUnavailable
@@ -60,7 +58,7 @@ class DetectionActions:
         self._transaction, self._runner, self._lookup = transaction, runner, lookup
         self._parts = parts
 
-    def take(
+    def handle(
         self,
         event: Event,
         now_ms: int,
@@ -113,7 +111,7 @@ class DetectionActions:
             effect = self._effect(action, detection, now_ms, hops)
             self._begin(action, detection, event, now_ms, effect, since_ms)
 
-    def take_skipped(self, event: Event, now_ms: int) -> None:
+    def record_skipped(self, event: Event, now_ms: int) -> None:
         """Records an action that the policy engine did not carry out; raises InvalidInput."""
         skipped = SkippedAction.from_event(event)
         detection = skipped.detection

@@ -23,8 +23,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication import people_config as declare_people
-from rapport.communication.adapters.peer_queues import CircuitStatus
-from rapport.communication.blocking import run_blocking, run_to_end
+from rapport.communication.adapters.dispatch import CircuitStatus
 from rapport.communication.peers import (
     Collective,
     Peer,
@@ -47,6 +46,7 @@ from rapport.core.message import Identifier
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Change, Delete, Put, RecordStore
 
@@ -580,13 +580,13 @@ class DirectoryChanges:
         """
         return await self._change(partial(self._leave, collective, peers, by))
 
-    async def take_file(
+    async def use_file(
         self, declared: SiteDirectory, *, by: str, is_logged: bool = False
     ) -> list[PeopleChange]:
         """Takes over the people of a new site file and returns the changes, which are logged unless
         another process has logged them. Stored entries stay; the file overrides them.
         """
-        take = partial(self._take_file, declared, by, is_logged)
+        take = partial(self._use_file, declared, by, is_logged)
         async with self._turn:
             return await run_to_end(self._done(take, _touched_by))
 
@@ -610,7 +610,7 @@ class DirectoryChanges:
 
     # --- in a worker thread ---
 
-    def _take_file(self, declared: SiteDirectory, by: str, is_logged: bool) -> list[PeopleChange]:
+    def _use_file(self, declared: SiteDirectory, by: str, is_logged: bool) -> list[PeopleChange]:
         people_changes = changes_of_file(self._directory.declared, declared, by)
         if people_changes and not is_logged:
             self._records.apply(self._outbox.entries(people_changes))

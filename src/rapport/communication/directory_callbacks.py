@@ -42,11 +42,7 @@ _NS = 1_000_000_000
 T = TypeVar("T")
 LookupCallback = Callable[[Identifier], "T | Awaitable[T]"]
 
-PEER_LIFETIME_MS = 60_000
-_NS_PER_MS = 1_000_000
-_MOST_PEERS = 100_000
-_FAILED_FOR_NS = 1_000 * _NS_PER_MS
-_MOST_FAILED = 10_000
+
 _CLOCK = SystemClock()
 _MOST_LEAST = 2**53
 PeerInfo = Callable[[Identifier], "Peer | Awaitable[Peer | None] | None"]
@@ -226,93 +222,6 @@ class NoSuchCollective(UnknownName):
 
     def __init__(self, name: str) -> None:
         super().__init__("collective", name)
-
-
-class CachedDirectory:
-    """Caches the peers of a directory for a lifetime; collectives are always looked up.
-
-    Unknown peers are not cached, so that a new peer is found at once. A failure is cached for a
-    moment, so that many messages to one peer do not wait one by one.
-    """
-
-    def __init__(
-        self,
-        directory: PeerDirectory,
-        clock: Clock,
-        *,
-        lifetime_ms: int = PEER_LIFETIME_MS,
-        most: int = _MOST_PEERS,
-    ) -> None:
-        self._directory, self._clock = directory, clock
-        self._lifetime_ns, self._most = lifetime_ms * _NS_PER_MS, most
-        self._peers: dict[str, tuple[int, Peer]] = {}
-        self._failed: dict[str, tuple[int, SourceUnavailable]] = {}
-        self._guard = threading.Lock()
-        self._changes = 0
-        """Number of invalidations: a look-up that began before one may be stale."""
-
-    def peer(self, name: str) -> Peer | None:
-        """The peer as it was at most a lifetime ago, or None."""
-        now_ns = self._clock.steady_ns()
-        with self._guard:
-            until_ns, kept = self._peers.get(name, (0, None))
-            changes = self._changes
-        if kept is not None and now_ns < until_ns:
-            return kept
-        found = self._look_up(name, now_ns)
-        if found is not None:
-            self._keep(name, now_ns + self._lifetime_ns, found, changes)
-        return found
-
-    def _look_up(self, name: str, now_ns: int) -> Peer | None:
-        with self._guard:
-            until_ns, failure = self._failed.get(name, (0, None))
-        if failure is not None and now_ns < until_ns:
-            raise failure.with_traceback(None)  # or the traceback grows with every raise
-        try:
-            found = self._directory.peer(name)
-        except SourceUnavailable as error:
-            with self._guard:
-                while len(self._failed) >= _MOST_FAILED:
-                    del self._failed[next(iter(self._failed))]
-                self._failed[name] = now_ns + _FAILED_FOR_NS, error
-            raise
-        with self._guard:
-            self._failed.pop(name, None)
-        return found
-
-    def collective(self, name: str) -> Collective | None:
-        """The collective as it is now, or None."""
-        return self._directory.collective(name)
-
-    def policy_of(self, name: str) -> Collective | None:
-        """See PeerDirectory; as it is now."""
-        return self._directory.policy_of(name)
-
-    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """See PeerDirectory; as it is now."""
-        return self._directory.member_names(name, after=after, limit=limit)
-
-    @property
-    def revision(self) -> int:
-        """Rises when a peer changes; cached peers are valid until then."""
-        return self._changes
-
-    def forget(self, name: str) -> None:
-        """Removes a changed peer from the cache."""
-        with self._guard:
-            self._changes += 1
-            self._peers.pop(name, None)
-            self._failed.pop(name, None)
-
-    def _keep(self, name: str, until_ns: int, peer: Peer, changes: int) -> None:
-        with self._guard:
-            if changes != self._changes:
-                return  # the peer may have changed during the look-up
-            self._peers.pop(name, None)
-            while len(self._peers) >= self._most:
-                del self._peers[next(iter(self._peers))]  # the oldest
-            self._peers[name] = until_ns, peer
 
 
 class Callbacks(msgspec.Struct, frozen=True, kw_only=True):

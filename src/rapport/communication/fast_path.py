@@ -15,15 +15,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rapport.communication.adapters.attempts import OutcomeData, SentOutcomes
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.outcome_events import OutcomeData, SentOutcomes
 from rapport.communication.arrival_limits import LARGEST_EVENT
-from rapport.communication.decisions import RecentIds
 from rapport.communication.delivery_options import may_have_options
-from rapport.communication.delivery_runner import ReceiverLookup
+from rapport.communication.delivery_runner import EngineParts, ReceiverLookup
 from rapport.communication.delivery_state import OutcomeState
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger_events import (
+    PROOF,
     LedgerLine,
     event_name,
     ledger_address,
@@ -40,8 +39,9 @@ from rapport.communication.message_plan import (
     route_proven,
     rule_sender_text,
 )
+from rapport.communication.notifications import notification_events
 from rapport.communication.peers import adapter_of
-from rapport.communication.sender_notifications import PROOF, notification_events
+from rapport.communication.records import RecentIds
 from rapport.communication.transaction import Outgoing, Transaction
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import Event, StoredEvent
@@ -173,13 +173,13 @@ class FastPath:
 
     # --- batches ---
 
-    def take_row(self, batch: Sequence[StoredEvent], start: int, now_ms: int) -> int:
+    def handle_row(self, batch: Sequence[StoredEvent], start: int, now_ms: int) -> int:
         """Handles events of `input` from index `start` on; returns the index of the first one that
         needs a record. An event that fails leaves nothing behind.
         """
         row, index, end = _Row(now_ms), start, len(batch)
         try:
-            while index < end and self._take(batch[index].event, row):
+            while index < end and self._handle(batch[index].event, row):
                 index += 1
         except Exception as error:  # reported when the event is handled alone, which follows
             _log.debug("handled alone", position=batch[index].position, error=repr(error))
@@ -188,7 +188,7 @@ class FastPath:
             self._transaction.emit_all_early(channel, events)
         return index
 
-    def _take(self, event: Event, row: _Row) -> bool:
+    def _handle(self, event: Event, row: _Row) -> bool:
         if event.type != MESSAGE or len(event.data) > LARGEST_EVENT:
             return False
         message = Message.from_event(event)
@@ -198,13 +198,15 @@ class FastPath:
         if (message.type, message.subtype) in FORWARDED:
             return False
         if receiver.kind == "component":
-            return self._take_component(message, event, row)
+            return self._notify_component(message, event, row)
         is_answer = message.refers_to and message.sender.kind == "peer"
         if receiver.kind != "peer" or is_answer or message.ttl or may_have_options(event.data):
             return False
-        return self._take_peer(message, receiver, event, row)
+        return self._send_to_peer(message, receiver, event, row)
 
-    def _take_peer(self, message: Message, receiver: Identifier, event: Event, row: _Row) -> bool:
+    def _send_to_peer(
+        self, message: Message, receiver: Identifier, event: Event, row: _Row
+    ) -> bool:
         peer = self.reach(receiver.name, row.now_ms)
         routed = route_proven(self._parts.route, message, event.headers)
         if peer is None:
@@ -218,7 +220,7 @@ class FastPath:
         row.outputs.setdefault(peer.channel, []).append(delivery)
         return True
 
-    def _take_component(self, message: Message, event: Event, row: _Row) -> bool:
+    def _notify_component(self, message: Message, event: Event, row: _Row) -> bool:
         """A message for notification callbacks; it may answer a message of this path."""
         if not self._parts.has_listeners() or route_proven(
             self._parts.route, message, event.headers

@@ -17,7 +17,6 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.blocking import run_blocking
 from rapport.communication.delivery_state import LedgerState
 from rapport.communication.ledger_events import OPEN, ROUTED, MessageFate
 from rapport.communication.ledger_rows import (
@@ -36,6 +35,7 @@ from rapport.communication.ledger_rows import (
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.kernel.config_fields import suggest
+from rapport.kernel.threads import run_blocking
 from rapport.store.derived_rows import IN_MEMORY, DerivedRow, DerivedRows, RowCondition, TableShape
 
 LEDGER_FILE = "ledger.sqlite"
@@ -128,7 +128,7 @@ class LedgerIndex:
         gone = {ROWS: sorted(fold.gone)}
         return self._kept.ingest(LOG, before, page[-1].position, writes, gone)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Deletes everything."""
         self._kept.reset(LOG)
 
@@ -321,7 +321,7 @@ class Ledger:
         # Another process may have indexed events that this one has not seen yet.
         is_there = bool(fed) and await self._log.read_after(fed - 1, limit=1)
         if fed > self._log.last_position() and not is_there:
-            await run_blocking(self._index.begin_anew)
+            await run_blocking(self._index.reset)
         oldest = await self._log.read_after(0, limit=1)
         first = oldest[0].position if oldest else 1
         if first > self._first:

@@ -325,3 +325,15 @@ def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, no
         data={"message": message[:200], "peer": peer[:200], "reason": reason},
         headers={CAUSE: cause_text(cause)},
     )
+
+
+PROOF = "proof"
+"""Header of `input`: how the sender is proven."""
+
+
+ADAPTER = "adapter"
+"""Header of `input`: the input adapter or endpoint."""
+
+
+PROVEN_SENDER = "sender"
+"""Header of `input`: the proven sender, where the message names another one."""

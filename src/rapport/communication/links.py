@@ -20,9 +20,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from rapport.communication.blocking import run_blocking
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
 
 _PLAIN = re.compile(r"[\w.@ ()!,+:;=-]*[\w@()!,+:;=-]", re.ASCII)

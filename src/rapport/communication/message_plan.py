@@ -13,9 +13,10 @@ import msgspec
 
 from rapport.communication.arrival_limits import LARGEST_EVENT
 from rapport.communication.ledger_events import (
+    PROOF,
+    PROVEN_SENDER,
     MessageFate,
 )
-from rapport.communication.sender_notifications import PROOF, PROVEN_SENDER
 from rapport.core.event import Event
 from rapport.core.message import AUTH, MESSAGEINFO, Identifier, Message
 

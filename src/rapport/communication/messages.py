@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from rapport.communication.answers import MessageHistory
 from rapport.communication.arrival_limits import LARGEST_EVENT
 from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions, options_of
-from rapport.communication.delivery_runner import DeliveryRunner, ReceiverLookup
+from rapport.communication.delivery_runner import DeliveryRunner, EngineParts, ReceiverLookup
 from rapport.communication.delivery_state import (
     AddReceiver,
     Answer,
     DeliveryState,
 )
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.fast_path import DirectPeer, FastPath, direct_log_event
 from rapport.communication.ledger_events import (
     LONGEST_ANSWER,
+    PROOF,
     SOURCE,
     LedgerLine,
     MessageFate,
@@ -41,9 +41,7 @@ from rapport.communication.message_plan import (
     route_proven,
     rule_sender_text,
 )
-from rapport.communication.records import DeliveryRecord, MessageBody, routed_key
-from rapport.communication.schedule import PartlyHandled
-from rapport.communication.sender_notifications import PROOF
+from rapport.communication.records import DeliveryRecord, MessageBody, PartlyHandled, routed_key
 from rapport.communication.transaction import Transaction
 from rapport.core.errors import InvalidInput, SourceUnavailable, TooLarge
 from rapport.core.event import Event, StoredEvent
@@ -95,7 +93,7 @@ class MessageHandler:
         self._transaction, self._runner, self._lookup = transaction, runner, lookup
         self._fast_path, self._history, self._parts = fast_path, history, parts
 
-    def take(self, event: Event, now_ms: int, *, is_again: bool = False) -> None:
+    def handle(self, event: Event, now_ms: int, *, is_again: bool = False) -> None:
         """Handles one message; `is_again`: it was partly handled before, so that an answer in it
         counts no second time.
 
@@ -119,7 +117,7 @@ class MessageHandler:
             self._transaction.emit_early("log", line)
         options = options_of(event) if proof == "application" else DEFAULT_OPTIONS
         incoming = _Incoming(message, message.id or event.id, event, plan, options, now_ms)
-        if options is DEFAULT_OPTIONS and self._take_directly(incoming):
+        if options is DEFAULT_OPTIONS and self._send_directly(incoming):
             return
         if plan.forward:
             self._forward(incoming)
@@ -139,7 +137,7 @@ class MessageHandler:
 
     # --- without a record ---
 
-    def _take_directly(self, incoming: _Incoming) -> bool:
+    def _send_directly(self, incoming: _Incoming) -> bool:
         """Handles a message whose receivers, additional ones included, each need one delivery."""
         message, plan, now_ms = incoming.message, incoming.plan, incoming.now_ms
         receiver = plan.tracked

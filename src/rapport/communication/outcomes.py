@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
+from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.answers import AnswerData, MessageHistory, is_answer_token
-from rapport.communication.delivery_runner import DeliveryRunner
+from rapport.communication.delivery_runner import DeliveryRunner, EngineParts
 from rapport.communication.delivery_state import (
     LATEST_ATTEMPT,
     AddressState,
@@ -16,18 +16,18 @@ from rapport.communication.delivery_state import (
     Member,
     Stage,
 )
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.fast_path import FastPath, outcome_line
 from rapport.communication.ledger_events import (
+    PROOF,
     LedgerLine,
     event_name,
     ledger_event,
     refused_answer_event,
 )
 from rapport.communication.messages import answered_line
+from rapport.communication.notifications import notify_sender
 from rapport.communication.peers import adapter_of
 from rapport.communication.records import DeliveryRecord, MessageBody
-from rapport.communication.sender_notifications import PROOF, notify_sender
 from rapport.communication.transaction import Transaction
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME, Event
@@ -53,7 +53,7 @@ class OutcomeHandler:
         self._transaction, self._runner, self._fast_path = transaction, runner, fast_path
         self._history, self._parts, self._secret = history, parts, secret
 
-    def take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
+    def apply_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
         """Applies the outcome of one attempt. Raises InvalidInput for an impossible message id."""
         _check_id(data.message)
         if data.delivery is not None:

@@ -25,7 +25,6 @@ from collections.abc import Collection, Iterable, Iterator
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.blocking import run_blocking
 from rapport.communication.logged_records import LoggedRecords
 from rapport.core.errors import Conflict, DuplicateName, InvalidInput, Problem
 from rapport.core.event import Event
@@ -33,6 +32,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields, suggest
+from rapport.kernel.threads import run_blocking
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from rapport.communication.answers import is_answer_token
-from rapport.communication.sender_notifications import PROOF as PROOF
+from rapport.communication.ledger_events import PROOF as PROOF
 from rapport.communication.sessions.seals import (
     SEAL_PREFIX,
     TOKEN_PREFIX,

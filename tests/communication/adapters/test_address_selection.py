@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.address_selection import UnknownAdapterLog, select_addresses
+from rapport.communication.peers import UnknownAdapterLog, select_addresses
 
 ADDRESSES = ("fax:1", "mail:a@b", "inbox:", "mail:c@d")
 

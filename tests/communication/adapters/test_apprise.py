@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from rapport.communication.adapters.apprise import (
     AppriseAdapter,
     AppriseSettings,
-    is_service_address,
     notice,
     secret_parts,
 )
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.peers import shown_address
+from rapport.communication.peers import is_service_address, shown_address
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.testing.suites.adapter import make_delivery

@@ -10,16 +10,20 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.adapters.base import Delivery, Failed, Sent
-from rapport.communication.adapters.delivery_marks import (
+from rapport.communication.adapters.attempts import (
     DeliveryMark,
     EndMark,
     MarkBatch,
     MarkRecords,
     StartMark,
 )
-from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
-from rapport.communication.adapters.peer_queues import PeerQueues, PendingDelivery
+from rapport.communication.adapters.base import Delivery, Failed, Sent
+from rapport.communication.adapters.dispatch import (
+    Dispatch,
+    DispatchSettings,
+    PeerQueues,
+    PendingDelivery,
+)
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock

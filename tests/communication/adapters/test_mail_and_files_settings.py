@@ -8,8 +8,8 @@ import pytest
 
 from rapport.communication.adapters.adapter_config import read_adapters, read_inputs, read_media
 from rapport.communication.adapters.ftp import FtpServer
-from rapport.communication.addresses import address_fault
 from rapport.communication.config import communication_from_site
+from rapport.communication.peers import address_fault
 from rapport.kernel.toml import TomlFile
 
 ADAPTERS = ("folder", "ftp", "inbox", "mail")

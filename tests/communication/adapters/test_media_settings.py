@@ -9,7 +9,7 @@ import pytest
 from rapport.communication.adapters.adapter_config import read_media
 from rapport.communication.adapters.mqtt import MQTT_INPUT_KEYS, TopicPattern, read_mqtt_input
 from rapport.communication.adapters.webhook import WEBHOOK_INPUT_KEYS, read_webhook_input
-from rapport.communication.addresses import address_fault
+from rapport.communication.peers import address_fault
 from rapport.core.message import Identifier
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile

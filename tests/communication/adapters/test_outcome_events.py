@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.communication.adapters.attempts import SentOutcomes, outcome_data, outcomes_data
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
-from rapport.communication.adapters.outcome_events import SentOutcomes, outcome_data, outcomes_data
 
 deliveries = st.builds(
     Delivery,

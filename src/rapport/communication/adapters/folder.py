@@ -42,13 +42,14 @@ from rapport.communication.adapters.base import (
     no_token,
 )
 from rapport.communication.adapters.input_base import TOO_FAST, Arrival
-from rapport.communication.blocking import run_blocking
+from rapport.communication.peers import is_place_name
 from rapport.core.errors import InvalidInput, SourceUnavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 
@@ -158,16 +159,6 @@ def _check_name(table: Fields, name: str) -> None:
             f"{name[:80]!r} cannot be part of an address",
             hint="letters, digits, - and _, at most 64 of them",
         )
-
-
-def is_place_name(text: str) -> bool:
-    """Whether it can name a folder or server in an address: never a path.
-
-    >>> is_place_name("alarms"), is_place_name("../etc")
-    (True, False)
-    """
-    plain = text.replace("-", "").replace("_", "")
-    return 0 < len(text) <= 64 and plain.isascii() and plain.isalnum()
 
 
 def _largest_text(table: Fields) -> int:

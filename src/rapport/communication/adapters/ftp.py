@@ -72,8 +72,7 @@ from rapport.communication.adapters.input_base import (
     kept_raw,
     refused_input,
 )
-from rapport.communication.blocking import run_blocking
-from rapport.communication.templates import clean
+from rapport.communication.texts import clean
 from rapport.core.errors import (
     InvalidInput,
     NotAllowed,
@@ -85,6 +84,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 

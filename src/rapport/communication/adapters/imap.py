@@ -64,8 +64,7 @@ from rapport.communication.adapters.mail_replies import (
     MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.blocking import run_blocking
-from rapport.communication.templates import clean
+from rapport.communication.texts import clean
 from rapport.core.errors import (
     InvalidInput,
     NotAuthenticated,
@@ -77,6 +76,7 @@ from rapport.core.errors import (
 from rapport.core.ids import content_id
 from rapport.core.message import Message
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 

@@ -18,12 +18,12 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.adapters.base import check_method
-from rapport.communication.blocking import run_blocking
 from rapport.communication.content_rules import ContentFault
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 INPUT = "input"

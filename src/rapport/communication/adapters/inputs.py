@@ -52,10 +52,9 @@ from rapport.communication.adapters.pull_schedule import (
     PullSchedule,
     timeout_event,
 )
-from rapport.communication.blocking import run_blocking, run_to_end
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
 from rapport.communication.message_plan import assume_listeners
-from rapport.communication.sender_notifications import control_log_event, control_message
+from rapport.communication.notifications import control_log_event, control_message
 from rapport.core.errors import (
     Conflict,
     DuplicateName,
@@ -71,6 +70,7 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, cancel_until_done, first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.store.base import RecordStore
 
 START_WITHIN_MS = STOP_WITHIN_MS = 30_000
@@ -247,7 +247,7 @@ class PullInput:
             due_ms = self._schedule.next_due_ms(self._requests.next_due_ms(now_ms), now_ms)
             if due_ms is not None and due_ms <= now_ms:
                 await self.pull_once()
-            elif late := self._requests.take_expired(now_ms):
+            elif late := self._requests.pop_expired(now_ms):
                 await self._settle(late, now_ms)  # after failures there is no pull for a while
             else:
                 await self._wait(due_ms)

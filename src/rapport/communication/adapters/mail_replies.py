@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.communication.adapters.attempts import OUTCOME, OutcomeData
 from rapport.communication.adapters.input_base import (
     SHOWN_TEXT,
     RejectedInput,
@@ -36,15 +37,14 @@ from rapport.communication.adapters.mail_parser import (
     read_mail,
     reply_of,
 )
-from rapport.communication.adapters.outcome_events import OUTCOME, OutcomeData
 from rapport.communication.answers import is_answer_token
 from rapport.communication.delivery_state import LATEST_ATTEMPT
 from rapport.communication.ledger import Ledger
-from rapport.communication.ledger_events import SOURCE
+from rapport.communication.ledger_events import PROOF, SOURCE
 from rapport.communication.links import name_from_link
+from rapport.communication.notifications import ENGINE
 from rapport.communication.peers import Peer, shown_address
-from rapport.communication.sender_notifications import ENGINE, PROOF
-from rapport.communication.templates import clean
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id

@@ -65,7 +65,7 @@ from rapport.communication.adapters.input_base import (
     kept_raw,
     refused_input,
 )
-from rapport.communication.templates import clean
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message

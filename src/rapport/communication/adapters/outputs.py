@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.communication.adapters.attempts import Report
 from rapport.communication.adapters.base import (
     AbsentAdapter,
     Delivery,
@@ -31,6 +32,7 @@ from rapport.communication.adapters.base import (
 )
 from rapport.communication.adapters.dispatch import (
     DEFAULT_SETTINGS,
+    CircuitStatus,
     Dispatch,
     DispatchSettings,
     MaySend,
@@ -39,8 +41,6 @@ from rapport.communication.adapters.dispatch import (
     never_decided,
 )
 from rapport.communication.adapters.isolation import run_within
-from rapport.communication.adapters.outcome_events import Report
-from rapport.communication.adapters.peer_queues import CircuitStatus
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy import (
     NO_FUNCTIONS,
@@ -261,7 +261,7 @@ class Retries(Protocol):
     async def next_retry_ms(self, adapter: str) -> int:
         """When the next one by this adapter is due, ms UTC; 0 = there is none."""
 
-    async def take_due(self) -> None:
+    async def run_due(self) -> None:
         """Queues what is due now."""
 
     async def retry_now(self, adapter: str) -> None:
@@ -539,7 +539,7 @@ class Outputs:
             if now_ms >= until_ms:
                 return
             await self._clock.sleep(max(due_ms - now_ms, _RETRY_STEP_MS))
-            await self.retries.take_due()
+            await self.retries.run_due()
             await dispatch.drain()
 
     async def _close(self, adapter: OutputAdapter) -> None:

@@ -175,7 +175,7 @@ class OpenRequests:
         ends = (entry.request.expires for entry in self._open.values())
         return min((moment for moment in ends if moment), default=None)
 
-    def take_expired(self, now_ms: int) -> list[PullRequest]:
+    def pop_expired(self, now_ms: int) -> list[PullRequest]:
         """Settles and returns the requests whose time is over although no pull was possible."""
         ended = [
             (position, entry.request)

@@ -44,7 +44,7 @@ from rapport.communication.adapters.base import (
     read_secret_field,
 )
 from rapport.communication.adapters.input_base import Arrival, Intake
-from rapport.communication.templates import clean
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, NotAuthenticated, TooLarge, Unavailable
 from rapport.core.event import Event
 from rapport.core.ids import content_id

@@ -17,7 +17,6 @@ import msgspec
 
 from rapport.channel.access.admission import full_bucket, take
 from rapport.channel.channel import Channels
-from rapport.communication.blocking import run_blocking, run_to_end
 from rapport.communication.sessions.passwords import (
     ConcurrencyLimit,
     LoginAttempts,
@@ -39,6 +38,7 @@ from rapport.core.times import format_time
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.store.base import RecordStore
 
 CHANNEL = "auth"

@@ -16,7 +16,6 @@ from functools import partial
 
 import msgspec
 
-from rapport.communication.blocking import run_blocking
 from rapport.communication.sessions.seals import (
     TokenClaims,
     TokenFault,
@@ -28,6 +27,7 @@ from rapport.communication.sessions.seals import (
 )
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Delete, RecordStore
 
 _SESSIONS, _KEYS = "sessions", "secrets"

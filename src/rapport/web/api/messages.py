@@ -23,7 +23,6 @@ from rapport.channel.access.rights import LOCAL, NOBODY
 from rapport.communication.adapters.input_base import Arrival
 from rapport.communication.adapters.webhook import WebhookInput
 from rapport.communication.arrivals import TOO_FAST, ArrivalResult
-from rapport.communication.blocking import run_blocking
 from rapport.communication.content_rules import ContentFault
 from rapport.communication.delivery_options import DeliveryOptions, read_options
 from rapport.communication.message_query import MOST_PER_PAGE, Criteria, LoggedMessage, MessagePage
@@ -39,6 +38,7 @@ from rapport.core.errors import (
 )
 from rapport.core.message import AUTH, Identifier, Message
 from rapport.core.times import format_time, parse_time
+from rapport.kernel.threads import run_blocking
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of, shown_token
 from rapport.web.cloudevents import BATCH_TYPE, EVENT_TYPE, read_cloudevents
