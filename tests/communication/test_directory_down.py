@@ -249,7 +249,7 @@ def test_a_dead_letter_to_somebody_unknown_stays_a_letter_until_they_are_known(r
     async def scenario(roster: Roster) -> None:
         office = DeadLetterAdmin(room.channels, room.clock)
         with pytest.MonkeyPatch.context() as broken:
-            broken.setattr(MessageHandler, "take", _broken)
+            broken.setattr(MessageHandler, "handle", _broken)
             await send(room, Identifier("collective", "guards"))
             await room.settle()
         await office.replay(LetterFilter(reader="communication"))

@@ -20,12 +20,12 @@ from typing import Protocol
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.ledger_events import PROOF, SOURCE
+from rapport.communication.ledger_events import PROOF, LoggedData, logged_data_of
 from rapport.communication.links import name_in_link
 from rapport.core.errors import InvalidInput, NotAllowed
-from rapport.core.event import CAUSE, StoredEvent, cause_text, make_event
+from rapport.core.event import CAUSE, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.message import CONTROL, MESSAGE
+from rapport.core.message import CONTROL
 from rapport.store.base import put_if_absent
 
 ANSWER = "rapport.control.answer"
@@ -171,46 +171,33 @@ class HistoryNeeded(Exception):
         self.message = message
 
 
-class _SentMessage(msgspec.Struct, frozen=True):
-    """Receiver and sender in a message's event in `log`."""
-
-    fate: str = ""
-    receiver: str = ""
-    peer: str = ""
-    sender: str = ""
-    type: str = ""
-
-
-_NOTHING = _SentMessage()
-
-
 class MessageHistory:
     """Messages that were looked up in the log recently: at most ten thousand, unknown ones
     included.
     """
 
     def __init__(self) -> None:
-        self._found_by_id: dict[str, _SentMessage] = {}
+        self._found_by_id: dict[str, LoggedData | None] = {}
+        """None for an unknown message."""
 
     def peer(self, message: str) -> str:
         """The only peer that the message was sent to; empty = none. Raises HistoryNeeded when it
         was not looked up.
         """
         found = self._found(message)
-        if found.fate != "queued" or not found.receiver.startswith(_PEER):
+        if found is None or found.fate != "queued" or not found.receiver.startswith(_PEER):
             return ""
         return found.peer or found.receiver.removeprefix(_PEER)
 
     def sender(self, message: str) -> str:
         """The sender to notify; empty = nobody. Raises HistoryNeeded."""
         found = self._found(message)
-        return "" if found.type == CONTROL else found.sender
+        return "" if found is None or found.type == CONTROL else found.sender
 
-    def _found(self, message: str) -> _SentMessage:
-        found = self._found_by_id.get(message)
-        if found is None:
+    def _found(self, message: str) -> LoggedData | None:
+        if message not in self._found_by_id:
             raise HistoryNeeded(message)
-        return found
+        return self._found_by_id[message]
 
     def has(self, message: str) -> bool:
         """Whether it was looked up."""
@@ -222,17 +209,5 @@ class MessageHistory:
             self._found_by_id.clear()
         for message in messages:
             found = await channels.find_event(message)
-            read = [_read_sent(stored) for name, stored in found if name == "log"]
-            self._found_by_id[message] = next(filter(None, read), _NOTHING)
-
-
-def _read_sent(stored: StoredEvent) -> _SentMessage | None:
-    """Receiver and sender in a message's event; None for other events."""
-    event = stored.event
-    if event.type != MESSAGE or event.source != SOURCE:
-        return None
-    try:
-        sent: _SentMessage = event.payload_as(_SentMessage)
-    except InvalidInput:
-        return None
-    return sent
+            read = [logged_data_of(stored.event) for name, stored in found if name == "log"]
+            self._found_by_id[message] = next(filter(None, read), None)

@@ -20,10 +20,10 @@ from collections.abc import (
 )
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -46,8 +46,6 @@ from rapport.communication.adapters.input_base import (
     InputPullAdapter,
     InputPushAdapter,
     Intake,
-    Trusted,
-    never,
 )
 from rapport.communication.adapters.outputs import make_output
 from rapport.communication.assembly import Assembly, AssemblyOptions
@@ -87,6 +85,7 @@ from rapport.communication.message_query import (
 from rapport.communication.notifications import NotificationCallback
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.routing import RoutingRule
+from rapport.communication.sender_proof import Trusted, never
 from rapport.communication.sessions.logins import Authenticate
 from rapport.core.errors import Conflict, InvalidInput, Problem, RapportError, SiteError
 from rapport.core.message import Identifier, Message
@@ -101,6 +100,7 @@ APPLICATION = Identifier("component", "application")
 
 _NO_SITE = TomlFile("site.toml", "", {})
 T = TypeVar("T")
+P = ParamSpec("P")
 N = TypeVar("N", Peer, Collective)
 _LAST_CALLS_SECONDS = 30.0
 """Closing waits so long for pending calls of other threads."""
@@ -680,6 +680,18 @@ class LedgerSync:
         return self._thread.call(self._thread.communication.ledger.timeline(message))
 
 
+def _blocking(
+    method: Callable[Concatenate[Communication, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[CommunicationSync, P], T]:
+    """The same call for `CommunicationSync`."""
+
+    @wraps(method)
+    def call(sync: CommunicationSync, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return sync._thread.call(method(sync._communication, *args, **kwargs))
+
+    return call
+
+
 class CommunicationSync:
     """`Communication` for programs without asyncio: every call may come from any thread and blocks
     until it is done.
@@ -709,90 +721,25 @@ class CommunicationSync:
         """Closes everything after pending calls of other threads; a second call is no error."""
         self._thread.close()
 
-    def send(self, message: Message, *, options: DeliveryOptions = DEFAULT_OPTIONS) -> str:
-        """See Communication.send."""
-        return self._thread.call(self._communication.send(message, options=options))
-
-    def send_all(
-        self, messages: Sequence[Message], *, options: DeliveryOptions = DEFAULT_OPTIONS
-    ) -> list[str]:
-        """See Communication.send_all."""
-        return self._thread.call(self._communication.send_all(messages, options=options))
-
-    def add_routing(self, rule: RoutingRule) -> str:
-        """See Communication.add_routing."""
-        return self._thread.call(self._communication.add_routing(rule))
-
-    def remove_routing(self, rule_id: str) -> RoutingRule | None:
-        """See Communication.remove_routing."""
-        return self._thread.call(self._communication.remove_routing(rule_id))
-
-    def add_push_adapter(
-        self, adapter: InputPushAdapter, *, name: str = "", trusted: Trusted = never
-    ) -> str:
-        """See Communication.add_push_adapter."""
-        return self._thread.call(
-            self._communication.add_push_adapter(adapter, name=name, trusted=trusted)
-        )
-
-    def add_pull_adapter(
-        self,
-        adapter: InputPullAdapter,
-        interval_ms: int | None,
-        delete_if_successful: bool = False,
-        *,
-        deadline_ms: int | None = None,
-        name: str = "",
-        trusted: Trusted = never,
-    ) -> str:
-        """See Communication.add_pull_adapter."""
-        return self._thread.call(
-            self._communication.add_pull_adapter(
-                adapter,
-                interval_ms,
-                delete_if_successful,
-                deadline_ms=deadline_ms,
-                name=name,
-                trusted=trusted,
-            )
-        )
-
-    def request_pull(self, adapter_id: str, *, ttl_ms: int = 0) -> str:
-        """See Communication.request_pull."""
-        return self._thread.call(self._communication.request_pull(adapter_id, ttl_ms=ttl_ms))
-
-    def remove_input_adapter(self, adapter_id: str) -> InputAdapter | None:
-        """See Communication.remove_input_adapter."""
-        return self._thread.call(self._communication.remove_input_adapter(adapter_id))
-
-    def register_output_adapter(self, kind: type[Any]) -> str:
-        """See Communication.register_output_adapter."""
-        return self._thread.call(self._communication.register_output_adapter(kind))
-
-    def remove_output_adapter(self, adapter_id: str) -> bool:
-        """See Communication.remove_output_adapter."""
-        return self._thread.call(self._communication.remove_output_adapter(adapter_id))
+    send = _blocking(Communication.send)
+    send_all = _blocking(Communication.send_all)
+    add_routing = _blocking(Communication.add_routing)
+    remove_routing = _blocking(Communication.remove_routing)
+    add_push_adapter = _blocking(Communication.add_push_adapter)
+    add_pull_adapter = _blocking(Communication.add_pull_adapter)
+    request_pull = _blocking(Communication.request_pull)
+    remove_input_adapter = _blocking(Communication.remove_input_adapter)
+    register_output_adapter = _blocking(Communication.register_output_adapter)
+    remove_output_adapter = _blocking(Communication.remove_output_adapter)
+    remove_notification_callback = _blocking(Communication.remove_notification_callback)
+    info_for_message = _blocking(Communication.info_for_message)
+    add_message_info = _blocking(Communication.add_message_info)
 
     def add_notification_callback(self, callback: NotificationCallback, *, name: str = "") -> str:
         """See Communication.add_notification_callback; a plain function may block and call back."""
         aside = self._thread.aside(callback)
         return self._thread.call(self._communication.add_notification_callback(aside, name=name))
 
-    def remove_notification_callback(self, callback_id: str) -> bool:
-        """See Communication.remove_notification_callback."""
-        return self._thread.call(self._communication.remove_notification_callback(callback_id))
-
     def create_query(self, **criteria: Unpack[CriteriaFields]) -> QuerySync:
         """See Communication.create_query; read it with `page` or `for`."""
         return QuerySync(self._thread, self._communication.create_query(**criteria))
-
-    def info_for_message(
-        self, message: Message | None = None, *, id: str = "", type: str = "", subtype: str = ""
-    ) -> MessageInformation:
-        """See Communication.info_for_message."""
-        asked = self._communication.info_for_message(message, id=id, type=type, subtype=subtype)
-        return self._thread.call(asked)
-
-    def add_message_info(self, type: str, subtype: str, information: MessageInformation) -> None:
-        """See Communication.add_message_info."""
-        self._thread.call(self._communication.add_message_info(type, subtype, information))

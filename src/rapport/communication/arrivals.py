@@ -9,7 +9,7 @@ waits until its peer logs in again, or is refused with a line in `log`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 
 import msgspec
@@ -43,7 +43,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.threads import in_thread
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 INPUT, LOG = "input", "log"
@@ -57,6 +57,7 @@ HELD = "rapport.arriving.held"
 ARRIVING = "arriving"
 """Source of events that strangers cause."""
 TOO_FAST = "message.too_fast"
+"""The reason of a message that may be sent again later."""
 _HELD_TABLE = "arriving.held"
 _PAGE = 500
 _RENEW_EVERY_MS = 600_000
@@ -203,18 +204,17 @@ def too_many(held: Sequence[HeldMessage], settings: ArrivalSettings) -> list[Hel
 
 
 class HeldMessages:
-    """Messages that wait for their peer to log in again, durable and bounded, without their token.
-    Blocks on the disk: to be called from a worker thread.
-    """
+    """Messages that wait for their peer to log in again, without their token; durable, bounded."""
 
     def __init__(self, records: RecordStore, settings: ArrivalSettings) -> None:
         self._records, self._settings = records, settings
 
+    @in_thread
     def hold(self, peer: str, events: Sequence[Event], now_ms: int) -> list[HeldMessage]:
         """Keeps events of one peer; returns those that were dropped for it. An event that waits
         already is kept once.
         """
-        before = list(self.of_peer(peer))
+        before = list(self._find(f"{_peer_key(peer)}/"))
         known = {one.event.id for one in before}
         until_ms = now_ms + self._settings.hold_ms
         since_ms, first = now_ms, 0
@@ -239,14 +239,17 @@ class HeldMessages:
             self._records.apply(changes)
         return gone
 
-    def of_peer(self, peer: str) -> Iterator[HeldMessage]:
+    @in_thread
+    def of_peer(self, peer: str) -> list[HeldMessage]:
         """The messages of one peer, in order."""
-        return self._find(f"{_peer_key(peer)}/")
+        return list(self._find(f"{_peer_key(peer)}/"))
 
+    @in_thread
     def expired(self, now_ms: int) -> list[HeldMessage]:
         """Messages that have waited long enough; reads all that wait."""
         return [one for one in self._find("") if one.until_ms <= now_ms]
 
+    @in_thread
     def delete(self, held: Sequence[HeldMessage]) -> None:
         """Deletes messages; durable when it returns."""
         if held:
@@ -515,20 +518,20 @@ class Arrivals:
 
     async def release(self, peer: str) -> int:
         """Lets in what waits for a peer who has logged in again; returns how many."""
-        held = await run_blocking(lambda: list(self._held.of_peer(peer)))
+        held = await self._held.of_peer(peer)
         alive = [one for one in held if one.until_ms > self._clock.now_ms()]
         if alive:
             # Appended before deleted: a crash in between appends duplicates, which are dropped.
             await self._channels.channel(INPUT).append([one.event for one in alive])
         await self._end_held([one for one in held if one not in alive], EXPIRED)
-        await run_blocking(partial(self._held.delete, alive))
+        await self._held.delete(alive)
         return len(alive)
 
     async def drop(self, peer: str) -> int:
         """Refuses what waits for a peer whose sessions were ended, since the token may have been
         stolen; returns how many.
         """
-        held = await run_blocking(lambda: list(self._held.of_peer(peer)))
+        held = await self._held.of_peer(peer)
         await self._end_held(held, "session.ended")
         return len(held)
 
@@ -540,9 +543,7 @@ class Arrivals:
 
     async def look(self) -> None:
         """One round of `run`; sessions and attempts, which may be many, are scanned hourly."""
-        await self._end_held(
-            await run_blocking(partial(self._held.expired, self._clock.now_ms())), EXPIRED
-        )
+        await self._end_held(await self._held.expired(self._clock.now_ms()), EXPIRED)
         if self._clock.now_ms() >= self._forget_at_ms:
             self._forget_at_ms = self._clock.now_ms() + _FORGET_EVERY_MS
             await self._authenticating.forget_old()
@@ -573,7 +574,7 @@ class Arrivals:
         by_peer = groupby(sorted(work.held, key=lambda held: held[0]), key=lambda held: held[0])
         for peer, pairs in by_peer:
             events = [event for _peer, event in pairs]
-            gone = await run_blocking(partial(self._held.hold, peer, events, now_ms))
+            gone = await self._held.hold(peer, events, now_ms)
             await self._log_refusals(gone, "message.too_many_held")
         if work.lines:
             await self._channels.channel(LOG).append(work.lines)
@@ -602,7 +603,7 @@ class Arrivals:
     async def _end_held(self, held: Sequence[HeldMessage], fault: str) -> None:
         """Logs that messages were refused, then deletes them."""
         await self._log_refusals(held, fault)
-        await run_blocking(partial(self._held.delete, held))
+        await self._held.delete(held)
 
     async def _log_refusals(self, held: Sequence[HeldMessage], fault: str) -> None:
         now_ms, lines = self._clock.now_ms(), []

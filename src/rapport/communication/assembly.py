@@ -19,7 +19,6 @@ from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery, OutputAdapter
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.factory import (
-    DirectoryPeers,
     InputContext,
     SiteInputs,
     make_adapters,
@@ -262,7 +261,7 @@ class Assembly:
         surroundings = InputContext(
             channels,
             clock,
-            DirectoryPeers(self.directory),
+            self.directory,
             self.secret,
             self.asked_by_mail,
             options.plugins,

@@ -259,7 +259,7 @@ def direct_log_event(
         address=peer.shown,
         adapter=peer.adapter,
     )
-    return logged_event(event, id, message, data, plan.fate if plan.notify else None)
+    return logged_event(event, id, message, data, plan.fate if plan.notify else "")
 
 
 def _is_proven_answer(message: Message, asked: str, event: Event) -> bool:

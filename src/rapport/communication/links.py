@@ -15,14 +15,13 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterator
-from functools import partial
 from urllib.parse import quote
 
 import msgspec
 
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.threads import in_thread
 from rapport.store.base import Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
 
 _PLAIN = re.compile(r"[\w.@ ()!,+:;=-]*[\w@()!,+:;=-]", re.ASCII)
@@ -128,29 +127,16 @@ class LinkEditions:
     def __init__(self, records: RecordStore, clock: Clock) -> None:
         self._records, self._clock = records, clock
 
-    async def edition(self, peer: str) -> str:
+    @in_thread
+    def edition(self, peer: str) -> str:
         """The edition whose links are valid; one short read."""
-        return await run_blocking(partial(self._edition, peer))
-
-    async def begin(self, peer: str) -> str:
-        """Records that a link is made and returns its edition."""
-        return await run_blocking(partial(self._begin, peer))
-
-    async def end(self, peer: str) -> None:
-        """Ends all links that were made before; durable when it returns."""
-        await run_blocking(partial(self._end, peer))
-
-    async def peers(self) -> list[str]:
-        """The peers that may have a valid link, sorted; reads all, and deletes expired ones."""
-        return await run_blocking(self._peers)
-
-    # --- in a worker thread ---
-
-    def _edition(self, peer: str) -> str:
         return _edition_of(self._records.get(_TABLE, _key(peer)))
 
-    def _begin(self, peer: str) -> str:
-        """A concurrent end is not overwritten, or ended links would be valid again."""
+    @in_thread
+    def begin(self, peer: str) -> str:
+        """Records that a link is made and returns its edition. A concurrent end is not overwritten,
+        or ended links would be valid again.
+        """
         while True:
             kept = self._records.get(_TABLE, _key(peer))
             edition = _edition_of(kept)
@@ -161,7 +147,9 @@ class LinkEditions:
                 continue
             return edition
 
-    def _end(self, peer: str) -> None:
+    @in_thread
+    def end(self, peer: str) -> None:
+        """Ends all links that were made before; durable when it returns."""
         self._records.apply([self._made(peer, secrets.token_hex(8), is_open=False)])
 
     def _made(self, peer: str, edition: str, *, is_open: bool) -> Put:
@@ -169,7 +157,9 @@ class LinkEditions:
         links = _Links(peer, edition, is_open, until_ms)
         return Put(_TABLE, _key(peer), msgspec.msgpack.encode(links))
 
-    def _peers(self) -> list[str]:
+    @in_thread
+    def peers(self) -> list[str]:
+        """The peers that may have a valid link, sorted; reads all, and deletes expired ones."""
         now_ms, found, over = self._clock.now_ms(), list[str](), list[str]()
         for key, links in self._all():
             if links.until_ms <= now_ms:

@@ -39,6 +39,7 @@ from rapport.communication.ledger_events import (
     DELIVERY_PREFIX,
     OPEN,
     ROUTED,
+    LoggedData,
     state_when_handled,
 )
 from rapport.core.errors import InvalidInput, UnknownName
@@ -564,19 +565,10 @@ class _PageSearch:
         return following if is_more else None
 
 
-class _LoggedFields(msgspec.Struct):
-    """Fields of a message's event beside the message."""
-
-    policy: str = ""
-    detection: str = ""
-    fate: str = ""
-    """Set where the message needs no delivery."""
-
-
 def _logged(stored: StoredEvent) -> LoggedMessage | None:
     try:
         message = Message.from_event(stored.event)
-        beside: _LoggedFields = stored.event.payload_as(_LoggedFields)
+        data: LoggedData = stored.event.payload_as(LoggedData)
     except InvalidInput:
         return None  # an unreadable event of another version must not hide the rest
     return LoggedMessage(
@@ -584,9 +576,9 @@ def _logged(stored: StoredEvent) -> LoggedMessage | None:
         position=stored.position,
         received=stored.received,
         time=stored.event.time,
-        fate=state_when_handled(beside.fate, str(message.receiver or "")),
-        policy=beside.policy,
-        detection=beside.detection,
+        fate=state_when_handled(data.fate, str(message.receiver or "")),
+        policy=data.policy,
+        detection=data.detection,
     )
 
 

@@ -74,7 +74,7 @@ class _Incoming(msgspec.Struct, frozen=True, gc=False):
             answered=answered,
             declined=declined,
         )
-        notify_of = fate if self.plan.notify else None
+        notify_of = fate if self.plan.notify else ""
         return logged_event(self.event, self.id, self.message, data, notify_of)
 
 

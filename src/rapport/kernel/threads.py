@@ -13,9 +13,12 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Result = TypeVar("Result")
+Owner = TypeVar("Owner")
+Arguments = ParamSpec("Arguments")
 
 
 async def run_in_thread(work: Callable[[], Result], *, name: str) -> Result:
@@ -85,6 +88,18 @@ def pinned_to_cpu(number: int) -> Iterator[None]:
 async def run_blocking(work: Callable[[], Result]) -> Result:
     """Runs blocking work in a thread; a cancelled caller still waits for its end."""
     return await run_to_end(asyncio.to_thread(work))
+
+
+def in_thread(
+    method: Callable[Concatenate[Owner, Arguments], Result],
+) -> Callable[Concatenate[Owner, Arguments], Coroutine[Any, Any, Result]]:
+    """Makes a blocking method a coroutine: each call runs as `run_blocking` runs work."""
+
+    @wraps(method)
+    async def call(owner: Owner, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return await run_blocking(partial(method, owner, *args, **kwargs))
+
+    return call
 
 
 async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:

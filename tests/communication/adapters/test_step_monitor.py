@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
 from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.adapters.input_base import Arrival, Trusted, never
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.isolation import (
     SLOW_STEP_MS,
@@ -22,6 +21,8 @@ from rapport.communication.adapters.isolation import (
     IsolatedCall,
     StepMonitor,
 )
+from rapport.communication.arrivals import ArrivalResult
+from rapport.communication.sender_proof import Trusted, never
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock
 from rapport.node.metrics import adapter_metrics
@@ -118,7 +119,7 @@ def test_an_output_is_named_and_its_delivery_goes_out_all_the_same() -> None:
 
 async def takes_nothing(
     messages: Sequence[Message], *, adapter: str, trusted: Trusted = never
-) -> Sequence[Arrival]:
+) -> Sequence[ArrivalResult]:
     assert not messages, (adapter, trusted)
     return ()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,6 @@ from rapport.communication.adapters.input_base import (
     InputHost,
     InputPullAdapter,
     dead_letter_inputs,
-    never,
 )
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail import MailAdapter
@@ -51,7 +50,7 @@ from rapport.communication.adapters.mqtt import MqttAdapter, MqttInput
 from rapport.communication.adapters.outputs import PeerInstances
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookInput
 from rapport.communication.directory import StoredDirectory
-from rapport.communication.peers import Peer
+from rapport.communication.sender_proof import never
 from rapport.communication.sessions.seals import NONCE_BYTES, Seal, seal_text, split_sealed
 from rapport.communication.sessions.sessions import Sessions
 from rapport.core.errors import InvalidInput, RapportError, Unsupported
@@ -212,30 +211,12 @@ def with_seals(adapter: OutputAdapter, sessions: Sessions, clock: Clock) -> Outp
 # --- inputs ---
 
 
-class DirectoryPeers:
-    """All peers of a directory, page by page."""
-
-    def __init__(self, directory: StoredDirectory) -> None:
-        self._directory = directory
-
-    def peer_names(self) -> Iterator[str]:
-        """Their names, sorted."""
-        after = ""
-        while page := self._directory.peers(after=after):
-            yield from (entry.name for entry in page)
-            after = page[-1].name
-
-    def peer(self, name: str) -> Peer | None:
-        """The peer of that name, or None."""
-        return self._directory.peer(name)
-
-
 class InputContext(msgspec.Struct, frozen=True):
     """What input adapters need beside their settings."""
 
     channels: Channels
     clock: Clock
-    people: DirectoryPeers
+    people: StoredDirectory
     secret: bytes
     """For answer tokens."""
     asked: MailQuestions

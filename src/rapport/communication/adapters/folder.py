@@ -24,6 +24,7 @@ import hashlib
 import os
 import re
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,9 +42,9 @@ from rapport.communication.adapters.base import (
     delivery_json,
     no_token,
 )
-from rapport.communication.adapters.input_base import TOO_FAST, Arrival
+from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.peers import is_place_name
-from rapport.core.errors import InvalidInput, SourceUnavailable
+from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
@@ -58,11 +59,11 @@ FileContent = Literal["message", "notice"]
 FILE_CONTENTS: tuple[FileContent, ...] = ("message", "notice")
 LARGEST_FILE = 32 * 1024 * 1024
 FOLDER_KEYS = ("folders", "largest_text")
-_FILES_KEYS = (
+FILES_KEYS = (
     *("content", "sender", "type", "subtype", "refers_to", "settle", "largest_file"),
     "most_files",
 )
-FOLDER_INPUT_KEYS = ("directory", *_FILES_KEYS)
+FOLDER_INPUT_KEYS = ("directory", *FILES_KEYS)
 
 
 class FolderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,18 +108,18 @@ def read_folders(table: Fields, directory: Path) -> FolderSettings:
     found: dict[str, str] = {}
     for name in below.section.values if below is not None else ():
         assert below is not None
-        _check_name(below, name)
+        check_place_name(below, name)
         found[name] = _directory(below, name, directory)
-    return FolderSettings(folders=found, largest_text=_largest_text(table))
+    return FolderSettings(folders=found, largest_text=read_largest_text(table))
 
 
 def read_folder_input(table: Fields, directory: Path) -> FolderInputSettings:
     """The settings of an input of the kind `folder`; the directory is relative to the site."""
     place = _directory(table, "directory", directory)
-    return FolderInputSettings(directory=place, files=_files(table))
+    return FolderInputSettings(directory=place, files=read_files(table))
 
 
-def _files(table: Fields) -> FileInputSettings:
+def read_files(table: Fields) -> FileInputSettings:
     default = FileInputSettings()
     content = cast(FileContent, table.choice("content", FILE_CONTENTS, default.content))
     sender = table.text("sender", "")
@@ -151,7 +152,7 @@ def _directory(table: Fields, key: str, site: Path) -> str:
     return str((site / text).resolve()) if text else ""
 
 
-def _check_name(table: Fields, name: str) -> None:
+def check_place_name(table: Fields, name: str) -> None:
     if not is_place_name(name):
         table.fault(
             name,
@@ -161,7 +162,7 @@ def _check_name(table: Fields, name: str) -> None:
         )
 
 
-def _largest_text(table: Fields) -> int:
+def read_largest_text(table: Fields) -> int:
     default = FolderSettings().largest_text
     return table.number("largest_text", default, low=1, high=LARGEST_FILE)
 
@@ -452,95 +453,140 @@ class FileQueue:
         self._left.update(files)
 
 
-class FolderInput:
-    """A pull adapter. Each pull lists the folder twice, `settle_ms` apart: files that did not
-    change in between are complete. Needs no durable state: a file stays until its message is
-    durable.
+class FileInput(ABC):
+    """A pull adapter for the files of a folder. Each pull lists it twice, `settle_ms` apart: files
+    that did not change in between are complete.
     """
 
-    name = "folder"
-
-    def __init__(self, settings: FolderInputSettings, clock: Clock) -> None:
-        self._settings, self._clock = settings, clock
-        self._directory = Path(settings.directory)
+    def __init__(self, files: FileInputSettings, clock: Clock) -> None:
+        self._files, self._clock = files, clock
         self._taken: list[FileEntry] = []
         self._order = FileQueue()
-        self._unmoved = ""
-        """Why a file of this pull could not be moved."""
+        self._unmoved: RapportError | None = None
+        """Why a file of this pull could not be moved or deleted."""
 
     async def pull(self) -> list[Message]:
-        """Messages of new files; raises SourceUnavailable when the folder cannot be read."""
-        try:
-            before = await run_blocking(partial(files_in, self._directory))
-            if not before:
-                return []
-            await self._clock.sleep(self._settings.files.settle_ms)
-            now = await run_blocking(partial(files_in, self._directory))
-            complete = self._order.next(before, now, self._settings.files.most_files)
-            found = await run_blocking(partial(self._read_all, complete))
-        except OSError as error:
-            raise SourceUnavailable(
-                f"the folder cannot be read: {error.strerror}", code="folder.unavailable"
-            ) from None
+        """Messages of new files; raises what the folder raises."""
+        before = await self._list()
+        if not before:
+            return []
+        await self._clock.sleep(self._files.settle_ms)
+        complete = self._order.next(before, await self._list(), self._files.most_files)
+        found = await self._read_all(complete)
         self._taken = [file for file, _message in found]
         if not found:
             self._raise_unmoved()
         return [message for _file, message in found]
 
-    async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """Moves files of accepted messages to `done`, others to `bad`. Raises SourceUnavailable,
-        after all of them, when one could not be moved.
+    async def pulled(self, messages: Sequence[Message], arrivals: Sequence[ArrivalResult]) -> None:
+        """Ends the files of durable messages. Raises, after all of them, when one could not be
+        moved or deleted.
         """
         taken, self._taken = self._taken, []
-        for file, arrival in zip(taken, arrivals, strict=True):
+        accepted, refused = list[FileEntry](), list[tuple[FileEntry, Message, str]]()
+        for file, message, arrival in zip(taken, messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
-                self._order.not_yet(file)
-                continue  # taken with a later pull
-            folder, why = (DONE, "") if arrival.accepted else (BAD, arrival.why)
-            await run_blocking(partial(self._move, file, folder, why))
+                self._order.not_yet(file)  # taken with a later pull
+            elif arrival.accepted:
+                accepted.append(file)
+            else:
+                refused.append((file, message, arrival.why))
+        await self._end_accepted(accepted)
+        await self._end_refused(refused)
         self._raise_unmoved()
 
     def _raise_unmoved(self) -> None:
         """Raised once for each file, which is ignored from then on."""
-        why, self._unmoved = self._unmoved, ""
-        if why:
+        error, self._unmoved = self._unmoved, None
+        if error is not None:
+            raise error
+
+    def _leave(self, file: FileEntry, error: RapportError) -> None:
+        self._order.leave([file])
+        self._unmoved = error
+
+    @abstractmethod
+    async def _list(self) -> list[FileEntry]:
+        """The files that may be taken."""
+
+    @abstractmethod
+    async def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
+        """The messages of files; files without a message are ended here."""
+
+    @abstractmethod
+    async def _end_accepted(self, files: Sequence[FileEntry]) -> None:
+        """Ends files whose messages are durable."""
+
+    @abstractmethod
+    async def _end_refused(self, refused: Sequence[tuple[FileEntry, Message, str]]) -> None:
+        """Ends files whose messages were refused, each with the reason."""
+
+
+class FolderInput(FileInput):
+    """The files of a local folder. Needs no durable state: a file stays until its message is
+    durable, then it is moved to `done` or `bad`.
+    """
+
+    name = "folder"
+
+    def __init__(self, settings: FolderInputSettings, clock: Clock) -> None:
+        super().__init__(settings.files, clock)
+        self._directory = Path(settings.directory)
+
+    async def _list(self) -> list[FileEntry]:
+        try:
+            return await run_blocking(partial(files_in, self._directory))
+        except OSError as error:
             raise SourceUnavailable(
-                f"a file cannot be moved: {why}",
-                code="folder.unavailable",
-                hint=f"this node must be able to write into the folder, {DONE} and {BAD}",
-            )
+                f"the folder cannot be read: {error.strerror}", code="folder.unavailable"
+            ) from None
+
+    async def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
+        read = [(file, await run_blocking(partial(self._read_or_move, file))) for file in files]
+        return [(file, message) for file, message in read if message is not None]
+
+    async def _end_accepted(self, files: Sequence[FileEntry]) -> None:
+        for file in files:
+            await run_blocking(partial(self._move, file, DONE))
+
+    async def _end_refused(self, refused: Sequence[tuple[FileEntry, Message, str]]) -> None:
+        for file, _message, why in refused:
+            await run_blocking(partial(self._move, file, BAD, why))
 
     # --- in a thread ---
 
-    def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
-        found = []
-        for file in files:
-            self._order.tried(file)
-            try:
-                found.append((file, self._read(file)))
-            except FileNotFoundError:
-                continue  # it was removed meanwhile
-            except PermissionError:
-                why = "folder.unreadable: this node may not read the file"
-                self._move(file, BAD, why)  # or it would stop all others
-            except OSError as error:  # the disk has it no more, say: perhaps later
-                _log.error("file not read", directory=str(self._directory), why=error.strerror)
-            except InvalidInput as error:
-                why = f"{error.code}: {error.message}\n{error.hint}".strip()
-                self._move(file, BAD, why)
-        return found
+    def _read_or_move(self, file: FileEntry) -> Message | None:
+        """The message in a file; None for one that is gone, unreadable now, or moved to `bad`."""
+        self._order.tried(file)
+        try:
+            return self._read(file)
+        except FileNotFoundError:
+            pass  # it was removed meanwhile
+        except PermissionError:
+            why = "folder.unreadable: this node may not read the file"
+            self._move(file, BAD, why)  # or it would stop all others
+        except OSError as error:  # the disk has it no more, say: perhaps later
+            _log.error("file not read", directory=str(self._directory), why=error.strerror)
+        except InvalidInput as error:
+            self._move(file, BAD, f"{error.code}: {error.message}\n{error.hint}".strip())
+        return None
 
-    def _move(self, file: FileEntry, folder: str, why: str) -> None:
+    def _move(self, file: FileEntry, folder: str, why: str = "") -> None:
         """A file that cannot be moved stays, and the others go on."""
         try:
             move_aside(self._directory, file.name, folder, why)
         except OSError as error:
-            self._order.leave([file])
-            self._unmoved = error.strerror or str(error)
-            _log.error("file not moved", directory=str(self._directory), why=self._unmoved)
+            fault = error.strerror or str(error)
+            _log.error("file not moved", directory=str(self._directory), why=fault)
+            unmoved = SourceUnavailable(
+                f"a file cannot be moved: {fault}",
+                code="folder.unavailable",
+                hint=f"this node must be able to write into the folder, {DONE} and {BAD}",
+            )
+            self._leave(file, unmoved)
 
     def _read(self, file: FileEntry) -> Message:
-        taken = self._settings.files
+        taken = self._files
         if taken.content == "notice":
             digest = digest_of(self._directory, file.name)
             return notice_of_file(self.name, file, digest, taken)

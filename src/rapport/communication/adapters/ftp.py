@@ -49,24 +49,23 @@ from rapport.communication.adapters.base import (
     read_secret_field,
 )
 from rapport.communication.adapters.folder import (
-    _FILES_KEYS,
+    BAD,
+    FILES_KEYS,
     FileEntry,
+    FileInput,
     FileInputSettings,
-    FileQueue,
-    _check_name,
-    _files,
-    _largest_text,
+    check_place_name,
     file_name,
     is_ignored,
     is_too_long,
     message_of_file,
     notice_of_file,
+    read_files,
+    read_largest_text,
     too_long,
 )
 from rapport.communication.adapters.input_base import (
-    TOO_FAST,
     AdapterState,
-    Arrival,
     DeadLetterInput,
     RejectedInput,
     kept_raw,
@@ -94,7 +93,7 @@ AFTER_FETCHING: tuple[AfterFetching, ...] = ("keep", "delete", "move")
 FTP_PORT = 21
 FTP_KEYS = ("servers", "largest_text")
 FTP_SERVER_KEYS = ("host", "port", "user", "password", "tls", "folder", "timeout")
-FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *_FILES_KEYS, "after", "move_to")
+FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *FILES_KEYS, "after", "move_to")
 
 
 class FtpServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +139,11 @@ def read_ftp(table: Fields, directory: Path) -> FtpSettings:
     found: dict[str, FtpServer] = {}
     for name in below.section.values if below is not None else ():
         assert below is not None
-        _check_name(below, name)
+        check_place_name(below, name)
         server = below.table(name, FTP_SERVER_KEYS, '{ host = "ftp.example.org" }')
         if server is not None:
             found[name] = _server(server, directory)
-    return FtpSettings(servers=found, largest_text=_largest_text(table))
+    return FtpSettings(servers=found, largest_text=read_largest_text(table))
 
 
 def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
@@ -158,7 +157,7 @@ def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
     if "/" in move_to or move_to in (".", ".."):
         table.wrong("move_to", "the name of a folder below", 'move_to = "done"')
     return FtpInputSettings(
-        server=_server(table, directory), files=_files(table), after=after, move_to=move_to
+        server=_server(table, directory), files=read_files(table), after=after, move_to=move_to
     )
 
 
@@ -460,7 +459,6 @@ def _store(server: FtpServer, name: str, content: bytes) -> None:
 # --- input ---
 
 
-BAD = "bad"
 _PULL_NS = 60_000_000_000
 """A pull ends after this time with the files it has: a longer one would be cut off, and begin with
 the same files for ever.
@@ -511,84 +509,55 @@ def _mark(file: FileEntry) -> str:
     return f"{file.size} {file.changed}"
 
 
-class FtpInput:
-    """A pull adapter for new files of a folder. Each pull lists it twice, `settle_ms` apart: files
-    that did not change in between are complete.
-    """
+class FtpInput(FileInput):
+    """The new files of a folder on a server."""
 
     name = "ftp"
 
     def __init__(
         self, settings: FtpInputSettings, clock: Clock, set_aside: DeadLetterInput
     ) -> None:
-        self._settings, self._clock, self._set_aside = settings, clock, set_aside
+        super().__init__(settings.files, clock)
+        self._settings, self._set_aside = settings, set_aside
         self._seen: ProcessedFiles | None = None
-        self._taken: list[FileEntry] = []
-        self._order = FileQueue()
-        self._not_removed: NotAllowed | None = None
-        """Why a file of this pull could not be removed."""
 
     async def open(self, state: AdapterState) -> None:
         """Loads the list of taken files."""
         self._seen = ProcessedFiles(state)
         await self._seen.open()
 
-    async def pull(self) -> list[Message]:
-        """Messages of new files; raises SourceUnavailable, NotAuthenticated, NotAllowed."""
-        before = await self._new_files()
-        if not before:
-            return []
-        await self._clock.sleep(self._settings.files.settle_ms)
-        now, most = await self._new_files(), self._settings.files.most_files
-        found = await run_blocking(partial(self._fetch, self._order.next(before, now, most)))
-        bad = [(file, one) for file, one in found if isinstance(one, RejectedInput)]
-        for _file, unusable in bad:
-            await self._set_aside(unusable)
-        # A file that the server refuses may be fetched later.
-        await self._end([file for file, one in bad if one.code != REFUSED], BAD)
-        good = [(file, one) for file, one in found if isinstance(one, Message)]
-        self._taken = [file for file, _message in good]
-        if not good:
-            self._raise_not_removed()
-        return [message for _file, message in good]
-
-    async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """Remembers, deletes or moves the files of durable messages. Raises NotAllowed, after all
-        of them, when the server refuses it for one.
-        """
-        taken, self._taken = self._taken, []
-        good, bad = list[FileEntry](), list[FileEntry]()
-        for file, message, arrival in zip(taken, messages, arrivals, strict=True):
-            if arrival.reason == TOO_FAST:
-                self._order.not_yet(file)
-                continue  # taken with a later pull
-            if not arrival.accepted:
-                await self._set_aside(refused_input(message, arrival.why))
-            (good if arrival.accepted else bad).append(file)
-        await self._end(good, self._settings.move_to)
-        await self._end(bad, BAD)
-        self._raise_not_removed()
-
     async def read_again(self, found: RejectedInput) -> Message:
         """See RereadsInput; the letter's id stands for the file's time."""
         file = FileEntry(found.subject, len(found.raw), found.id)
-        return message_of_file(self._place, file, found.raw, self._settings.files)
+        return message_of_file(self._place, file, found.raw, self._files)
 
     @property
     def _place(self) -> str:
         return f"{self.name} {self._settings.server.host}"
 
-    def _raise_not_removed(self) -> None:
-        """Raised once for each file, which is ignored from then on."""
-        refused, self._not_removed = self._not_removed, None
-        if refused is not None:
-            raise refused
-
-    async def _new_files(self) -> list[FileEntry]:
-        listed = await run_blocking(self._list)
+    async def _list(self) -> list[FileEntry]:
+        listed = await run_blocking(self._list_folder)
         seen = self._seen_files()
         await seen.forget_others(listed)
         return [file for file in listed if not is_ignored(file.name) and not seen.has(file)]
+
+    async def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
+        """Raises SourceUnavailable, NotAuthenticated, NotAllowed."""
+        found = await run_blocking(partial(self._fetch, files)) if files else []
+        bad = [(file, one) for file, one in found if isinstance(one, RejectedInput)]
+        for _file, unusable in bad:
+            await self._set_aside(unusable)
+        # A file that the server refuses may be fetched later.
+        await self._end([file for file, one in bad if one.code != REFUSED], BAD)
+        return [(file, one) for file, one in found if isinstance(one, Message)]
+
+    async def _end_accepted(self, files: Sequence[FileEntry]) -> None:
+        await self._end(files, self._settings.move_to)
+
+    async def _end_refused(self, refused: Sequence[tuple[FileEntry, Message, str]]) -> None:
+        for _file, message, why in refused:
+            await self._set_aside(refused_input(message, why))
+        await self._end([file for file, _message, _why in refused], BAD)
 
     async def _end(self, files: Sequence[FileEntry], folder: str) -> None:
         """Unusable files are never deleted: they are moved where taken ones would be deleted."""
@@ -597,17 +566,15 @@ class FtpInput:
         if self._settings.after == "keep":
             await self._seen_files().note(files)
         else:
-            await run_blocking(partial(self._take_away, files, folder))
+            await run_blocking(partial(self._remove, files, folder))
 
     # --- in a thread ---
 
-    def _list(self) -> list[FileEntry]:
+    def _list_folder(self) -> list[FileEntry]:
         with FtpFolder(self._settings.server) as folder:
             return folder.files(self._settings.most_listed)
 
     def _fetch(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message | RejectedInput]]:
-        if not files:
-            return []
         found: list[tuple[FileEntry, Message | RejectedInput]] = []
         until_ns = self._clock.steady_ns() + _PULL_NS
         with FtpFolder(self._settings.server) as folder:
@@ -627,7 +594,7 @@ class FtpInput:
 
     def _read(self, folder: FtpFolder, file: FileEntry) -> Message | RejectedInput | None:
         """The message in a file, why it has none, or None for a file that no longer exists."""
-        taken, place, raw = self._settings.files, self._place, b""
+        taken, place, raw = self._files, self._place, b""
         try:
             if taken.content == "notice":
                 return notice_of_file(place, file, folder.digest_of(file.name), taken)
@@ -647,7 +614,7 @@ class FtpInput:
                 raw=kept_raw(raw) if len(raw) == file.size else b"",
             )
 
-    def _take_away(self, files: Sequence[FileEntry], where: str) -> None:
+    def _remove(self, files: Sequence[FileEntry], where: str) -> None:
         with FtpFolder(self._settings.server) as folder:
             for file in files:
                 try:
@@ -656,8 +623,7 @@ class FtpInput:
                     else:
                         folder.move(file.name, where)
                 except NotAllowed as error:
-                    self._order.leave([file])
-                    self._not_removed = error  # the others go all the same
+                    self._leave(file, error)  # the others go all the same
 
     def _seen_files(self) -> ProcessedFiles:
         if self._seen is None:

@@ -39,9 +39,7 @@ from rapport.communication.adapters.base import (
     read_secret_field,
 )
 from rapport.communication.adapters.input_base import (
-    TOO_FAST,
     AdapterState,
-    Arrival,
     Intake,
     RejectedInput,
     kept_raw,
@@ -64,6 +62,7 @@ from rapport.communication.adapters.mail_replies import (
     MailWithAttachments,
     meaning_of,
 )
+from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.texts import clean
 from rapport.core.errors import (
     InvalidInput,
@@ -559,7 +558,7 @@ class MailReader:
         )
 
     async def settle(
-        self, batch: MailBatch, arrivals: Sequence[Arrival], session: ImapSession | None
+        self, batch: MailBatch, arrivals: Sequence[ArrivalResult], session: ImapSession | None
     ) -> None:
         """Marks or moves the mails of durable messages, then commits the cursor. In this order:
         after a crash in between, mails are at most read once more.
@@ -725,7 +724,7 @@ class ImapInput:
         """See ReadsAgain."""
         return await self._reader.read_again(found)
 
-    async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
+    async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[ArrivalResult]) -> None:
         """The messages are durable: the cursor is committed."""
         batch, self._batch = self._batch, None
         if batch is None or not batch.messages:
@@ -775,7 +774,9 @@ class ImapPushInput:
                     await session.run(wait, longest_ms=longest_ms)
 
 
-async def _settle_anew(reader: MailReader, batch: MailBatch, arrivals: Sequence[Arrival]) -> None:
+async def _settle_anew(
+    reader: MailReader, batch: MailBatch, arrivals: Sequence[ArrivalResult]
+) -> None:
     """As `settle`, with a new connection where one is needed."""
     if reader.settings.after == "leave":
         await reader.settle(batch, arrivals, None)

@@ -22,21 +22,18 @@ from rapport.communication.adapters.input_base import (
     INPUT,
     AcknowledgesPull,
     AdapterState,
-    Arrival,
     ClosableInput,
     InputAdapter,
     InputPullAdapter,
     InputPushAdapter,
     Publish,
     StatefulPull,
-    Trusted,
     Work,
     check_pull,
     check_push,
     message_of_letter,
     messages_of,
     name_fault,
-    never,
 )
 from rapport.communication.adapters.isolation import (
     IsolatedCall,
@@ -52,9 +49,11 @@ from rapport.communication.adapters.pull_schedule import (
     PullSchedule,
     timeout_event,
 )
+from rapport.communication.arrivals import ArrivalResult
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
 from rapport.communication.message_plan import assume_listeners
 from rapport.communication.notifications import control_log_event, control_message
+from rapport.communication.sender_proof import Trusted, never
 from rapport.core.errors import (
     Conflict,
     DuplicateName,
@@ -75,7 +74,7 @@ from rapport.store.base import RecordStore
 
 START_WITHIN_MS = STOP_WITHIN_MS = 30_000
 _CUT_AGAIN_SECONDS = 0.2
-PublishAs = Callable[[Sequence[Message]], Awaitable[Sequence[Arrival]]]
+PublishAs = Callable[[Sequence[Message]], Awaitable[Sequence[ArrivalResult]]]
 """Publishes in the name of one input."""
 
 
@@ -90,7 +89,7 @@ class InputCounts(msgspec.Struct):
     trouble: str = ""
     """The last error; empty after a success."""
 
-    def take(self, arrivals: Sequence[Arrival]) -> None:
+    def take(self, arrivals: Sequence[ArrivalResult]) -> None:
         ...
 
         refused = sum(not arrival.accepted for arrival in arrivals)
@@ -151,7 +150,7 @@ class PushInput:
         except Exception as error:
             _log.error("input not stopped", input=self.name, error=repr(error))
 
-    async def publish(self, messages: Sequence[Message]) -> Sequence[Arrival]:
+    async def publish(self, messages: Sequence[Message]) -> Sequence[ArrivalResult]:
         """See Intake."""
         if self._ended:
             raise Conflict(

@@ -56,7 +56,6 @@ from rapport.communication.adapters.base import (
 )
 from rapport.communication.adapters.input_base import (
     SHOWN_TEXT,
-    TOO_FAST,
     AdapterState,
     DeadLetterInput,
     Intake,
@@ -65,6 +64,7 @@ from rapport.communication.adapters.input_base import (
     kept_raw,
     refused_input,
 )
+from rapport.communication.arrivals import TOO_FAST
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.ids import content_id

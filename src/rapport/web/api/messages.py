@@ -20,7 +20,6 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.access.admission import FailedAttempts
 from rapport.channel.access.rights import LOCAL, NOBODY
-from rapport.communication.adapters.input_base import Arrival
 from rapport.communication.adapters.webhook import WebhookInput
 from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.content_rules import ContentFault
@@ -417,7 +416,7 @@ def _input_of(request: Request[Any, Any, Any], node: Node, name: str) -> Webhook
         raise UnknownName(error.kind, name, code=error.code) from None
 
 
-def check_taken(arrivals: Sequence[Arrival]) -> None:
+def check_taken(arrivals: Sequence[ArrivalResult]) -> None:
     """Raises the fault of the first message when none of them was taken."""
     if any(one.accepted or one.id for one in arrivals):  # one that is held has an id
         return
@@ -432,7 +431,7 @@ def check_taken(arrivals: Sequence[Arrival]) -> None:
     raise InvalidInput("the message was refused", code=reason or "message.refused")
 
 
-def _arrival_result(arrival: Arrival) -> dict[str, object]:
+def _arrival_result(arrival: ArrivalResult) -> dict[str, object]:
     told = {"id": arrival.id, "accepted": arrival.accepted, "reason": arrival.reason}
     return told | ({"fault": arrival.fault} if arrival.fault is not None else {})
 
