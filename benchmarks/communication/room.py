@@ -20,11 +20,11 @@ from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.input_base import Intake
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.outputs import Outputs
-from rapport.communication.answers import answer_secret, answer_token
-from rapport.communication.arrival_limits import ArrivalSettings
+from rapport.communication.arrival_checks import ArrivalSettings
 from rapport.communication.arrivals import Arrivals
 from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.peers import (
     CachedDirectory,

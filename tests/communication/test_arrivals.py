@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.answers import answer_token
-from rapport.communication.arrival_limits import ArrivalSettings
+from rapport.communication.arrival_checks import ArrivalSettings
 from rapport.communication.arrivals import Arrivals
+from rapport.communication.links import answer_token
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.seals import Seal, from_text, seal_message
 from rapport.communication.sessions.sessions import OpenedSession, Sessions, SessionSettings

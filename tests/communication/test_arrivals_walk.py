@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Failed
-from rapport.communication.answers import answer_secret, answer_token
-from rapport.communication.arrival_limits import ArrivalSettings
+from rapport.communication.arrival_checks import ArrivalSettings
 from rapport.communication.arrivals import Arrivals
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.peers import Peer
 from rapport.communication.privacy import PrivacyRule
 from rapport.communication.routing import Routing, RoutingRule

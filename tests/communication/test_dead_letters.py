@@ -11,9 +11,8 @@ from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.adapters.attempts import OutcomeData, outcome_data
 from rapport.communication.adapters.base import Delivery, Failed
-from rapport.communication.arrival_limits import LARGEST_EVENT
-from rapport.communication.messages import MessageHandler
-from rapport.communication.records import DELIVERIES
+from rapport.communication.ledger_events import LARGEST_EVENT
+from rapport.communication.records import DELIVERIES, DeliveryRecords
 from rapport.communication.transaction import Transaction
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
@@ -65,14 +64,13 @@ def test_only_what_came_after_the_mark_is_looked_at() -> None:
 def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_told(
     room, monkeypatch: pytest.MonkeyPatch, sender: Identifier
 ) -> None:
-    made = MessageHandler._record
+    save = DeliveryRecords.save
 
-    def too_long(self, incoming, key, options):
-        record = made(self, incoming, key, options)
-        is_bad = incoming.id == "bad"
-        return msgspec.structs.replace(record, forget_at=2**70) if is_bad else record
+    def too_long(self, before, record):
+        is_bad = record.message == "bad"
+        save(self, before, msgspec.structs.replace(record, forget_at=2**70) if is_bad else record)
 
-    monkeypatch.setattr(MessageHandler, "_record", too_long)
+    monkeypatch.setattr(DeliveryRecords, "save", too_long)
 
     async def read(channel: str) -> list[Event]:
         return [one.event for one in await room.channels.channel(channel).read_after(0)]

@@ -16,9 +16,9 @@ from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.fast_path import direct_outcome_events, outcome_line
 from rapport.communication.ledger import Ledger
 from rapport.communication.ledger_events import LedgerLine
+from rapport.communication.outcomes import direct_outcome_events, outcome_line
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.privacy import DaySpan, quiet_rule
 from rapport.communication.records import RecentIds

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.delivery_options import DeliveryOptions, with_options
 from rapport.communication.delivery_runner import EngineParts
+from rapport.communication.delivery_state import DeliveryOptions, with_options
 from rapport.communication.engine import BatchTransaction
 from rapport.communication.peers import CachedDirectory, Collective, Peer, SiteDirectory
 from rapport.communication.records import DecisionCache

@@ -12,9 +12,8 @@ from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import pages_of
 from rapport.channel.log.block_cache import DecodedBlocks
 from rapport.communication.adapters.attempts import OutcomeData
-from rapport.communication.delivery_options import DeliveryOptions, with_options
 from rapport.communication.delivery_runner import EngineParts
-from rapport.communication.delivery_state import NextReceiver
+from rapport.communication.delivery_state import DeliveryOptions, NextReceiver, with_options
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.privacy import DaySpan, PrivacyRule, quiet_rule

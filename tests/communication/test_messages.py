@@ -9,8 +9,12 @@ import pytest
 
 from rapport.communication.adapters.attempts import OutcomeData, outcome_event
 from rapport.communication.adapters.base import Failed
-from rapport.communication.delivery_options import DeliveryOptions, with_options
-from rapport.communication.delivery_state import LATEST_ATTEMPT, NextReceiver
+from rapport.communication.delivery_state import (
+    LATEST_ATTEMPT,
+    DeliveryOptions,
+    NextReceiver,
+    with_options,
+)
 from rapport.communication.message_plan import plan_message
 from rapport.communication.message_query import MessageQueries
 from rapport.communication.peers import Collective, Peer

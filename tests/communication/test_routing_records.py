@@ -66,7 +66,7 @@ def test_a_change_that_a_crash_kept_from_being_told_is_told_on_opening(clock: Ma
         async def dies(_event: object) -> None:
             raise ConnectionError("killed")
 
-        records._store.append = dies  # type: ignore[method-assign]
+        records._store._append = dies  # type: ignore[method-assign]
         with pytest.raises(ConnectionError):
             await records.add(RULE)
         assert await told(channels) == []

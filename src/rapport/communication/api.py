@@ -48,6 +48,7 @@ from rapport.communication.adapters.input_base import (
     Intake,
 )
 from rapport.communication.adapters.outputs import make_output
+from rapport.communication.arrival_checks import Trusted, never
 from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.config import (
     CommunicationConfig,
@@ -56,8 +57,7 @@ from rapport.communication.config import (
     engines_from_site,
     services_from_site,
 )
-from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions
-from rapport.communication.delivery_state import NextReceiver
+from rapport.communication.delivery_state import DEFAULT_OPTIONS, DeliveryOptions, NextReceiver
 from rapport.communication.directory_callbacks import (
     Callbacks,
     CollectiveInfo,
@@ -85,7 +85,6 @@ from rapport.communication.message_query import (
 from rapport.communication.notifications import NotificationCallback
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.routing import RoutingRule
-from rapport.communication.sender_proof import Trusted, never
 from rapport.communication.sessions.logins import Authenticate
 from rapport.core.errors import Conflict, InvalidInput, Problem, RapportError, SiteError
 from rapport.core.message import Identifier, Message
@@ -154,7 +153,7 @@ class Communication:
     ) -> None:
         """`application`: the author of changes, as the log shows it."""
         self._assembly, self._application = assembly, application
-        self.ledger = assembly.asked_by_mail.ledger = ledger
+        self.ledger = assembly.mail_questions.ledger = ledger
         """States of messages and deliveries, and answers."""
         self.people = assembly.people
         """Adds, changes and removes peers and collectives while it runs."""
@@ -392,21 +391,23 @@ async def open_communication(
     StoreUnavailable when another process works on the directory. Costs what the last segment of the
     log needs to be read after a crash, next to nothing otherwise.
     """
-    clock, application_id = clock or SystemClock(), Identifier.parse(application)
-    asked = Callbacks(
-        peer_info=peer_info, collective_info=collective_info, authenticate=authenticate
-    )
-    location = await run_blocking(lambda: _Location.of(Path(directory), site))
+    clock, directory = clock or SystemClock(), Path(directory)
+    file = await run_blocking(partial(TomlFile.load, Path(site))) if site else _NO_SITE
+    lookup = directory if site is None else Path(site).parent  # of secrets and privacy functions
     plugins, own = Plugins(), {declared(kind).name: make_output(kind, clock) for kind in outputs}
     for name, made in own.items():
         plugins.add("adapters", name, _factory_of(made))
-    people = location.people(plugins, peers, collectives, outputs=tuple(own))
+    config = _config(file, lookup, plugins, peers, collectives, outputs=tuple(own))
+    callbacks = Callbacks(
+        peer_info=peer_info, collective_info=collective_info, authenticate=authenticate
+    )
+    options = _options(file, lookup, config, plugins, public_url, callbacks)
     async with AsyncExitStack() as closing:
-        channels = await run_blocking(lambda: location.open_channels(clock))
+        channels = await run_blocking(partial(_open_channels, directory, clock, file, lookup))
         closing.push_async_callback(channels.close)
-        ledger = await run_blocking(lambda: location.open_ledger(channels))
+        ledger = await run_blocking(lambda: Ledger(channels, LedgerIndex(directory / LEDGER_FILE)))
         closing.callback(ledger.close)
-        assembly = location.assembly(channels, clock, people, plugins, public_url, asked)
+        assembly = _assembly(channels, clock, config, options)
         closing.push_async_callback(assembly.close)
         await assembly.people.open()
         await assembly.services.open()
@@ -415,83 +416,64 @@ async def open_communication(
         tasks.start("retention", channels.sweeper.run)
         for name, work in assembly.work().items():
             tasks.start(name, work)
-        yield Communication(assembly, ledger, application=application_id)
+        yield Communication(assembly, ledger, application=Identifier.parse(application))
 
 
-class _Location(msgspec.Struct, frozen=True):
-    """The directory and the site file."""
+def _options(
+    file: TomlFile,
+    site: Path,
+    config: CommunicationConfig,
+    plugins: Plugins,
+    public_url: str,
+    callbacks: Callbacks,
+) -> AssemblyOptions:
+    services = services_from_site(file, site, peers=config.peers, collectives=config.collectives)
+    return AssemblyOptions(
+        public_url=lambda: public_url,
+        plugins=plugins,
+        site=site,
+        arrivals=_checked(arrivals_from_site(file)),
+        services=_checked(services),
+        callbacks=callbacks,
+        engines=_checked(engines_from_site(file)),
+        acts=False,
+    )
 
-    directory: Path
-    file: TomlFile
-    site_directory: Path
-    """Where secret files and privacy functions are looked for."""
 
-    @staticmethod
-    def of(directory: Path, site: Path | str | None) -> _Location:
-        if site is None:
-            return _Location(directory, _NO_SITE, directory)
-        return _Location(directory, TomlFile.load(Path(site)), Path(site).parent)
+def _assembly(
+    channels: LoggedChannels, clock: Clock, config: CommunicationConfig, options: AssemblyOptions
+) -> Assembly:
+    """Blocks briefly: it reads the secret of answer links."""
+    return Assembly(channels, channels.records, clock, config, options)
 
-    def open_channels(self, clock: Clock) -> LoggedChannels:
-        rules = with_log_index(_checked(channels_from_site(self.file)))
-        channels = open_channels(
-            self.directory, clock, rules, site=self.site_directory, segment_bytes=SEGMENT_BYTES
-        )
-        channels.use_rules(rules)
-        return channels
 
-    def open_ledger(self, channels: LoggedChannels) -> Ledger:
-        return Ledger(channels, LedgerIndex(self.directory / LEDGER_FILE))
+def _open_channels(directory: Path, clock: Clock, file: TomlFile, site: Path) -> LoggedChannels:
+    rules = with_log_index(_checked(channels_from_site(file)))
+    channels = open_channels(directory, clock, rules, site=site, segment_bytes=SEGMENT_BYTES)
+    channels.use_rules(rules)
+    return channels
 
-    def people(
-        self,
-        plugins: Plugins,
-        peers: Iterable[Peer],
-        collectives: Iterable[Collective],
-        *,
-        outputs: tuple[str, ...],
-    ) -> CommunicationConfig:
-        """The configuration of the site file with the given people."""
-        known = adapter_names(plugins)
-        config = _checked(communication_from_site(self.file, self.site_directory, adapters=known))
-        together = msgspec.structs.replace(
-            config,
-            peers=_merged("peer", config.peers, peers),
-            collectives=_merged("collective", config.collectives, collectives),
-            wanted=(*config.wanted, *outputs),
-        )
-        later = tuple(name for name in together.adapters() if name not in known)
-        return msgspec.structs.replace(together, registered_later=later)
 
-    def assembly(
-        self,
-        channels: LoggedChannels,
-        clock: Clock,
-        people: CommunicationConfig,
-        plugins: Plugins,
-        public_url: str,
-        callbacks: Callbacks,
-    ) -> Assembly:
-        services = services_from_site(
-            self.file, self.site_directory, peers=people.peers, collectives=people.collectives
-        )
-        return Assembly(
-            channels,
-            channels.records,
-            clock,
-            people,
-            AssemblyOptions(
-                phrases={},
-                public_url=lambda: public_url,
-                plugins=plugins,
-                site=self.site_directory,
-                arrivals=_checked(arrivals_from_site(self.file)),
-                services=_checked(services),
-                callbacks=callbacks,
-                engines=_checked(engines_from_site(self.file)),
-                acts=False,
-            ),
-        )
+def _config(
+    file: TomlFile,
+    directory: Path,
+    plugins: Plugins,
+    peers: Iterable[Peer],
+    collectives: Iterable[Collective],
+    *,
+    outputs: tuple[str, ...],
+) -> CommunicationConfig:
+    """The configuration of the site file with the given people."""
+    known = adapter_names(plugins)
+    config = _checked(communication_from_site(file, directory, adapters=known))
+    together = msgspec.structs.replace(
+        config,
+        peers=_merged("peer", config.peers, peers),
+        collectives=_merged("collective", config.collectives, collectives),
+        wanted=(*config.wanted, *outputs),
+    )
+    later = tuple(name for name in together.adapters() if name not in known)
+    return msgspec.structs.replace(together, registered_later=later)
 
 
 def _factory_of(made: OutputAdapter) -> Callable[..., OutputAdapter]:
@@ -549,7 +531,7 @@ class LoopThread:
         try:
             return future.result()
         except CancelledError:
-            raise _closed("was closed meanwhile; what was asked for may have been done") from None
+            raise _closed("was closed meanwhile; the call may have been carried out") from None
         except BaseException:
             future.cancel()
             raise

@@ -15,25 +15,22 @@ from itertools import groupby
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.arrival_limits import (
-    LARGEST_EVENT,
+from rapport.communication.arrival_checks import (
+    EXPIRED,
     Allowances,
     ArrivalSettings,
-    SealHistory,
-    shape_fault,
-)
-from rapport.communication.content_rules import ANY_CONTENT, ContentFault, Contents
-from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions, with_options
-from rapport.communication.ledger_events import ADAPTER, PROOF, PROVEN_SENDER
-from rapport.communication.sender_proof import (
-    EXPIRED,
     ClosedBefore,
     Proof,
     ProvenMessage,
+    SealHistory,
     SenderProofs,
     Trusted,
     never,
+    shape_fault,
 )
+from rapport.communication.content_rules import ANY_CONTENT, ContentFault, Contents
+from rapport.communication.delivery_state import DEFAULT_OPTIONS, DeliveryOptions, with_options
+from rapport.communication.ledger_events import ADAPTER, LARGEST_EVENT, PROOF, PROVEN_SENDER
 from rapport.communication.sessions.logins import COMPONENT, Authenticator
 from rapport.communication.sessions.seals import FRESH_MS, INVALID
 from rapport.core.codec import TrustedEvents
@@ -61,7 +58,7 @@ TOO_FAST = "message.too_fast"
 _HELD_TABLE = "arriving.held"
 _PAGE = 500
 _RENEW_EVERY_MS = 600_000
-"""A peer is asked this often to log in again, however many of its messages come."""
+"""A peer is requested this often to log in again, however many of its messages come."""
 _LOOK_EVERY_MS, _FORGET_EVERY_MS = 60_000, 3_600_000
 _SHOWN = 200
 _STRANGERS, _FAULTY = "", "?"
@@ -322,7 +319,7 @@ class ArrivalSorter:
     def sort(
         self, known: ProvenMessage, adapter: str, now_ms: int, work: ArrivalWork
     ) -> ArrivalResult:
-        """Decides about one message of a peer and adds what is to be written to `work`."""
+        """Decides about one message of a peer and adds the resulting events to `work`."""
         message = known.message
         fault = known.fault or self._proof_fault(known)
         is_expired = fault == EXPIRED
@@ -392,9 +389,9 @@ class ArrivalSorter:
         """The event of an application's message; raises InvalidInput when it cannot be sent."""
         if is_login(message):
             raise InvalidInput(
-                "credentials do not go through `input`: a log keeps what it is given",
+                "credentials do not go through `input`: a log keeps all its events",
                 code="auth.not_through_input",
-                hint="call Authenticating.log_in, or POST /sessions",
+                hint="call Authenticator.log_in, or POST /sessions",
             )
         fault = shape_fault(message, self._settings)
         if fault is not None:
@@ -495,7 +492,7 @@ class Arrivals:
         origin: str = "",
         answers_back: bool = False,
     ) -> list[ArrivalResult]:
-        """Takes messages from outside; what is accepted is durable when it returns.
+        """Takes messages from outside; accepted ones are durable when it returns.
 
         A refused message does not harm the others. A message that comes twice (same adapter, sender
         and id, or the same seal) is in `input` once.
@@ -517,7 +514,7 @@ class Arrivals:
         ]
 
     async def release(self, peer: str) -> int:
-        """Lets in what waits for a peer who has logged in again; returns how many."""
+        """Admits the held messages of a peer that has logged in again; returns their number."""
         held = await self._held.of_peer(peer)
         alive = [one for one in held if one.until_ms > self._clock.now_ms()]
         if alive:
@@ -528,15 +525,15 @@ class Arrivals:
         return len(alive)
 
     async def drop(self, peer: str) -> int:
-        """Refuses what waits for a peer whose sessions were ended, since the token may have been
-        stolen; returns how many.
+        """Refuses the held messages of a peer whose sessions were ended, since its token may have
+        been stolen; returns their number.
         """
         held = await self._held.of_peer(peer)
         await self._end_held(held, "session.ended")
         return len(held)
 
     async def run(self) -> None:
-        """Ends what has waited too long and deletes old sessions, until cancelled."""
+        """Refuses messages that were held too long and deletes old sessions, until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(_LOOK_EVERY_MS)

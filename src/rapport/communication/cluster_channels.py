@@ -512,7 +512,7 @@ class ShareChannels:
         return await self.whole.find_event(event_id)
 
     async def is_ours(self, channel: str, stored: StoredEvent | None) -> bool:
-        """See PartOfChannels."""
+        """See PartialChannels."""
         if stored is None:
             return self._held.number == 0
         return await self._reading.share_of(channel, stored.event) == self._held.number

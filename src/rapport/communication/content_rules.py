@@ -231,20 +231,6 @@ class Contents(Protocol):
         """Why this content cannot pass; never raises."""
 
 
-class AnyContent:
-    """For a node whose messages have no schemas."""
-
-    async def refresh(self) -> None:
-        """Nothing to load."""
-
-    def fault(self, message: Message) -> ContentFault | None:
-        """Every content passes."""
-        return None
-
-
-ANY_CONTENT = AnyContent()
-
-
 class Misfit(msgspec.Struct, frozen=True):
     """The first violation of a schema."""
 
@@ -289,6 +275,9 @@ class ContentRules:
             kind: ContentSchema(schema) if schema else None for kind, schema in schemas.items()
         }
 
+    async def refresh(self) -> None:
+        """Nothing to load."""
+
     def fault(self, message: Message) -> ContentFault | None:
         """Why this content does not fit; costs one look-up for types without a schema."""
         kind = (message.type, message.subtype)
@@ -297,6 +286,10 @@ class ContentRules:
             return None
         found = _misfit(schema, message)
         return None if found is None else _content_fault(message, found)
+
+
+ANY_CONTENT = ContentRules({})
+"""For a node whose messages have no schemas."""
 
 
 def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:

@@ -196,7 +196,7 @@ class _Transition:
         if not stage.satisfied:
             declined = f" ({stage.declined} declined)" if stage.declined else ""
             return f"no answer from {stage.receiver}{declined}"
-        did = "answered" if self.tracking.done_when == "answered" else "were told"
+        did = "answered" if self.tracking.done_when == "answered" else "were reached"
         declined = f", {stage.declined} declined" if stage.declined else ""
         return f"{stage.satisfied} of {stage.needed()} {did} in time{declined}"
 
@@ -473,7 +473,7 @@ class _Transition:
         self._note_try(member, entry, state="failed", reason=outcome.reason)
 
     def _stop(self, member: Member, reason: str) -> None:
-        """Drops what is pending for this member."""
+        """Drops the pending attempts, holds and repeats of this member."""
         member.repeat_at = member.fallback_at = 0
         if member.fate == "held":
             member.fate, member.held_until = "discarded", 0

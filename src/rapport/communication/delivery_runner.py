@@ -13,13 +13,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
+from rapport.communication.actions import Action, Effect, OwnAction, Phrases, no_own_action
 from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.answers import USUAL_DECLINES, Declines
 from rapport.communication.content_rules import ANY_CONTENT, Contents
 from rapport.communication.delivery import next_step
 from rapport.communication.delivery_state import (
+    DEFAULT_OPTIONS,
     DEFAULT_RETRY,
     AddReceiver,
     AddressState,
@@ -27,6 +28,8 @@ from rapport.communication.delivery_state import (
     AttemptOutcome,
     BeginMember,
     DeliveryInput,
+    DeliveryOptions,
+    DeliveryState,
     DeliveryStep,
     Escalate,
     LedgerNote,
@@ -78,11 +81,11 @@ from rapport.communication.records import (
     member_key,
     shown_key,
 )
-from rapport.communication.texts import Facts, nothing_known
+from rapport.communication.texts import Facts, no_facts
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import SourceUnavailable
-from rapport.core.message import Identifier
+from rapport.core.message import Identifier, Message
 from rapport.kernel.telemetry import get_logger
 
 
@@ -96,9 +99,9 @@ class EngineParts(msgspec.Struct, kw_only=True):
     """Actions of the site by phrase, as `same_phrase` writes it."""
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
-    own_action: OwnAction = nothing_said
+    own_action: OwnAction = no_own_action
     """The action that a policy itself declares for a phrase; it overrides that of the site."""
-    facts: Facts = nothing_known
+    facts: Facts = no_facts
     """What tables know of an alias, for texts."""
     act_within_ms: int = ACT_WITHIN_MS
     """Actions of older detections are recorded and not carried out."""
@@ -150,15 +153,21 @@ class ReceiverLookup:
         self.directory, self.adapters = directory, adapters
         self._unserved = UnknownAdapterLog()
 
-    def add_receiver(self, receiver: Identifier, answer_within: int = 0) -> AddReceiver:
-        """How many members of a receiver have to be reached."""
+    def add_receiver(
+        self, receiver: Identifier, options: DeliveryOptions = DEFAULT_OPTIONS
+    ) -> AddReceiver:
+        """How many members of a receiver have to be reached: as the options say, else as the
+        collective says.
+        """
+        name, within = str(receiver), options.answer_within
         if receiver.kind != "collective":
-            return AddReceiver(str(receiver), answer_within=answer_within)
+            return AddReceiver(name, answer_within=within)
+        if options.reach or options.least:
+            return AddReceiver(name, options.reach or "at-least", max(options.least, 1), within)
         collective = self.directory.policy_of(receiver.name)
         if collective is None:
-            return AddReceiver(str(receiver), "to-any", answer_within=answer_within)
-        least = max(collective.least, 1)
-        return AddReceiver(str(receiver), collective.delivery, least, answer_within)
+            return AddReceiver(name, "to-any", answer_within=within)
+        return AddReceiver(name, collective.delivery, max(collective.least, 1), within)
 
     def names(self, receiver: Identifier, *, after: str = "", limit: int) -> list[str]:
         """The next member names of a receiver; a peer is its own only member."""
@@ -203,7 +212,7 @@ class ReceiverLookup:
     def usable(self, peer: Peer, delivery: PeerDelivery, now_ms: int) -> tuple[str, ...]:
         """The addresses to use; an address without a registered adapter is logged and left out."""
         found = select_addresses(peer.addresses, delivery, self.adapters, fallback=peer.fallback)
-        for name in self._unserved.to_tell(found.unknown, now_ms) if found.unknown else ():
+        for name in self._unserved.to_log(found.unknown, now_ms) if found.unknown else ():
             _log.warning("no adapter for an address", peer=peer.name, adapter=name)
         return found.usable
 
@@ -363,6 +372,7 @@ class DeliveryRunner:
         privacy: PrivacyCheck,
         lookup: ReceiverLookup,
         *,
+        retry: RetryPolicy = DEFAULT_RETRY,
         on_closed: Callable[[str], None] = lambda _key: None,
     ) -> None:
         """`on_closed` gets the key of every closed delivery and of every member who has answered:
@@ -370,25 +380,76 @@ class DeliveryRunner:
         """
         self._transaction, self._schedule = transaction, schedule
         self.records = DeliveryRecords(transaction, schedule)
-        self._privacy, self._lookup, self._on_closed = privacy, lookup, on_closed
+        self._privacy, self._lookup = privacy, lookup
+        self._retry, self._on_closed = retry, on_closed
 
     # --- inputs ---
 
     def begin(
         self,
-        record: DeliveryRecord,
-        body: MessageBody,
-        request: AddReceiver,
+        message: Message,
+        to: Identifier,
+        options: DeliveryOptions,
         *,
+        key: str,
+        sender: str,
+        time: int,
+        sent: int,
+        expires: int,
         now_ms: int,
         cause: str,
-        only: Member | None,
+        rule_sender: str = "",
+        routed: bool = False,
+        policy: str = "",
+        detection: str = "",
+        effect: Effect | None = None,
+        only: Member | None = None,
     ) -> DeliveryRecord:
-        """Begins a delivery and returns its record; one that fails at once leaves none behind.
-        `only`: the one member, in place of those of the receiver.
+        """Begins the delivery of a message to a receiver and returns its record; one that fails at
+        once leaves none behind. The fields are those of `DeliveryRecord` and `MessageBody`.
+        `routed`: to an additional receiver; `only`: the one member of an effect, in place of those
+        of the receiver.
         """
-        self.records.save_body(record.key, body)
+        state = DeliveryState(
+            message=key,
+            done_when=options.counts(),
+            urgent=message.urgent,
+            acknowledge=message.delivery_policy == "acknowledged" and not routed,
+            escalate=list(options.escalate),
+            repeat_every=options.repeat_every,
+            repeat_most=options.repeat_most,
+            expires=expires,
+            retry=self._retry,
+        )
+        record = DeliveryRecord(
+            tracking=state,
+            message=message.id,
+            sender=sender,
+            policy=policy,
+            detection=detection,
+            routed=routed,
+        )
+        body = MessageBody(
+            text=message.content,
+            time=time,
+            sent=sent,
+            sender=str(message.sender),
+            rule_sender=rule_sender,
+            type=message.type,
+            subtype=message.subtype,
+            conversation=message.conversation,
+            refers_to=message.refers_to,
+            language=message.language,
+            effect=effect,
+            peer_delivery=options.peer_delivery,
+        )
+        self.records.save_body(key, body)
         context = self._context(None, record, now_ms, cause)
+        # The directory is not read for a message whose time to live is over.
+        if only is not None or 0 < expires <= now_ms:
+            request = AddReceiver(str(to), answer_within=options.answer_within)
+        else:
+            request = self._lookup.add_receiver(to, options)
         if only is None:
             self._add_receiver(context, request)
         else:
@@ -532,7 +593,8 @@ class DeliveryRunner:
         record, receiver = context.record, Identifier.parse(following.receiver)
         record.asking, record.ask_at = None, 0
         try:
-            request = self._lookup.add_receiver(receiver, following.answer_within)
+            options = DeliveryOptions(answer_within=following.answer_within)
+            request = self._lookup.add_receiver(receiver, options)
             pages = self._name_pages(context, receiver)
         except SourceUnavailable as error:
             record.failed_asks += 1

@@ -2,9 +2,9 @@
 [CO-3, CO-7, CO-11, CO-15]
 
 A plain function is called in a thread of its own and may block; a coroutine runs in the loop of the
-application. A function cannot be interrupted: a call that takes too long goes on unheard, its late
+application. A function cannot be interrupted: a call that takes too long goes on, its late
 answer serves the next look-up, and until then look-ups of the same name fail at once. Peers are
-cached, since they change seldom; collectives are asked at every sending.
+cached, since they change seldom; collectives are looked up at every sending.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEADLINE_SECONDS = 10.0
 PATIENCE_SECONDS = 1.0
 """Deadline while another call hangs: its service is probably in trouble as a whole."""
 GIVEN_UP_SECONDS = 60.0
-"""After that a hanging call is given up: the name is asked again, a coroutine is cancelled."""
+"""After that a hanging call is given up: the name is looked up again, a coroutine is cancelled."""
 MOST_HANGING = 8
 """With so many hanging calls no other is made."""
 _NS = 1_000_000_000

@@ -22,7 +22,7 @@ from rapport.channel.dead_letters import DEAD_LETTERS, REPLAYS, STATES, Replay, 
 from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.actions import Action, hops_before, same_phrase
 from rapport.communication.adapters.attempts import OUTCOME, OutcomeData, outcome_event
-from rapport.communication.answers import ANSWER, HistoryNeeded, MessageHistory, answer_secret
+from rapport.communication.answers import ANSWER, HistoryNeeded, MessageHistory
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
 from rapport.communication.delivery_runner import (
     DeliveryRunner,
@@ -31,11 +31,12 @@ from rapport.communication.delivery_runner import (
     ReceiverLookup,
 )
 from rapport.communication.detection_actions import DetectionActions
-from rapport.communication.fast_path import FastPath, direct_outcome_events
+from rapport.communication.fast_path import FastPath
 from rapport.communication.ledger_events import held_event
+from rapport.communication.links import answer_secret
 from rapport.communication.messages import MessageHandler
 from rapport.communication.notifications import NotificationCallback, Notifications, notify_sender
-from rapport.communication.outcomes import OutcomeHandler
+from rapport.communication.outcomes import OutcomeHandler, direct_outcome_events
 from rapport.communication.records import (
     DecisionCache,
     DeferredEvent,
@@ -157,7 +158,7 @@ class CommunicationEngine:
     async def _turn_once(self) -> bool:
         """Handles one batch of everything that is there or due; False when there was nothing.
 
-        Due times wait for what was received before them: an answer that came in time counts.
+        Due times wait for the events received before them: an answer that came in time counts.
         """
         async with self._turn:
             await self._ensure_open()
@@ -233,11 +234,11 @@ class CommunicationEngine:
         return waiting[0].retry_at if waiting else 0
 
     async def run_due(self) -> None:
-        """Does what is due now; for callers that cannot wait for `run`."""
+        """Handles due entries now; for callers that cannot wait for `run`."""
         await self._turn_once()
 
     async def retry_now(self, adapter: str) -> None:
-        """Tries again at once what failed by this adapter: when it is gone, that ends each such
+        """Retries failed deliveries of this adapter at once: when it is gone, that ends each such
         attempt and the next address is tried, or the sender is notified.
         """
         waiting = await run_blocking(partial(pending_retries, self._records, adapter))
@@ -312,7 +313,7 @@ class CommunicationEngine:
         return bool(waiting)
 
     async def _run_due(self) -> bool:
-        """One slice of a job on a large message, and what is due."""
+        """One slice of a job on a large message, and the due entries."""
         busy = self._batches.schedule.has_jobs
         if busy:
             await self._do(self._batches.run_job)
@@ -404,11 +405,16 @@ class BatchTransaction:
         lookup = ReceiverLookup(parts.directory, parts.adapters)
         privacy = PrivacyCheck(transaction, parts.directory, parts.functions)
         self._runner = DeliveryRunner(
-            transaction, self.schedule, privacy, lookup, on_closed=self._closing.append
+            transaction,
+            self.schedule,
+            privacy,
+            lookup,
+            retry=parts.retry,
+            on_closed=self._closing.append,
         )
         self._fast_path = FastPath(transaction, lookup, decisions.direct, parts)
         self._messages = MessageHandler(
-            transaction, self._runner, lookup, self._fast_path, self.history, parts
+            transaction, self._runner, self._fast_path, self.history, parts
         )
         self._outcomes = OutcomeHandler(
             transaction,
@@ -418,7 +424,7 @@ class BatchTransaction:
             parts,
             secret=answer_secret(records),
         )
-        self._actions = DetectionActions(transaction, self._runner, lookup, parts)
+        self._actions = DetectionActions(transaction, self._runner, parts)
         self.positions = {name: _position(records, name) for name in INPUTS}
         self.schedule.refresh()
 
@@ -432,8 +438,9 @@ class BatchTransaction:
         handled, or as many as fit into one transaction.
         """
         now_ms, self.wanted = self._clock.now_ms(), []
-        self._fast_path.begin_batch(now_ms)
         is_input, index = channel == "input", 0
+        if is_input:
+            self._fast_path.begin_batch(now_ms)
         try:
             while True:
                 if is_input:
@@ -454,7 +461,7 @@ class BatchTransaction:
         return self.transaction.mark(), len(self._closing)
 
     def _roll_back(self, mark: tuple[int, int]) -> None:
-        """Undoes what was changed, emitted and closed since the mark."""
+        """Undoes all changes, events and closings since the mark."""
         self.transaction.roll_back(mark[0])
         del self._closing[mark[1] :]
 
@@ -542,7 +549,7 @@ class BatchTransaction:
         if is_message:
             self.transaction.emit("log", held_event(stored.id, error.code, due_ms, now_ms=now_ms))
 
-    # --- what cannot be handled ---
+    # --- failures ---
 
     def _dead_letter(
         self, channel: str, stored: StoredEvent, error: Exception, now_ms: int
@@ -601,6 +608,7 @@ class BatchTransaction:
         """Handles the event of a dead letter once more; not yet when something is `wanted`."""
         self.wanted = []
         mark, now_ms = self._mark(), self._clock.now_ms()
+        self._fast_path.begin_batch(now_ms)
         error = "" if stored is not None else "the event is in no log any more"
         if stored is not None:
             try:
@@ -682,8 +690,9 @@ class BatchTransaction:
             self._look_again(entry.key, error)
             return
         if event is not None:
-            hops = {event.stored.event.id: event.hops}
-            self._handle_one(event.channel, event.stored, self._clock.now_ms(), hops, event)
+            now_ms, hops = self._clock.now_ms(), {event.stored.event.id: event.hops}
+            self._fast_path.begin_batch(now_ms)
+            self._handle_one(event.channel, event.stored, now_ms, hops, event)
 
     def _pass_time(self, key: str) -> None:
         """A delivery that fails is looked at again later; the others go on."""

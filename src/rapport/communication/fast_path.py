@@ -15,18 +15,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rapport.communication.adapters.attempts import OutcomeData, SentOutcomes
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.arrival_limits import LARGEST_EVENT
-from rapport.communication.delivery_options import may_have_options
 from rapport.communication.delivery_runner import EngineParts, ReceiverLookup
-from rapport.communication.delivery_state import OutcomeState
+from rapport.communication.delivery_state import may_have_options
 from rapport.communication.ledger_events import (
+    LARGEST_EVENT,
     PROOF,
-    LedgerLine,
-    event_name,
     ledger_address,
-    ledger_event,
     logged_data,
     logged_event,
 )
@@ -39,17 +34,15 @@ from rapport.communication.message_plan import (
     route_proven,
     rule_sender_text,
 )
-from rapport.communication.notifications import notification_events
 from rapport.communication.peers import adapter_of
 from rapport.communication.records import RecentIds
-from rapport.communication.transaction import Outgoing, Transaction
+from rapport.communication.transaction import Transaction
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import Event, StoredEvent
-from rapport.core.message import AUTH, CONTROL, MESSAGE, Identifier, Message
+from rapport.core.message import AUTH, MESSAGE, Identifier, Message
 from rapport.kernel.telemetry import get_logger
 
 _LOOKUP_LIFETIME_MS = 1_000
-_SENT_STATES = ("handed", "confirmed")
 _log = get_logger(__name__)
 
 
@@ -96,7 +89,7 @@ class FastPath:
 
     def begin_batch(self, now_ms: int) -> None:
         """Drops cached peers where the directory or the adapters may have changed. A directory with
-        an unchanged `revision` is asked again after a second.
+        an unchanged `revision` is read again after a second.
         """
         revision = getattr(self._lookup.directory, "revision", None)
         state = (revision, frozenset(self._lookup.adapters))
@@ -228,10 +221,10 @@ class FastPath:
             return False
         declined: bool | None = None
         if message.refers_to and message.sender.kind == "peer":
-            asked = self.recent.about(message.refers_to)
-            if asked is None:
+            recipient = self.recent.about(message.refers_to)
+            if recipient is None:
                 return False  # a delivery record may wait for the answer
-            if _is_proven_answer(message, asked, event):
+            if _is_proven_answer(message, recipient, event):
                 declined = self._parts.declines.says(message.content, message.subtype)
         id = message.id or event.id
         data = logged_data(
@@ -262,74 +255,7 @@ def direct_log_event(
     return logged_event(event, id, message, data, plan.fate if plan.notify else "")
 
 
-def _is_proven_answer(message: Message, asked: str, event: Event) -> bool:
+def _is_proven_answer(message: Message, recipient: str, event: Event) -> bool:
     """Whether the sender is proven and was sent the message that this one refers to."""
     proof = event.headers.get(PROOF, "none")
-    return proof in ANSWERING and (proof == "answer" or asked == message.sender.name)
-
-
-# --- outcomes ---
-
-
-def direct_outcome_events(
-    outcomes: Sequence[OutcomeData], now_ms: int, *, has_listeners: bool
-) -> tuple[Outgoing, list[OutcomeData]]:
-    """The events of outcomes that need no transaction, by channel, and the other outcomes. Events
-    of an outcome that comes again have the same ids.
-    """
-    events: Outgoing = {"log": []}
-    if isinstance(outcomes, SentOutcomes):
-        for delivery in outcomes.deliveries:
-            _add_outcome(events, delivery, "handed", now_ms, has_listeners=has_listeners)
-        return events, []
-    others: list[OutcomeData] = []
-    for data in outcomes:
-        if data.delivery is None or data.state == "failed":
-            others.append(data)
-        else:
-            about = (data.reason, data.id)
-            _add_outcome(
-                events, data.delivery, data.state, now_ms, *about, has_listeners=has_listeners
-            )
-    return events, others
-
-
-def _add_outcome(
-    events: Outgoing,
-    delivery: Delivery,
-    state: OutcomeState,
-    now_ms: int,
-    reason: str = "",
-    outcome_id: str = "",
-    *,
-    has_listeners: bool,
-) -> None:
-    """Adds the ledger line of an outcome, and the ACK that its sender wants."""
-    events["log"].append(outcome_line(delivery, state, now_ms, reason, outcome_id))
-    if delivery.acknowledge and delivery.type != CONTROL and state in _SENT_STATES:
-        for channel, event in notification_events(
-            delivery.sender, delivery.message, "ack", "", now_ms=now_ms, has_listeners=has_listeners
-        ):
-            events.setdefault(channel, []).append(event)
-
-
-def outcome_line(
-    delivery: Delivery, state: OutcomeState, now_ms: int, reason: str = "", outcome_id: str = ""
-) -> Event:
-    """The ledger line of an outcome other than a failure."""
-    message, peer = delivery.message, delivery.peer
-    is_sent = state in _SENT_STATES
-    line = LedgerLine(
-        message=message,
-        peer=peer,
-        address=ledger_address(delivery.address),
-        adapter=adapter_of(delivery.address),
-        attempt=delivery.attempt,
-        reason=reason,
-        result="done" if is_sent and not delivery.case else "",
-        receiver=f"peer:{peer}",
-        stage=1,
-        queued=delivery.queued,
-    )
-    name = event_name(message, peer, state if is_sent else outcome_id)
-    return ledger_event(line, state, id=name, now_ms=now_ms, causes=(message,))
+    return proof in ANSWERING and (proof == "answer" or recipient == message.sender.name)

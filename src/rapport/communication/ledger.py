@@ -17,11 +17,10 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.delivery_state import LedgerState
+from rapport.communication.delivery_state import SENT_STATES, LedgerState
 from rapport.communication.ledger_events import OPEN, ROUTED, MessageFate
 from rapport.communication.ledger_rows import (
     CLOSED,
-    SENT_STATES,
     LedgerEntry,
     LedgerFold,
     LedgerRow,
@@ -114,12 +113,12 @@ class LedgerIndex:
         """The position of `log` that was indexed last."""
         return self._kept.fed(LOG)
 
-    def take_in(self, page: Sequence[StoredEvent], before: int) -> bool:
+    def ingest(self, page: Sequence[StoredEvent], before: int) -> bool:
         """Indexes the events after position `before`; False when another process was faster."""
         entries = [found for stored in page for found in read_entries(stored)]
         fold = self._loaded(entries)
         for each in entries:
-            fold.take(each)
+            fold.apply(each)
         writes: dict[str, list[DerivedRow]] = {
             MESSAGES: [msgspec.structs.astuple(row) for row in fold.messages.values()],
             ROWS: [msgspec.structs.astuple(row) for row in fold.rows.values()],
@@ -309,7 +308,7 @@ class Ledger:
             await self._prune()
             before, seen = await run_blocking(self._index.fed), 0
             while page := await self._log.read_after(before, limit=_PAGE):
-                if await run_blocking(partial(self._index.take_in, page, before)):
+                if await run_blocking(partial(self._index.ingest, page, before)):
                     before, seen = page[-1].position, seen + len(page)
                 else:
                     before = await run_blocking(self._index.fed)
@@ -377,8 +376,8 @@ class Ledger:
         """The newest states in the order of their first lines; empty arguments mean any. Of more
         than `limit` those that changed last.
         """
-        asked = Question(message=message, peer=peer, state=state, limit=limit)
-        return sorted(self._index.rows(asked), key=lambda row: row.first)
+        question = Question(message=message, peer=peer, state=state, limit=limit)
+        return sorted(self._index.rows(question), key=lambda row: row.first)
 
     def inbox(self, peer: str) -> list[MessageRow]:
         """Open messages in this peer's inbox that are not answered, newest first; those for an open

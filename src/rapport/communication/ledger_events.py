@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.delivery_options import DeliveryOptions
-from rapport.communication.delivery_state import LedgerNote
+from rapport.channel.validation import MAX_DATA_BYTES
+from rapport.communication.delivery_state import DeliveryOptions, LedgerNote
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.records import DeliveryRecord, shown_key
 from rapport.core.detection import Detection
@@ -25,6 +25,8 @@ SOURCE = "communication"
 DELIVERY_PREFIX = "rapport.delivery."
 """Ledger lines are of type `rapport.delivery.<state>`."""
 ANSWER_REFUSED = "rapport.answer.refused"
+LARGEST_EVENT = MAX_DATA_BYTES - 16_384
+"""Bytes of a message's event in `input`; the additions of the log still fit into an event."""
 LONGEST_ANSWER = 2_000
 """Characters of an answer that the ledger shows."""
 UNMAPPED = "action.unmapped"

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from rapport.communication.delivery_state import SENT_STATES
 from rapport.communication.ledger_events import (
     DELIVERY_PREFIX,
     OPEN,
@@ -29,8 +30,6 @@ from rapport.core.message import MESSAGE
 LONGEST_KEPT_TEXT = 10_000
 """Characters of a message's text; the whole stands in the log."""
 CLOSED = "closed"
-SENT_STATES = ("handed", "confirmed")
-"""States of a delivery that the medium took."""
 
 RowKey = tuple[str, str, str]
 
@@ -185,7 +184,7 @@ class LedgerFold:
         self.rows = {row.key: row for row in rows}
         self.gone: set[RowKey] = set()
 
-    def take(self, entry: LedgerEntry) -> None:
+    def apply(self, entry: LedgerEntry) -> None:
         """Applies the next entry, in the order of the log."""
         message = self.messages.get(entry.message)
         if message is None:
@@ -196,9 +195,9 @@ class LedgerFold:
         if entry.written is not None:
             _write(message, entry.written, entry.time)
         if entry.line is not None:
-            self._take_line(message, entry, entry.line)
+            self._apply_line(message, entry, entry.line)
 
-    def _take_line(self, message: MessageRow, entry: LedgerEntry, line: LedgerLine) -> None:
+    def _apply_line(self, message: MessageRow, entry: LedgerEntry, line: LedgerLine) -> None:
         message.policy = message.policy or line.policy
         message.detection = message.detection or line.detection
         if not line.peer:

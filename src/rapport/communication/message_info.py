@@ -17,9 +17,8 @@ related = [{ type = "TASK", subtype = "CANCEL" }]
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ import msgspec
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.content_rules import (
+    JSON_LANGUAGES,
     LARGEST_SCHEMA_BYTES,
     ContentFault,
     ContentRules,
@@ -154,7 +154,7 @@ def check_information(type: str, subtype: str, information: MessageInformation) 
 def check_kind(type: str, subtype: str = "") -> None:
     """Raises InvalidInput unless these are a valid type and subtype."""
     for name, value, needed in (("type", type, True), ("subtype", subtype, False)):
-        if (needed and not value) or len(value) > LONGEST_NAME or not _is_printable(value):
+        if (needed and not value) or len(value) > LONGEST_NAME or not value.isprintable():
             raise _bad(
                 f"{value[:40]!r} cannot be the {name} of a message",
                 f"1 to {LONGEST_NAME} characters that can be printed",
@@ -165,7 +165,7 @@ def as_text(found: MessageInfoEntry) -> str:
     """The information as a text for people.
 
     >>> info = MessageInformation(text="Please check a machine.")
-    >>> print(as_text(InformationFound(type="TASK", subtype="", information=info, origin="site")))
+    >>> print(as_text(MessageInfoEntry(type="TASK", subtype="", information=info, origin="site")))
     TASK
     Please check a machine.
     """
@@ -190,10 +190,6 @@ def as_text(found: MessageInfoEntry) -> str:
 
 def _shown(type: str, subtype: str) -> str:
     return f"{type} {subtype}".strip()
-
-
-def _is_printable(text: str) -> bool:
-    return text.isprintable()
 
 
 def _bad(message: str, hint: str) -> InvalidInput:
@@ -443,7 +439,6 @@ REQUEST, REPLY = "REQUEST", "REPLY"
 COMPONENT = Identifier("component", "info")
 CHANNEL = "info"
 READER = "message_info"
-JSON_LANGUAGES = ("json", "application/json")
 _BATCH = 100
 Send = Callable[[Sequence[Message]], Awaitable[object]]
 """Sends messages of the node itself; durable when it returns."""
@@ -462,14 +457,9 @@ class MessageInfoService:
     ) -> None:
         self._channels, self._clock = channels, clock
         self._of_site = dict(of_site or {})
-        self._added: dict[Kind, MessageInformation] = {}
         self._store = LoggedRecords(channels, records, TABLE)
-        self._turn = asyncio.Lock()
-        self._guard = threading.Lock()
-        """Held while records are loaded, so that an entry added meanwhile is not lost."""
-        self._catalogue = self._layers()
-        self._rules = self._content_rules()
         self._looked_ms = 0
+        self._use({})
 
     async def open(self) -> None:
         """Loads the entries that were added at run time."""
@@ -510,31 +500,27 @@ class MessageInfoService:
         Raises InvalidInput for an invalid text, name or JSON Schema.
         """
         check_information(type, subtype, information)
-        async with self._turn:
+        async with self._store.turn:
             await run_blocking(self._refresh)
             event = self._event("added", type, subtype, by)
             value = msgspec.msgpack.encode(_InfoRecord(type, subtype, information))
-            await self._store.apply(Put(TABLE, self._key(type, subtype), value), event)
-            with self._guard:
-                self._added[type, subtype] = information
-                self._rebuild()
-            await self._store.append(event)
+            added = self._added | {(type, subtype): information}
+            put = Put(TABLE, self._key(type, subtype), value)
+            await self._store.change(put, event, partial(self._use, added))
 
     async def remove_message_info(self, type: str, subtype: str = "", *, by: str = "") -> bool:
         """Removes an entry that was added at run time; that of the site file or the shipped one
         holds again. False when there was none.
         """
         check_kind(type, subtype)
-        async with self._turn:
+        async with self._store.turn:
             await run_blocking(self._refresh)
             if (type, subtype) not in self._added:
                 return False
             event = self._event("removed", type, subtype, by)
-            await self._store.apply(Delete(TABLE, self._key(type, subtype)), event)
-            with self._guard:
-                self._added.pop((type, subtype), None)
-                self._rebuild()
-            await self._store.append(event)
+            left = {kind: each for kind, each in self._added.items() if kind != (type, subtype)}
+            delete = Delete(TABLE, self._key(type, subtype))
+            await self._store.change(delete, event, partial(self._use, left))
             return True
 
     async def refresh(self) -> None:
@@ -566,17 +552,12 @@ class MessageInfoService:
     def _key(self, type: str, subtype: str) -> str:
         return self._store.key(f"{len(type)}/{type}/{subtype}")
 
-    def _layers(self) -> MessageCatalogue:
-        return MessageCatalogue(
-            [("shipped", PREDEFINED), ("site", self._of_site), ("added", self._added)]
+    def _use(self, added: dict[Kind, MessageInformation]) -> None:
+        self._added = added
+        self._catalogue = MessageCatalogue(
+            [("shipped", PREDEFINED), ("site", self._of_site), ("added", added)]
         )
-
-    def _rebuild(self) -> None:
-        self._catalogue, self._rules = self._layers(), self._content_rules()
-
-    def _content_rules(self) -> ContentRules:
-        """The schemas of the types of applications."""
-        return content_rules(self._of_site | self._added)
+        self._rules = content_rules(self._of_site | added)
 
     def _refresh(self) -> None:
         """Loads the entries that another node with the same records added."""
@@ -584,13 +565,12 @@ class MessageInfoService:
             self._load()
 
     def _load(self) -> None:
-        with self._guard:
+        with self._store.guard:
             kept = [
                 msgspec.msgpack.decode(raw, type=_InfoRecord)
                 for _name, raw in self._store.entries()
             ]
-            self._added = {(each.type, each.subtype): each.information for each in kept}
-            self._rebuild()
+            self._use({(each.type, each.subtype): each.information for each in kept})
 
 
 class _InfoRecord(msgspec.Struct, frozen=True):
@@ -720,7 +700,7 @@ def read_request(request: Message) -> InfoRequest:
     >>> ana = Identifier("peer", "ana")
     >>> asked = Message(type="MESSAGEINFO", subtype="REQUEST", sender=ana, content="TASK REQUEST")
     >>> read_request(asked)
-    Wanted(type='TASK', subtype='REQUEST', id='')
+    InfoRequest(type='TASK', subtype='REQUEST', id='')
     """
     content = request.content.strip()
     if not content and request.refers_to:

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import msgspec
 
-from rapport.communication.arrival_limits import LARGEST_EVENT
 from rapport.communication.ledger_events import (
+    LARGEST_EVENT,
     PROOF,
     PROVEN_SENDER,
     MessageFate,
@@ -73,9 +73,9 @@ def plan_message(
     any notification callback is registered.
 
     >>> ana, app = Identifier("peer", "ana"), Identifier("component", "app")
-    >>> handle(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
+    >>> plan_message(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
     Identifier(kind='peer', name='ana')
-    >>> handle(Message(type="TASK", subtype="REQUEST", sender=app)).fate
+    >>> plan_message(Message(type="TASK", subtype="REQUEST", sender=app)).fate
     'no_receiver'
     """
     channel = FORWARDED.get((message.type, message.subtype), "")

@@ -353,7 +353,7 @@ def is_service_address(text: str) -> bool:
     return bool(mark) and is_scheme and bool(rest) and text.isprintable() and " " not in text
 
 
-_TELL_AGAIN_MS = 60_000
+_LOG_AGAIN_MS = 60_000
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -390,20 +390,18 @@ def select_addresses(
 
 
 class UnknownAdapterLog:
-    """When adapters that nobody registered were last spoken of: once a minute each is enough,
-    however many messages meet them. Holds one entry per name.
-    """
+    """When missing adapters were last logged: each once a minute at most."""
 
     def __init__(self) -> None:
-        self._told_ms: dict[str, int] = {}
+        self._logged_ms: dict[str, int] = {}
 
-    def to_tell(self, names: Iterable[str], now_ms: int) -> list[str]:
+    def to_log(self, names: Iterable[str], now_ms: int) -> list[str]:
         """Those that are to be logged now."""
         found = []
         for name in dict.fromkeys(names):
-            last_ms = self._told_ms.get(name)
+            last_ms = self._logged_ms.get(name)
             # A clock that was set back does not keep us silent.
-            if last_ms is None or not last_ms <= now_ms < last_ms + _TELL_AGAIN_MS:
-                self._told_ms[name] = now_ms
+            if last_ms is None or not last_ms <= now_ms < last_ms + _LOG_AGAIN_MS:
+                self._logged_ms[name] = now_ms
                 found.append(name)
         return found

@@ -86,7 +86,7 @@ class LookupCounts(msgspec.Struct):
 
 
 class PartlyHandled(SourceUnavailable):
-    """Part of what an event leads to has to wait; the rest is done and stays."""
+    """Part of an event's effects has to wait; the rest is done and stays."""
 
 
 class MemberJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 class Schedule:
-    """All entries. Setting a due time costs one record; looking costs what is found."""
+    """All entries. Setting a due time costs one record; looking costs what it finds."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -254,7 +254,7 @@ def _page_key(job: MemberJob, page: int) -> str:
 
 
 class DeliveryRecord(msgspec.Struct, kw_only=True):
-    """How far one message has got, and what its ledger lines say about it."""
+    """The progress of one message, and the facts of its ledger lines."""
 
     tracking: DeliveryState
     message: str
@@ -271,7 +271,7 @@ class DeliveryRecord(msgspec.Struct, kw_only=True):
     asking: NextReceiver | None = None
     """The next receiver, as long as the directory cannot tell its members."""
     ask_at: int = 0
-    """When the directory is asked again."""
+    """When the directory is read again."""
     failed_asks: int = 0
 
     @property

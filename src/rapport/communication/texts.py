@@ -47,16 +47,16 @@ def named_in_texts(known: Collection[str], field: str = "") -> str:
     own = sorted({*known} - {*ALWAYS_KNOWN}, key=lambda name: ("." in name, name))
     nearest = nearest_names(field, [*own, *ALWAYS_KNOWN], limit=1) if field else ()
     names = [f"{{{name}}}" for name in (*own[:_MOST_NAMED], *ALWAYS_KNOWN)]
-    asked = f"did you mean {{{nearest[0]}}}? " if nearest else ""
+    suggestion = f"did you mean {{{nearest[0]}}}? " if nearest else ""
     more = " and more columns" if len(own) > _MOST_NAMED else ""
-    return f"{asked}a text can name {', '.join(names)}{more}"
+    return f"{suggestion}a text can name {', '.join(names)}{more}"
 
 
-def nothing_known(_policy: str, _version: str, _alias: str, _identity: str, _column: str) -> None:
+def no_facts(_policy: str, _version: str, _alias: str, _identity: str, _column: str) -> None:
     """There are no tables."""
 
 
-def fill_template(template: str, detection: Detection, facts: Facts = nothing_known) -> str:
+def fill_template(template: str, detection: Detection, facts: Facts = no_facts) -> str:
     """The text for one detection; a missing field shows as `?`: an alarm with a gap beats none.
 
     Control characters in values become spaces, so that no value can break a line or a mail header.

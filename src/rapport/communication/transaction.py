@@ -186,7 +186,7 @@ class Transaction:
             check_events(events[-count:], LARGEST_DATA_BYTES)
 
     def roll_back(self, mark: int) -> None:
-        """Undoes what was changed and emitted since the mark."""
+        """Undoes the changes and events since the mark."""
         while len(self._journal) > mark:
             change = self._journal.pop()
             if isinstance(change, list):

@@ -18,11 +18,12 @@ from rapport.channel.access.admission import Admission
 from rapport.channel.federation import IntakeResult
 from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.webhook import WebhookInput
-from rapport.communication.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.api import Communication
 from rapport.communication.assembly import Assembly
 from rapport.communication.ledger import Ledger, LedgerIndex
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
+from rapport.communication.links import is_answer_token
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids

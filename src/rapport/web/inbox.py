@@ -23,11 +23,13 @@ from litestar.connection import ASGIConnection
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.answers import LONGEST_ANSWER, answer_secret, answer_token
+from rapport.communication.ledger_events import LONGEST_ANSWER
 from rapport.communication.ledger_rows import MessageRow
 from rapport.communication.links import (
     LONGEST_DAYS,
     LinkEditions,
+    answer_secret,
+    answer_token,
     form_token,
     inbox_link,
     is_form_token,

@@ -49,7 +49,7 @@ def test_what_is_selected_is_what_a_walk_by_the_text_gives(addresses, delivery, 
 
 def test_an_unknown_adapter_is_told_once_a_minute_however_often_it_is_met():
     unserved = UnknownAdapterLog()
-    assert unserved.to_tell(["fax", "fax", "telex"], 0) == ["fax", "telex"]
-    assert unserved.to_tell(["fax"], 59_999) == []
-    assert unserved.to_tell(["fax"], 60_000) == ["fax"]
-    assert unserved.to_tell(["fax"], 10) == ["fax"], "the clock was set back"
+    assert unserved.to_log(["fax", "fax", "telex"], 0) == ["fax", "telex"]
+    assert unserved.to_log(["fax"], 59_999) == []
+    assert unserved.to_log(["fax"], 60_000) == ["fax"]
+    assert unserved.to_log(["fax"], 10) == ["fax"], "the clock was set back"

@@ -476,7 +476,7 @@ def test_a_clock_that_is_set_back_puts_no_look_off(fails):
 
 def test_a_clock_that_is_set_back_puts_no_request_off():
     requests = OpenRequests(0)
-    requests.take(1, PullRequest(id="r", requester="component:app", asked_ms=NOW))
+    requests.add(1, PullRequest(id="r", requester="component:app", asked_ms=NOW))
     before = NOW - HOUR
     due_ms = requests.next_due_ms(before)
     assert due_ms is not None

@@ -19,7 +19,7 @@ from rapport.communication.adapters.mail import (
     message_id,
     read_message_id,
 )
-from rapport.communication.answers import answer_token
+from rapport.communication.links import answer_token
 from rapport.communication.peers import address_fault
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock

@@ -21,8 +21,8 @@ from rapport.communication.adapters.isolation import (
     IsolatedCall,
     StepMonitor,
 )
+from rapport.communication.arrival_checks import Trusted, never
 from rapport.communication.arrivals import ArrivalResult
-from rapport.communication.sender_proof import Trusted, never
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock
 from rapport.node.metrics import adapter_metrics

@@ -30,8 +30,6 @@ from rapport.kernel.threads import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 OUTCOME = "rapport.control.outcome"
-DECIDED = "decided meanwhile: nobody needs it any more"
-_UNKNOWN = "broken off while it was being sent; sending again"
 _shown = lru_cache(maxsize=16_384)(shown_address)
 _ENCODER = msgspec.json.Encoder()
 
@@ -62,13 +60,47 @@ Report = Callable[[Sequence[OutcomeData]], Awaitable[None]]
 """Takes outcomes in order; durable when it returns. They may come again after a crash."""
 
 
+def attempt_data(
+    delivery: Delivery,
+    state: OutcomeState,
+    reason: str = "",
+    *,
+    retry: bool = False,
+    unavailable: bool = False,
+    position: int = 0,
+    starts: int = 0,
+) -> OutcomeData:
+    """The outcome of an attempt. `starts`: how often earlier processes began it and died."""
+    name = adapter_of(delivery.address)
+    return OutcomeData(
+        message=delivery.message,
+        peer=delivery.peer,
+        address=_shown(delivery.address),
+        attempt=delivery.attempt,
+        state=state,
+        reason=reason,
+        retry=retry,
+        unavailable=unavailable,
+        id=f"{name}.{position}.{state}.{starts}" if position else "",
+        case=delivery.case,
+        share=delivery.share,
+        delivery=delivery if delivery.plain else None,
+    )
+
+
 def outcome_data(delivery: Delivery, outcome: Outcome, position: int = 0) -> OutcomeData:
     """The outcome that an adapter returned."""
     if isinstance(outcome, Failed):
-        retry, unavailable = outcome.retry, outcome.unavailable
-        return _data(delivery, "failed", outcome.reason, retry, position, 0, unavailable)
+        return attempt_data(
+            delivery,
+            "failed",
+            outcome.reason,
+            retry=outcome.retry,
+            unavailable=outcome.unavailable,
+            position=position,
+        )
     state: OutcomeState = "handed" if isinstance(outcome, Sent) else "confirmed"
-    return _data(delivery, state, outcome.reference, False, position, 0)
+    return attempt_data(delivery, state, outcome.reference, position=position)
 
 
 class SentOutcomes(Sequence[OutcomeData]):
@@ -91,12 +123,10 @@ class SentOutcomes(Sequence[OutcomeData]):
     def __getitem__(self, place: int | slice) -> OutcomeData | SentOutcomes:
         if isinstance(place, slice):
             return SentOutcomes(self.deliveries[place], self.positions[place])
-        return _data(self.deliveries[place], "handed", "", False, self.positions[place], 0)
+        return attempt_data(self.deliveries[place], "handed", position=self.positions[place])
 
     @staticmethod
     def joined(parts: Sequence[Sequence[OutcomeData]]) -> Sequence[OutcomeData]:
-        ...
-
         handed = [part for part in parts if isinstance(part, SentOutcomes)]
         if len(handed) < len(parts):
             return [data for part in parts for data in part]
@@ -120,26 +150,6 @@ def outcomes_data(
         outcome_data(delivery, outcome, position)
         for delivery, outcome, position in zip(deliveries, outcomes, positions, strict=True)
     ]
-
-
-def unknown_data(delivery: Delivery, position: int = 0, starts: int = 0) -> OutcomeData:
-    """An attempt during which the process died."""
-    return _data(delivery, "unknown", _UNKNOWN, False, position, starts)
-
-
-def dropped_data(delivery: Delivery, position: int = 0) -> OutcomeData:
-    """An attempt that was not made: the message was decided while it waited."""
-    return _data(delivery, "dropped", DECIDED, False, position, 0)
-
-
-def deferred_data(delivery: Delivery, position: int = 0) -> OutcomeData:
-    """An attempt that was not made: its receiver's privacy policies do not allow it now."""
-    return _data(delivery, "put_off", "", False, position, 0)
-
-
-def recorded_data(delivery: Delivery, mark: EndMark) -> OutcomeData:
-    """An outcome that was marked before a crash; the same that may have been reported."""
-    return _data(delivery, mark.state, mark.reason, mark.retry, mark.position, 0, mark.unavailable)
 
 
 def outcome_event(data: OutcomeData, *, now_ms: int) -> Event:
@@ -169,32 +179,6 @@ def report_to_control(channels: Channels, clock: Clock) -> Report:
         await channels.channel("control").append(events)
 
     return report
-
-
-def _data(
-    delivery: Delivery,
-    state: OutcomeState,
-    reason: str,
-    retry: bool,
-    position: int,
-    starts: int,
-    unavailable: bool = False,
-) -> OutcomeData:
-    name = adapter_of(delivery.address)
-    return OutcomeData(
-        message=delivery.message,
-        peer=delivery.peer,
-        address=_shown(delivery.address),
-        attempt=delivery.attempt,
-        state=state,
-        reason=reason,
-        retry=retry,
-        unavailable=unavailable,
-        id=f"{name}.{position}.{state}.{starts}" if position else "",
-        case=delivery.case,
-        share=delivery.share,
-        delivery=delivery if delivery.plain else None,
-    )
 
 
 _TABLE = "communication.sending"
@@ -246,8 +230,6 @@ class MarkBatch(msgspec.Struct, frozen=True, array_like=True):
 
     @staticmethod
     def joined(notes: Sequence[MarkBatch]) -> MarkBatch:
-        ...
-
         return MarkBatch(
             [entry for note in notes for entry in note.begun],
             [entry for note in notes for entry in note.ended],

@@ -32,13 +32,10 @@ from rapport.communication.adapters.attempts import (
     OutcomeData,
     Report,
     StartMark,
-    deferred_data,
-    dropped_data,
+    attempt_data,
     outcome_data,
     outcomes_data,
-    recorded_data,
     report_to_control,
-    unknown_data,
 )
 from rapport.communication.adapters.base import (
     Delivery,
@@ -271,6 +268,8 @@ class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_SETTINGS = DispatchSettings()
+_DECIDED = "decided meanwhile: nobody needs it any more"
+_INTERRUPTED = "broken off while it was being sent; sending again"
 _MOST_STARTS = 10
 """A delivery during which the process ended this often is taken for the cause and given up."""
 _READ_BYTES = 8_000_000
@@ -372,7 +371,7 @@ class Dispatch:
 
     async def run(self) -> None:
         """Works until cancelled or drained; started again it goes on where the last commit
-        stood. Raises BrokenOff, in a group, when it is to be started again at once.
+        stood. Raises SendInterrupted, in a group, when it is to be started again at once.
         """
         async with self._turn:
             await self.open()
@@ -482,7 +481,14 @@ class Dispatch:
             if mark.outcome is None:
                 found.append(PendingDelivery(entry.position, entry.delivery, mark.starts))
                 continue
-            data = recorded_data(entry.delivery, mark.outcome)
+            data = attempt_data(
+                entry.delivery,
+                mark.outcome.state,
+                mark.outcome.reason,
+                retry=mark.outcome.retry,
+                unavailable=mark.outcome.unavailable,
+                position=entry.position,
+            )
             self._progress.end([data], [entry.position])
         return found
 
@@ -626,15 +632,15 @@ class Dispatch:
         to_send: list[PendingDelivery] = []
         refused: dict[int, OutcomeData] = {}
         for entry in taken:
-            delivery = entry.delivery
-            if entry.position in decided:
-                refused[entry.position] = dropped_data(delivery, entry.position)
+            delivery, at = entry.delivery, entry.position
+            if at in decided:
+                refused[at] = attempt_data(delivery, "dropped", _DECIDED, position=at)
             elif fault := _refusal(entry, now_ms):
-                refused[entry.position] = outcome_data(delivery, fault, entry.position)
-            elif entry.position in deferred:
-                refused[entry.position] = deferred_data(delivery, entry.position)
+                refused[at] = outcome_data(delivery, fault, at)
+            elif at in deferred:
+                refused[at] = attempt_data(delivery, "put_off", position=at)
             elif suspects and (refusal := self.breakers.refusal(delivery, now_ms)):
-                refused[entry.position] = outcome_data(delivery, refusal, entry.position)
+                refused[at] = outcome_data(delivery, refusal, at)
             else:
                 to_send.append(entry)
         return to_send, refused
@@ -646,7 +652,16 @@ class Dispatch:
         begun = [entry for entry in taken if entry.starts]
         if begun:
             await self._progress.report(
-                [unknown_data(entry.delivery, entry.position, entry.starts) for entry in begun]
+                [
+                    attempt_data(
+                        entry.delivery,
+                        "unknown",
+                        _INTERRUPTED,
+                        position=entry.position,
+                        starts=entry.starts,
+                    )
+                    for entry in begun
+                ]
             )
 
     # --- replayed dead letters ---
@@ -688,15 +703,11 @@ class Dispatch:
 
 
 def _start_marks(to_send: Sequence[PendingDelivery]) -> MarkBatch:
-    ...
-
     again = [StartMark(entry.position, entry.starts + 1) for entry in to_send if entry.starts]
     return MarkBatch(again, first=[entry.position for entry in to_send if not entry.starts])
 
 
 def _refusal(entry: PendingDelivery, now_ms: int) -> Failed | None:
-    ...
-
     if entry.delivery.expires and entry.delivery.expires <= now_ms:
         return Failed("too late: its time to live is over", retry=False)
     if entry.starts >= _MOST_STARTS:

@@ -49,8 +49,8 @@ from rapport.communication.adapters.mail_replies import (
 from rapport.communication.adapters.mqtt import MqttAdapter, MqttInput
 from rapport.communication.adapters.outputs import PeerInstances
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookInput
+from rapport.communication.arrival_checks import never
 from rapport.communication.directory import StoredDirectory
-from rapport.communication.sender_proof import never
 from rapport.communication.sessions.seals import NONCE_BYTES, Seal, seal_text, split_sealed
 from rapport.communication.sessions.sessions import Sessions
 from rapport.core.errors import InvalidInput, RapportError, Unsupported
@@ -219,7 +219,7 @@ class InputContext(msgspec.Struct, frozen=True):
     people: StoredDirectory
     secret: bytes
     """For answer tokens."""
-    asked: MailQuestions
+    questions: MailQuestions
     plugins: Plugins = msgspec.field(default_factory=Plugins)
 
 
@@ -245,13 +245,13 @@ class SiteInputs:
         """Runs until cancelled; then all inputs are removed."""
         await self._run(self._declared)
 
-    async def run_doors(self) -> None:
+    async def run_http(self) -> None:
         """As `run`, HTTP inputs only: each of several processes runs its own, since all of them
         write to the same `input`.
         """
         await self._run([pair for pair in self._declared if pair[0].adapter in HTTP_INPUTS])
 
-    async def run_without_doors(self) -> None:
+    async def run_polled(self) -> None:
         """As `run`, the other inputs: one process at a time polls a mailbox or a folder."""
         await self._run([pair for pair in self._declared if pair[0].adapter not in HTTP_INPUTS])
 
@@ -316,9 +316,11 @@ def _input(declared: InputConfig, context: InputContext) -> InputAdapter:
         case "webhook":
             return WebhookInput(settings)
         case "imap" | "imap-push":
-            book, asked = AddressBook(context.people, clock), context.asked
-            known = mail_context(context.secret, book, asked=asked, vouched=declared.trusted)
-            handlers = MailHandlers(declared.name, context.channels, book, clock, asked)
+            book, questions = AddressBook(context.people, clock), context.questions
+            known = mail_context(
+                context.secret, book, questions=questions, vouched=declared.trusted
+            )
+            handlers = MailHandlers(declared.name, context.channels, book, clock, questions)
             kind = ImapInput if declared.adapter == "imap" else ImapPushInput
             return kind(settings, known, handlers)
     host = InputHost(

@@ -187,7 +187,7 @@ class FileEntry(msgspec.Struct, frozen=True):
 def is_ignored(name: str) -> bool:
     """Whether the name marks an incomplete or private file.
 
-    >>> [is_passed_over(name) for name in (".x", "a.part", "a.json")]
+    >>> [is_ignored(name) for name in (".x", "a.part", "a.json")]
     [True, True, False]
     """
     return bool(_PASSED_OVER.match(name))

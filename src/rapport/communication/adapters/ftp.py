@@ -231,7 +231,7 @@ class FtpFolder:
             except ftplib.error_perm as error:
                 if str(error)[:3] not in _UNKNOWN_COMMAND:
                     raise
-                found = [self._asked(ftp, name) for name in ftp.nlst()]
+                found = [self._stat(ftp, name) for name in ftp.nlst()]
         files = [file for file in found if file is not None]
         if len(files) > most:
             raise InvalidInput(
@@ -316,8 +316,8 @@ class FtpFolder:
                         with suppress(ftplib.Error, OSError, EOFError):
                             ftp.voidresp()
 
-    def _asked(self, ftp: ftplib.FTP, wire: str) -> FileEntry | None:
-        """For a server without MLSD: asks about one name; a name without a size is no file."""
+    def _stat(self, ftp: ftplib.FTP, wire: str) -> FileEntry | None:
+        """For a server without MLSD: the entry of one name; a name without a size is no file."""
         name = wire.rpartition("/")[2]
         try:
             ftp.voidcmd("TYPE I")

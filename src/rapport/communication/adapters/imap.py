@@ -172,7 +172,7 @@ _SLACK = 65_536
 
 
 class _BoundedImap(imaplib.IMAP4):
-    """Reads from the socket itself, so that it never reads more than it asked for."""
+    """Reads from the socket itself, so that it never reads more than it requested."""
 
     def __init__(self, *arguments: Any, longest_literal: int, **options: Any) -> None:
         self._received = bytearray()
@@ -485,7 +485,7 @@ class MailCursor(msgspec.Struct, frozen=True):
 
 
 class MailBatch(msgspec.Struct, frozen=True):
-    """The result of reading a folder once. The next read begins at `place` once all is durable."""
+    """The result of reading a folder once. The next read begins at `cursor` once all is durable."""
 
     cursor: MailCursor
     messages: list[Message]
@@ -721,7 +721,7 @@ class ImapInput:
         return batch.messages
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """See ReadsAgain."""
+        """See RereadsInput."""
         return await self._reader.read_again(found)
 
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[ArrivalResult]) -> None:
@@ -748,7 +748,7 @@ class ImapPushInput:
         intake.schedule(self._listen, name="imap")
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """See ReadsAgain."""
+        """See RereadsInput."""
         return await self._reader.read_again(found)
 
     async def stop(self) -> None:
@@ -762,7 +762,7 @@ class ImapPushInput:
                 batch = await self._reader.read(session)
                 arrivals = await intake.publish(batch.messages) if batch.messages else ()
                 if any(arrival.reason == TOO_FAST for arrival in arrivals):
-                    # Whoever cares for this task calls it again, later each time.
+                    # The supervisor of this task calls it again, later each time.
                     raise Unavailable("the engine takes no more now", code="input.too_fast")
                 if batch.is_cut:
                     await _settle_anew(self._reader, batch, arrivals)

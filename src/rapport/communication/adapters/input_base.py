@@ -18,8 +18,8 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.adapters.base import check_method
+from rapport.communication.arrival_checks import Trusted, never
 from rapport.communication.arrivals import ArrivalResult
-from rapport.communication.sender_proof import Trusted, never
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Message

@@ -49,11 +49,11 @@ from rapport.communication.adapters.pull_schedule import (
     PullSchedule,
     timeout_event,
 )
+from rapport.communication.arrival_checks import Trusted, never
 from rapport.communication.arrivals import ArrivalResult
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
 from rapport.communication.message_plan import assume_listeners
 from rapport.communication.notifications import control_log_event, control_message
-from rapport.communication.sender_proof import Trusted, never
 from rapport.core.errors import (
     Conflict,
     DuplicateName,
@@ -89,9 +89,7 @@ class InputCounts(msgspec.Struct):
     trouble: str = ""
     """The last error; empty after a success."""
 
-    def take(self, arrivals: Sequence[ArrivalResult]) -> None:
-        ...
-
+    def count(self, arrivals: Sequence[ArrivalResult]) -> None:
         refused = sum(not arrival.accepted for arrival in arrivals)
         self.received += len(arrivals) - refused
         self.refused += refused
@@ -158,7 +156,7 @@ class PushInput:
                 code="input.removed",
             )
         arrivals = await self._publish(messages_of(messages, self.name, "publish"))
-        self.counts.take(arrivals)
+        self.counts.count(arrivals)
         return arrivals
 
     __call__ = publish
@@ -217,10 +215,10 @@ class PullInput:
         *,
         owner: str,
         within_ms: int = PULL_WITHIN_MS,
-        is_heard: Callable[[], bool] = assume_listeners,
+        has_listeners: Callable[[], bool] = assume_listeners,
     ) -> None:
         """`within_ms`: a longer pull is cancelled and counts as failed."""
-        self._is_heard = is_heard
+        self._has_listeners = has_listeners
         self.name, self.adapter, self.owner = name, adapter, owner
         self.counts = InputCounts()
         self.steps = StepMonitor(f"input {name}", clock)
@@ -316,7 +314,7 @@ class PullInput:
         except Unavailable:
             self._unpublished = list(messages)
             raise
-        self.counts.take(arrivals)
+        self.counts.count(arrivals)
         if isinstance(self.adapter, AcknowledgesPull):
             settle = partial(self.adapter.pulled, messages, arrivals)
             await run_within(self._clock, self._within_ms, settle, self.steps)
@@ -345,7 +343,7 @@ class PullInput:
         source = self._channels.channel(self.channel)
         while batch := await source.read_after(self._requests.read_until, limit=_BATCH):
             for stored in batch:
-                self._requests.take(stored.position, _request_of(stored))
+                self._requests.add(stored.position, _request_of(stored))
 
     async def _settle(self, late: Sequence[PullRequest], now_ms: int) -> None:
         """Reports requests that ended without a message, then commits the position. A report has
@@ -387,7 +385,9 @@ class PullInput:
             message = control_message(
                 event.subject, data["refers_to"], "timeout", data["reason"], id=event.id
             )
-            logged = control_log_event(message, has_listeners=self._is_heard(), now_ms=event.time)
+            logged = control_log_event(
+                message, has_listeners=self._has_listeners(), now_ms=event.time
+            )
             await self._channels.channel("log").append([logged])
         await self._channels.channel("control").append([event])
 
@@ -446,10 +446,10 @@ class Inputs:
         clock: Clock,
         *,
         new_id: Callable[[], str] | None = None,
-        is_heard: Callable[[], bool] = assume_listeners,
+        has_listeners: Callable[[], bool] = assume_listeners,
     ) -> None:
-        """`publish`: `Arrivals.publish`; `is_heard`: whether there are notification callbacks."""
-        self._is_heard = is_heard
+        """`publish`: `Arrivals.publish`; `has_listeners`: whether callbacks are registered."""
+        self._has_listeners = has_listeners
         self._publish, self._channels = publish, channels
         self._records, self._clock = records, clock
         self._new_id = new_id or Ids(clock, Chance.from_machine()).new
@@ -523,7 +523,7 @@ class Inputs:
             self._clock,
             owner=owner,
             within_ms=within_ms,
-            is_heard=self._is_heard,
+            has_listeners=self._has_listeners,
         )
         self._inputs[name] = entry
         self._tasks.start(f"input.{name}", partial(self._run_pull, entry))

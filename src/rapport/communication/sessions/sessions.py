@@ -103,7 +103,7 @@ class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
     """For sealing (see seals.py), base64url; the same through all renewals."""
 
     def __repr__(self) -> str:
-        return f"Opened(peer={self.peer!r}, session={self.session!r})"
+        return f"OpenedSession(peer={self.peer!r}, session={self.session!r})"
 
 
 class TokenCheck(msgspec.Struct, frozen=True):

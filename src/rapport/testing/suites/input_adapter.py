@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.input_base import InputAdapter, InputPullAdapter
 from rapport.communication.adapters.inputs import Inputs, InputStatus
+from rapport.communication.arrival_checks import Trusted, never
 from rapport.communication.arrivals import ArrivalResult
-from rapport.communication.sender_proof import Trusted, never
 from rapport.core.errors import Unavailable
 from rapport.core.message import Message
 from rapport.kernel.clock import SystemClock

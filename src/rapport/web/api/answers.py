@@ -16,7 +16,7 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
 from rapport.channel.access.admission import FailedAttempts
-from rapport.communication.arrival_limits import Allowances
+from rapport.communication.arrival_checks import Allowances
 from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
 from rapport.communication.links import name_from_link
 from rapport.communication.texts import shown_text, shown_time

@@ -21,11 +21,11 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from rapport.channel.access.admission import FailedAttempts
 from rapport.channel.access.rights import LOCAL, NOBODY
 from rapport.communication.adapters.webhook import WebhookInput
+from rapport.communication.arrival_checks import ANSWER_OVER
 from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.content_rules import ContentFault
-from rapport.communication.delivery_options import DeliveryOptions, read_options
+from rapport.communication.delivery_state import DeliveryOptions, read_options
 from rapport.communication.message_query import MOST_PER_PAGE, Criteria, LoggedMessage, MessagePage
-from rapport.communication.sender_proof import ANSWER_OVER
 from rapport.communication.sessions.seals import INVALID
 from rapport.core.errors import (
     InvalidInput,
