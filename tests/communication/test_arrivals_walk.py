@@ -47,7 +47,7 @@ async def alarm(room: Any) -> str:
 
 
 @pytest.mark.parametrize("entry", ["door", "medium", "session", "append"])
-def test_rules_about_a_sender_see_only_whom_the_message_is_proven_to_be_from(room, entry):
+def test_rules_about_a_sender_see_only_the_proven_sender(room, entry):
     async def scenario():
         rule = RoutingRule(type="", sender=ANA, to=(BEN,))
         room.route = Routing([rule]).recipients

@@ -61,7 +61,7 @@ def test_only_what_came_after_the_mark_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("sender", [APP, BEN])
-def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_told(
+def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_notified(
     room, monkeypatch: pytest.MonkeyPatch, sender: Identifier
 ) -> None:
     save = DeliveryRecords.save

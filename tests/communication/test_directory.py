@@ -250,7 +250,7 @@ def test_the_log_shows_no_secret_of_an_address(people: People) -> None:
     asyncio.run(scenario())
 
 
-def test_a_change_that_a_crash_left_untold_is_told_on_opening(people: People) -> None:
+def test_a_change_that_a_crash_left_unreported_is_reported_on_opening(people: People) -> None:
     async def scenario() -> None:
         append = people.channels.channel("log").append
 

@@ -390,7 +390,7 @@ def test_a_detection_again_makes_no_second_message(room):
     asyncio.run(scenario())
 
 
-def test_the_sender_is_told_how_it_went(room):
+def test_the_sender_is_notified_how_it_went(room):
     async def scenario():
         await room.start()
         await room.detect()
@@ -618,7 +618,7 @@ def test_only_who_asks_for_it_wakes_people_for_the_past(room, headers, is_told):
     asyncio.run(scenario())
 
 
-def test_a_state_that_is_still_true_after_an_outage_is_told_now(room):
+def test_a_state_that_is_still_true_after_an_outage_is_reported_now(room):
     async def scenario():
         await room.start()
         await _found(room, age_ms=3 * 3_600_000)

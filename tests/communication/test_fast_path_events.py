@@ -156,7 +156,7 @@ def test_an_adapter_that_goes_is_not_used_again():
     assert "output.mail" in take(taken, [sent("m3", ana)])[0]
 
 
-def test_a_directory_that_has_not_changed_is_asked_again_after_a_second():
+def test_an_unchanged_directory_is_read_again_after_a_second():
     directory = Directory()
     cached = CachedDirectory(directory, clock := ManualClock(NOON), lifetime_ms=0)
     taken = taking(directory=cached)
@@ -191,7 +191,7 @@ def routed_to_many(count: int) -> BatchTransaction:
     return made
 
 
-def test_a_transaction_ends_when_those_who_are_added_have_been_told_enough(monkeypatch):
+def test_a_transaction_ends_when_routed_deliveries_fill_it(monkeypatch):
     """What goes out early is in memory as well: a batch of large messages may be a gigabyte."""
     monkeypatch.setattr("rapport.communication.transaction._FULL_BYTES", 50_000)
     made = routed_to_many(10)
@@ -201,7 +201,7 @@ def test_a_transaction_ends_when_those_who_are_added_have_been_told_enough(monke
     assert 1 <= made.positions["input"] < 20
 
 
-def test_nobody_is_told_of_a_tracked_message_before_the_log_is():
+def test_no_delivery_of_a_tracked_message_comes_before_its_log_event():
     """Killed in between, with other rules at the next start, it would never be in the log."""
     ben = Identifier("peer", "ben")  # for whom it takes more than a delivery
     early, outgoing = take(taking(), [sent("m1", ben, type="ROUTED")])

@@ -302,7 +302,7 @@ def test_what_comes_after_the_deadline_counts_no_more_and_is_tried_again(new_roo
     asyncio.run(scenario())
 
 
-def test_an_outcome_that_is_told_twice_is_one_line(new_room):
+def test_an_outcome_that_is_reported_twice_is_one_line(new_room):
     async def scenario():
         room = new_room()
         by_mail(room, Faulty(raises))
@@ -438,7 +438,7 @@ def test_an_adapter_that_will_not_close_is_removed_all_the_same(room):
         ("collective:empty", "nobody is in it"),
     ],
 )
-def test_who_cannot_be_reached_is_told_to_the_sender_at_once_and_leaves_nothing(
+def test_an_unreachable_receiver_is_reported_to_the_sender_at_once_and_leaves_nothing(
     room, receiver, reason
 ):
     async def scenario():

@@ -47,7 +47,7 @@ def test_what_is_selected_is_what_a_walk_by_the_text_gives(addresses, delivery, 
     assert list(found.usable) == (served[:1] if only_first else served)
 
 
-def test_an_unknown_adapter_is_told_once_a_minute_however_often_it_is_met():
+def test_an_unknown_adapter_is_reported_once_a_minute_however_often_it_is_met():
     unserved = UnknownAdapterLog()
     assert unserved.to_log(["fax", "fax", "telex"], 0) == ["fax", "telex"]
     assert unserved.to_log(["fax"], 59_999) == []

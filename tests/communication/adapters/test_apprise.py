@@ -114,7 +114,7 @@ def test_hostile_text_arrives_as_it_was_written():
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_a_refusal_is_told_with_what_the_library_logged_and_without_the_address(status):
+def test_a_refusal_is_reported_with_what_the_library_logged_and_without_the_address(status):
     async def scenario():
         async with WebhookSink() as sink:
             sink.status = status

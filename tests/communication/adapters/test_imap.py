@@ -421,7 +421,7 @@ def test_a_server_that_never_answers_is_given_up():
             Mailbox(settings).open()
 
 
-def test_being_told_brings_mails_at_once_and_ends_at_once(imap_server):
+def test_push_brings_mails_at_once_and_ends_at_once(imap_server):
     async def scenario():
         desk = Desk(imap_server)
         desk.reply("before")

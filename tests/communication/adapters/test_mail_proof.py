@@ -81,9 +81,7 @@ def test_a_message_id_is_one_plain_token_and_says_who_was_sent_what(message, pee
     policy=st.text(max_size=40),
     reply_to=st.text(max_size=40),
 )
-def test_nothing_that_is_said_adds_a_header_or_leaves_the_body(
-    text, message, peer, policy, reply_to
-):
+def test_no_text_adds_a_header_or_leaves_the_body(text, message, peer, policy, reply_to):
     if reply_to and address_fault(f"mail:{reply_to}", ("mail",)):
         with pytest.raises(InvalidInput):
             MailAdapter(MailSettings(reply_to=reply_to), lambda message, peer: "")

@@ -44,7 +44,7 @@ def told(logs: list[Any]) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("ends", ["returns", "raises"])
-def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> None:
+def test_a_slow_step_is_counted_and_reported_and_waiting_is_no_step(ends: str) -> None:
     clock = ManualClock()
     watched = StepMonitor("output pager", clock)
 
@@ -72,7 +72,7 @@ def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> No
     assert all(entry["hint"] for entry in logs)
 
 
-def test_an_adapter_that_blocks_often_is_told_of_once_a_minute() -> None:
+def test_an_adapter_that_blocks_often_is_reported_once_a_minute() -> None:
     clock = ManualClock()
     watched = StepMonitor("input desk", clock)
 
