@@ -59,7 +59,7 @@ from rapport.communication.sessions.sessions import Sessions
 from rapport.communication.texts import Facts, no_facts
 from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
-from rapport.core.message import Identifier, Message
+from rapport.core.message import Identifier
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
@@ -254,7 +254,11 @@ class Assembly:
         channels, records, clock = self._channels, self._records, self._clock
         options = self._options
         self.services = MessageServices(
-            channels, records, clock, options.services, send=self._send_own
+            channels,
+            records,
+            clock,
+            options.services,
+            send=lambda messages: self.arrivals.send(messages),
         )
         self.arrivals = Arrivals(
             channels,
@@ -402,7 +406,7 @@ class Assembly:
         only = msgspec.structs.replace(declared, peers={}, actions={}, wanted=wanted)
         made = self._make_adapters(only)
         if declared.appends() and AppendAdapter.name not in but:
-            append = self._options.append or partial(_append, self._channels)
+            append = self._options.append or self._append
             made[AppendAdapter.name] = AppendAdapter(append)
         return made
 
@@ -427,8 +431,8 @@ class Assembly:
         await self.engine.opened.wait()
         await self.engine.apply_outcomes(outcomes)
 
-    async def _send_own(self, messages: Sequence[Message]) -> None:
-        await self.arrivals.send(messages)
+    async def _append(self, name: str, events: Sequence[Event]) -> AppendResult:
+        return await self._channels.channel(name).append(events)
 
     def _may_go(self, delivery: Delivery, now_ms: int) -> bool:
         return self._still_allowed(delivery, now_ms)
@@ -473,7 +477,3 @@ class Assembly:
         await close_all(
             [("inputs", self.inputs.close), ("outputs", self.outputs.close), ("privacy", privacy)]
         )
-
-
-async def _append(channels: Channels, name: str, events: Sequence[Event]) -> AppendResult:
-    return await channels.channel(name).append(events)

@@ -374,14 +374,11 @@ class SharedReader:
                     share = await self.share_of(name, stored.event)
                     parts.setdefault(share, []).append(stored)
                     size += len(stored.event.data)
-                    if name == "input" and self._crosses(stored.event, share):
+                    if name == "input" and crosses(stored.event, share, self._count, self._route):
                         crossings.append((stored.position, share))
             # A deleted range may be much larger than a page.
             place = _reached(batch, end)
         return ChannelPage(place, parts, size, tuple(crossings))
-
-    def _crosses(self, event: Event, share: int) -> bool:
-        return crosses(event, share, self._count, self._route)
 
     def _remember(self, place: tuple[str, int], page: ChannelPage) -> None:
         self._pages.pop(place, None)

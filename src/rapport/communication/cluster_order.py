@@ -368,13 +368,11 @@ class OrderedHandoff:
                 self._woken.clear()
                 if not await self._step(place):
                     grown = self._whole.channel(HANDED).wait_after(self._read_until)
-                    paused = self._clock.sleep(self._pause_ms())
+                    pause_ms = _LOOK_MS if self._queue else self._settings.beat_ms
+                    paused = self._clock.sleep(pause_ms)
                     await first_of(grown, self._woken.wait(), paused)
         finally:
             self._progress.forget(self._woken)
-
-    def _pause_ms(self) -> int:
-        return _LOOK_MS if self._queue else self._settings.beat_ms
 
     async def _step(self, place: Subscription) -> int:
         """Appends the deliveries whose turn it is; returns their number."""

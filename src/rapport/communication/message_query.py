@@ -148,7 +148,8 @@ def check_criteria(criteria: Criteria) -> Criteria:
     for name in ("id", "type", "subtype", "sender", "receiver", "conversation", "refers_to"):
         if len(getattr(criteria, name)) > 2 * MAX_NAME:
             raise _bad(f"{name} is too long", f"at most {2 * MAX_NAME} characters")
-    if not all(is_encodable(each) for each in msgspec.structs.astuple(criteria) if _is_text(each)):
+    texts = [each for each in msgspec.structs.astuple(criteria) if isinstance(each, str)]
+    if not all(map(is_encodable, texts)):
         raise _bad("a text has lone surrogates", "write whole characters")
     since, until = criteria.since_ms, criteria.until_ms
     if since is not None and until is not None and since > until:
@@ -263,10 +264,6 @@ def _identifier_text(text: str) -> str:
     if not text:
         return ""
     return str(Identifier.parse(text if ":" in text else f"peer:{text}"))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _bad(message: str, hint: str) -> InvalidInput:

@@ -258,16 +258,13 @@ class SiteInputs:
     async def _run(self, chosen: Sequence[tuple[InputConfig, InputAdapter]]) -> None:
         tasks = Tasks(self._clock)
         for one, adapter in chosen:
-            tasks.start(f"input.{one.name}.add", partial(self._add, one, adapter))
+            tasks.start(f"input.{one.name}.add", partial(add_input, self._inputs, one, adapter))
         try:
             await asyncio.Event().wait()
         finally:
             await tasks.stop()
             for one, _ in chosen:
                 await self._inputs.remove(one.name)
-
-    async def _add(self, declared: InputConfig, adapter: InputAdapter) -> None:
-        await add_input(self._inputs, declared, adapter)
 
 
 def web_inputs_of(inputs: SiteInputs) -> dict[str, WebhookInput]:
@@ -276,14 +273,15 @@ def web_inputs_of(inputs: SiteInputs) -> dict[str, WebhookInput]:
     return {name: adapter for name, adapter in found if isinstance(adapter, WebhookInput)}
 
 
-async def add_input(inputs: Inputs, declared: InputConfig, adapter: InputAdapter) -> str:
+async def add_input(inputs: Inputs, declared: InputConfig, adapter: InputAdapter) -> None:
     """Adds a declared input under its name, owned by the site."""
     trusted = _is_from_peer if declared.trusted else never
     if isinstance(adapter, InputPullAdapter):
-        return await inputs.add_pull(
+        await inputs.add_pull(
             adapter, declared.interval_ms, name=declared.name, owner=SITE, trusted=trusted
         )
-    return await inputs.add_push(adapter, name=declared.name, owner=SITE, trusted=trusted)
+    else:
+        await inputs.add_push(adapter, name=declared.name, owner=SITE, trusted=trusted)
 
 
 def _is_from_peer(message: Message) -> bool:

@@ -25,10 +25,10 @@ import os
 import re
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -358,54 +358,66 @@ def _cut(stem: str, end: str) -> str:
 # --- output ---
 
 
+Place = TypeVar("Place")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 
 
-@adapter("folder")
-class FolderAdapter:
-    """Writes to the folder that the address names (`folder:alarms`); the same key is
-    the same file.
-    """
+class FileAdapter(ABC, Generic[Place]):
+    """Writes a JSON file to the place that the address names; the same key is the same file."""
 
-    name = "folder"
     repeatable = True
 
-    def __init__(self, settings: FolderSettings, token_for: TokenFor = no_token) -> None:
-        """`token_for(message, peer)` is written along, as the proof of an answer."""
-        self._settings, self._token_for = settings, token_for
+    def __init__(
+        self, places: Mapping[str, Place], largest_text: int, token_for: TokenFor, *, kind: str
+    ) -> None:
+        """`token_for(message, peer)` is written along, as the proof of an answer; `kind`: of place,
+        for people.
+        """
+        self._places, self._largest_text = places, largest_text
+        self._token_for, self._kind = token_for, kind
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Durable in the folder = sent; a full disk or a missing folder is worth a retry."""
-        folder = self._settings.folders.get(delivery.target)
-        if folder is None:
-            return Failed("the site declares no such folder", retry=False)
-        if is_too_long(delivery.text, self._settings.largest_text):
-            return Failed(too_long(self._settings.largest_text), retry=False)
+        """Durable in its place = sent; a full disk or an unavailable server is worth a retry."""
+        place, most = self._places.get(delivery.target), self._largest_text
+        if place is None:
+            return Failed(f"the site declares no such {self._kind}", retry=False)
+        if len(delivery.text) > most or len(delivery.text.encode("utf-8", "replace")) > most:
+            reason = f"message.too_long: the text has more than {most} bytes"
+            return Failed(reason, retry=False)
         content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
         name = file_name(delivery)
+        fault = await run_blocking(partial(self._write, place, name, content))
+        return fault or Sent(name)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+    @abstractmethod
+    def _write(self, place: Place, name: str, content: bytes) -> Failed | None:
+        """Writes the file, whole or not at all; returns the failure. Blocks."""
+
+
+@adapter("folder")
+class FolderAdapter(FileAdapter[str]):
+    """Writes to the folder that the address names (`folder:alarms`)."""
+
+    name = "folder"
+
+    def __init__(self, settings: FolderSettings, token_for: TokenFor = no_token) -> None:
+        super().__init__(settings.folders, settings.largest_text, token_for, kind="folder")
+
+    def _write(self, place: str, name: str, content: bytes) -> Failed | None:
         try:
-            await run_blocking(partial(write_atomically, Path(folder), name, content))
+            write_atomically(Path(place), name, content)
         except OSError as error:
             return Failed(f"the folder cannot be written: {error.strerror}", retry=True)
-        return Sent(name)
-
-    async def close(self) -> None: ...
+        return None
 
 
 def file_name(delivery: Delivery) -> str:
     """The name of the delivery's file; it contains nothing from outside."""
     key = delivery.key
     return f"{key if _PLAIN_NAME.match(key) else content_id(key)}.json"
-
-
-def is_too_long(text: str, most: int) -> bool:
-    """Whether the text has more bytes than that; cheap for what is far too long."""
-    return len(text) > most or len(text.encode("utf-8", "replace")) > most
-
-
-def too_long(most: int) -> str:
-    """The reason of a delivery that was not tried."""
-    return f"message.too_long: the text has more than {most} bytes"
 
 
 # --- input ---

@@ -38,31 +38,25 @@ from typing import Literal, Self, cast
 import msgspec
 
 from rapport.communication.adapters.base import (
-    Delivery,
     Failed,
-    Outcome,
-    Sent,
     TokenFor,
     adapter,
-    delivery_json,
     no_token,
     read_secret_field,
 )
 from rapport.communication.adapters.folder import (
     BAD,
     FILES_KEYS,
+    FileAdapter,
     FileEntry,
     FileInput,
     FileInputSettings,
     check_place_name,
-    file_name,
     is_ignored,
-    is_too_long,
     message_of_file,
     notice_of_file,
     read_files,
     read_largest_text,
-    too_long,
 )
 from rapport.communication.adapters.input_base import (
     AdapterState,
@@ -420,40 +414,21 @@ def _shown(wire: str) -> str:
 
 
 @adapter("ftp")
-class FtpAdapter:
-    """Stores a JSON file at the server that the address names (`ftp:depot`); the same key is the
-    same file.
-    """
+class FtpAdapter(FileAdapter[FtpServer]):
+    """Stores files at the server that the address names (`ftp:depot`), one connection each."""
 
     name = "ftp"
-    repeatable = True
 
     def __init__(self, settings: FtpSettings, token_for: TokenFor = no_token) -> None:
-        """`token_for(message, peer)` is written along, as the proof of an answer."""
-        self._settings, self._token_for = settings, token_for
+        super().__init__(settings.servers, settings.largest_text, token_for, kind="server")
 
-    async def send(self, delivery: Delivery) -> Outcome:
-        """Stored at the server = sent; an unavailable server is worth a retry."""
-        server = self._settings.servers.get(delivery.target)
-        if server is None:
-            return Failed("the site declares no such server", retry=False)
-        if is_too_long(delivery.text, self._settings.largest_text):
-            return Failed(too_long(self._settings.largest_text), retry=False)
-        content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
-        name = file_name(delivery)
+    def _write(self, place: FtpServer, name: str, content: bytes) -> Failed | None:
         try:
-            await run_blocking(partial(_store, server, name, content))
+            with FtpFolder(place) as folder:
+                folder.store(name, content)
         except RapportError as error:
             return Failed(error.message, retry=isinstance(error, SourceUnavailable))
-        return Sent(name)
-
-    async def close(self) -> None:
-        """There is one connection per file."""
-
-
-def _store(server: FtpServer, name: str, content: bytes) -> None:
-    with FtpFolder(server) as folder:
-        folder.store(name, content)
+        return None
 
 
 # --- input ---
