@@ -186,6 +186,9 @@ class SealHistory:
             del self._seen[oldest]
 
 
+# --- proof of the sender ---
+
+
 Proof = Literal["application", "session", "answer", "medium", "none"]
 EXPIRED = "session.expired"
 ANSWER_OVER = "answer.link_over"

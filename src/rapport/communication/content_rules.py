@@ -194,6 +194,9 @@ def _schema_fault(place: str, message: str, hint: str = "") -> InvalidInput:
     )
 
 
+# --- contents ---
+
+
 BAD_CONTENT = "message.bad_content"
 JSON_LANGUAGES = ("json", "application/json")
 MOST_WORK = 5_000_000

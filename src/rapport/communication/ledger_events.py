@@ -12,14 +12,23 @@ import msgspec
 from msgspec.structs import replace
 
 from rapport.channel.validation import MAX_DATA_BYTES
-from rapport.communication.delivery_state import DeliveryOptions, LedgerNote
+from rapport.communication.delivery_state import (
+    Answer,
+    DeliveryOptions,
+    LedgerNote,
+)
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.records import DeliveryRecord, shown_key
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.message import MESSAGE, MESSAGE_CACHE, Message, MessagePolicy
+from rapport.core.message import (
+    MESSAGE,
+    MESSAGE_CACHE,
+    Message,
+    MessagePolicy,
+)
 
 SOURCE = "communication"
 DELIVERY_PREFIX = "rapport.delivery."
@@ -50,6 +59,12 @@ _ENCODER = msgspec.json.Encoder()
 
 FATE = "fate"
 """Header of a message's event in `log` when notification callbacks get it."""
+PROOF = "proof"
+"""Header of `input`: how the sender is proven."""
+ADAPTER = "adapter"
+"""Header of `input`: the input adapter or endpoint."""
+PROVEN_SENDER = "sender"
+"""Header of `input`: the proven sender, where the message names another one."""
 
 
 @lru_cache(maxsize=16_384)
@@ -369,13 +384,10 @@ def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, no
     )
 
 
-PROOF = "proof"
-"""Header of `input`: how the sender is proven."""
-
-
-ADAPTER = "adapter"
-"""Header of `input`: the input adapter or endpoint."""
-
-
-PROVEN_SENDER = "sender"
-"""Header of `input`: the proven sender, where the message names another one."""
+def answered_event(message: str, answer: Answer, cause: str, now_ms: int) -> Event:
+    """The ledger line of an answer to a message without a delivery record."""
+    line = LedgerLine(
+        message=message, peer=answer.peer, answer=answer.text, declined=answer.declined
+    )
+    name = event_name(cause, "answers")
+    return ledger_event(line, "answered", id=name, now_ms=now_ms, causes=(message, cause))

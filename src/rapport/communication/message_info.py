@@ -428,6 +428,9 @@ def _schema_in(path: Path, fields: Fields) -> dict[str, Any]:
     return read
 
 
+# --- the service ---
+
+
 CHANGED = "rapport.info.changed"
 SOURCE = "message info"
 TABLE = "communication.info"

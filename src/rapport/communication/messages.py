@@ -27,6 +27,7 @@ from rapport.communication.ledger_events import (
     SOURCE,
     LedgerLine,
     MessageFate,
+    answered_event,
     event_name,
     ledger_event,
     logged_data,
@@ -112,7 +113,7 @@ class MessageHandler:
             raise _too_large()
         only_notifies = plan.tracked is None and not plan.routed and not plan.forward
         if answer is not None and not only_notifies:
-            line = answered_line(message.refers_to, answer, event.id, now_ms)
+            line = answered_event(message.refers_to, answer, event.id, now_ms)
             self._transaction.emit_early("log", line)
         options = options_of(event) if proof == "application" else DEFAULT_OPTIONS
         incoming = _Incoming(message, message.id or event.id, event, plan, options, now_ms)
@@ -289,15 +290,6 @@ class MessageHandler:
             if not is_recent and self._runner.records.get(sent) is None:
                 found.append(sent)
         return found
-
-
-def answered_line(message: str, answer: Answer, cause: str, now_ms: int) -> Event:
-    """The ledger line of an answer to a message without a delivery record."""
-    line = LedgerLine(
-        message=message, peer=answer.peer, answer=answer.text, declined=answer.declined
-    )
-    name = event_name(cause, "answers")
-    return ledger_event(line, "answered", id=name, now_ms=now_ms, causes=(message, cause))
 
 
 def _too_large() -> TooLarge:

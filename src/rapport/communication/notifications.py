@@ -131,6 +131,9 @@ def control_message(
     )
 
 
+# --- callbacks ---
+
+
 NotificationCallback = Callable[[Message], Awaitable[None] | None]
 
 _CHANNELS = ("control", "log")

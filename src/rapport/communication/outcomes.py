@@ -26,13 +26,13 @@ from rapport.communication.fast_path import FastPath
 from rapport.communication.ledger_events import (
     PROOF,
     LedgerLine,
+    answered_event,
     event_name,
     ledger_address,
     ledger_event,
     refused_answer_event,
 )
 from rapport.communication.links import is_answer_token
-from rapport.communication.messages import answered_line
 from rapport.communication.notifications import notification_events, notify_sender
 from rapport.communication.peers import adapter_of
 from rapport.communication.records import DeliveryRecord, MessageBody
@@ -92,7 +92,7 @@ class OutcomeHandler:
         answer = Answer(peer, data.text, data.declined or self._parts.declines.says(data.text))
         if not self._runner.apply_answer(message, answer, now_ms=now_ms, cause=event.id):
             # The token proves that they were asked; there is no record of it.
-            self._transaction.emit("log", answered_line(message, answer, event.id, now_ms))
+            self._transaction.emit("log", answered_event(message, answer, event.id, now_ms))
 
     # --- deliveries of the fast path ---
 

@@ -160,18 +160,13 @@ def shown_address(address: str) -> str:
     return f"{adapter}:{parts.scheme}://{host}/#{mark}"
 
 
+# --- cache ---
+
+
 PEER_LIFETIME_MS = 60_000
-
-
 _NS_PER_MS = 1_000_000
-
-
 _MOST_PEERS = 100_000
-
-
 _FAILED_FOR_NS = 1_000 * _NS_PER_MS
-
-
 _MOST_FAILED = 10_000
 
 
@@ -262,9 +257,14 @@ class CachedDirectory:
             self._peers[name] = until_ns, peer
 
 
+# --- addresses ---
+
+
 # Deliberately narrow: one plain address, nothing that a mail header could read as more than one.
 _MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})\Z")
 
+LONGEST_TARGET = 100
+_LOG_AGAIN_MS = 60_000
 _UNSEALED = ("apprise", "folder", "ftp", "inbox", "mail", "ws")
 """People read what these carry: a sealed text would be of no use to them."""
 
@@ -343,17 +343,11 @@ def is_place_name(text: str) -> bool:
     return 0 < len(text) <= 64 and plain.isascii() and plain.isalnum()
 
 
-LONGEST_TARGET = 100
-
-
 def is_service_address(text: str) -> bool:
     """Whether the text has the form of an Apprise address; the library checks the rest."""
     scheme, mark, rest = text.partition("://")
     is_scheme = scheme.isascii() and scheme.replace("+", "a").isalnum() and scheme.islower()
     return bool(mark) and is_scheme and bool(rest) and text.isprintable() and " " not in text
-
-
-_LOG_AGAIN_MS = 60_000
 
 
 class Selection(msgspec.Struct, frozen=True):

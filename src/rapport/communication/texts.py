@@ -129,6 +129,9 @@ def _bad(message: str, known: Collection[str]) -> InvalidInput:
     return InvalidInput(message, code="action.bad_template", hint=f"{hint}; write {{{{ for a brace")
 
 
+# --- messages as people read them ---
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -181,6 +181,9 @@ def report_to_control(channels: Channels, clock: Clock) -> Report:
     return report
 
 
+# --- marks and progress ---
+
+
 _TABLE = "communication.sending"
 _PAGE = 100
 _COMMIT_EVERY = 1_000

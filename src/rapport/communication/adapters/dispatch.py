@@ -250,6 +250,9 @@ class Breakers:
             del self._peers[key[0]]
 
 
+# --- the dispatch ---
+
+
 class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much one adapter does at a time."""
 

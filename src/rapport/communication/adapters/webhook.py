@@ -31,9 +31,9 @@ from rapport.channel.push import (
     SIGNATURE,
     TIMED_SIGNATURE,
     is_signed,
+    signature,
     timed_signature,
 )
-from rapport.channel.push import signature as signature
 from rapport.communication.actions import Effect
 from rapport.communication.adapters.base import (
     Confirmed,
