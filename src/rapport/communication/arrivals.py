@@ -507,7 +507,7 @@ class Arrivals:
         now_ms = self._clock.now_ms()
         logins = [is_login(message) for message in messages]
         others = [one for one, login in zip(messages, logins, strict=True) if not login]
-        taken = iter(await self._take(others, adapter, trusted, now_ms) if others else ())
+        taken = iter(await self._admit(others, adapter, trusted, now_ms) if others else ())
         return [
             await self._log_in(message, adapter, origin, answers_back) if login else next(taken)
             for message, login in zip(messages, logins, strict=True)
@@ -545,7 +545,7 @@ class Arrivals:
             self._forget_at_ms = self._clock.now_ms() + _FORGET_EVERY_MS
             await self._authenticating.forget_old()
 
-    async def _take(
+    async def _admit(
         self, messages: Sequence[Message], adapter: str, trusted: Trusted, now_ms: int
     ) -> list[ArrivalResult]:
         await self._contents.refresh()

@@ -306,9 +306,9 @@ class Cluster:
         # Each has a view of its own, whose reads guard only its own changes.
         view = partial(ShareRecords, self._records, held)
         channels = ShareChannels(self._reading, view(), held)
-        handing = self._handing(held, view())
-        channels.handing = handing
-        with_places = None if handing is None else handing.with_place
+        handoff = self._handoff(held, view())
+        channels.handoff = handoff
+        with_places = None if handoff is None else handoff.with_place
         own_records = view(with_places=with_places)
         engine = CommunicationEngine(channels, own_records, self._clock, self._parts)
         sends = LeasedCalls(held, self._clock, least_ms=self._settings.lease_ms // 2)
@@ -317,8 +317,8 @@ class Cluster:
             held, channels, sends, tasks, {}, {}, engine
         )
         tasks.start(f"communication.{held.name}", partial(_while_ours, engine.run))
-        if handing is not None:
-            hand_on = partial(_while_ours, partial(handing.run, channels))
+        if handoff is not None:
+            hand_on = partial(_while_ours, partial(handoff.run, channels))
             tasks.start(f"communication.{held.name}.handing", hand_on)
         for name, work in self._alone.items() if held.number == 0 else ():
             tasks.start(name, work)
@@ -368,7 +368,7 @@ class Cluster:
             await working.tasks.ended(f"{before.reader}.{working.held.name}")
         self._carry(working, adapter)
 
-    def _handing(self, held: HeldShare, records: ShareRecords) -> OrderedHandoff | None:
+    def _handoff(self, held: HeldShare, records: ShareRecords) -> OrderedHandoff | None:
         """The hand-off of a share; None for that of detections, which reads no messages."""
         if held.number == self._settings.acting:
             return None

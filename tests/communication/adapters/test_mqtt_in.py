@@ -201,10 +201,10 @@ def test_a_flood_of_nonsense_fills_no_disk():
         adapter = MqttInput(nowhere, clock, keep)
         adapter._intake = Channel("panels")
         packets = [Packet(topic="t", payload=b"?", number=one) for one in range(3_000)]
-        await adapter._take([ReceivedPacket(packet, 1) for packet in packets])
+        await adapter._process([ReceivedPacket(packet, 1) for packet in packets])
         assert (adapter.refused, len(kept)) == (3_000, MOST_ASIDE)
         await clock.advance(1_000)
-        await adapter._take([ReceivedPacket(packet, 1) for packet in packets])
+        await adapter._process([ReceivedPacket(packet, 1) for packet in packets])
         assert len(kept) == MOST_ASIDE + ASIDE_RATE
 
     asyncio.run(scenario())

@@ -520,23 +520,23 @@ class Dispatch:
         suspects = self.breakers.suspects
         try:
             while self.workers - len(self._slow_peers) <= self._settings.workers:
-                taken = self._queues.take(
+                batch = self._queues.take(
                     most,
                     one_each=self._caller.one_each,
                     with_suspects=self._suspect_calls < self._most_suspects,
                 )
-                if not taken:
+                if not batch:
                     return
-                peer = taken[0].delivery.peer
+                peer = batch[0].delivery.peer
                 call = _Call(peer, bool(suspects) and peer in suspects)
                 self._suspect_calls += call.is_suspect
                 try:
-                    await self._send_taken(taken, partial(self._make_room, call, group))
+                    await self._send_batch(batch, partial(self._make_room, call, group))
                 finally:
                     if call.is_slow:
                         self._slow_peers.discard(call.peer)
                     self._suspect_calls -= call.is_suspect and not call.is_slow
-                self._queues.done(taken)
+                self._queues.done(batch)
         finally:
             self.workers -= 1
 
@@ -552,16 +552,16 @@ class Dispatch:
         self._suspect_calls -= call.is_suspect
         self._start_workers(group)
 
-    async def _send_taken(
-        self, taken: Sequence[PendingDelivery], on_slow: Callable[[], None]
+    async def _send_batch(
+        self, batch: Sequence[PendingDelivery], on_slow: Callable[[], None]
     ) -> None:
         """Sends deliveries that are still needed; their outcomes are marked and reported while the
         next ones are sent.
         """
         await self._gate()
-        await self._report_unknown(taken)
-        decided = await self._decided(taken)
-        to_send, refused = self._select(taken, await self._not_allowed_now(taken), decided)
+        await self._report_unknown(batch)
+        decided = await self._decided(batch)
+        to_send, refused = self._select(batch, await self._not_allowed_now(batch), decided)
         if refused:
             self._progress.end(list(refused.values()), list(refused))
         if not to_send:
@@ -583,14 +583,14 @@ class Dispatch:
                 self.breakers.note(delivery, outcome, now_ms, timed_out=timed_out)
         return outcomes
 
-    async def _not_allowed_now(self, taken: Sequence[PendingDelivery]) -> Collection[int]:
+    async def _not_allowed_now(self, batch: Sequence[PendingDelivery]) -> Collection[int]:
         """Positions of deliveries that waited into hours in which they may not be sent. A fast-path
         delivery is for a peer without privacy policies, and an action is done at any hour.
         """
         now_ms = self._clock.now_ms()
         waited = [
             entry
-            for entry in taken
+            for entry in batch
             if abs(now_ms - entry.delivery.queued) >= _RECHECK_AFTER_MS
             and not entry.delivery.plain
             and entry.delivery.effect is None
@@ -603,11 +603,11 @@ class Dispatch:
 
         return await run_blocking(refused)
 
-    async def _decided(self, taken: Sequence[PendingDelivery]) -> Collection[int]:
+    async def _decided(self, batch: Sequence[PendingDelivery]) -> Collection[int]:
         """Positions of deliveries that need no sending any more; records are read in a thread."""
         found: set[int] = set()
         unknown: list[tuple[int, str, str]] = []
-        for entry in taken:
+        for entry in batch:
             delivery = entry.delivery
             if delivery.plain:
                 continue  # has no record that could be decided
@@ -627,14 +627,14 @@ class Dispatch:
         return found
 
     def _select(
-        self, taken: Sequence[PendingDelivery], deferred: Collection[int], decided: Collection[int]
+        self, batch: Sequence[PendingDelivery], deferred: Collection[int], decided: Collection[int]
     ) -> tuple[list[PendingDelivery], dict[int, OutcomeData]]:
         """Deliveries to send, and the outcomes of the others by position."""
         now_ms = self._clock.now_ms()
         suspects = self.breakers.suspects
         to_send: list[PendingDelivery] = []
         refused: dict[int, OutcomeData] = {}
-        for entry in taken:
+        for entry in batch:
             delivery, at = entry.delivery, entry.position
             if at in decided:
                 refused[at] = attempt_data(delivery, "dropped", _DECIDED, position=at)
@@ -648,11 +648,11 @@ class Dispatch:
                 to_send.append(entry)
         return to_send, refused
 
-    async def _report_unknown(self, taken: Sequence[PendingDelivery]) -> None:
+    async def _report_unknown(self, batch: Sequence[PendingDelivery]) -> None:
         """Reports deliveries that an earlier process was sending when it died: they may have gone,
         whatever becomes of them now.
         """
-        begun = [entry for entry in taken if entry.starts]
+        begun = [entry for entry in batch if entry.starts]
         if begun:
             await self._progress.report(
                 [

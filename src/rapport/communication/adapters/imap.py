@@ -185,7 +185,7 @@ class _BoundedImap(imaplib.IMAP4):
             if len(self._received) > _LONGEST_LINE:
                 raise self.abort("the server wrote a line without end")
             self._receive()
-        return self._taken(end + 1)
+        return self._pop(end + 1)
 
     def read(self, size: int) -> bytes:
         """So many bytes; a longer literal than was requested is refused before it is read."""
@@ -193,7 +193,7 @@ class _BoundedImap(imaplib.IMAP4):
             raise self.abort("the server sent more than was requested")
         while len(self._received) < size:
             self._receive()
-        return self._taken(size)
+        return self._pop(size)
 
     def idle(self, seconds: float) -> None:
         """Waits until the server sends anything, or so long; the connection can be used
@@ -234,10 +234,10 @@ class _BoundedImap(imaplib.IMAP4):
             raise self.abort("the server closed the connection")
         self._received += arrived
 
-    def _taken(self, count: int) -> bytes:
-        taken = bytes(self._received[:count])
+    def _pop(self, count: int) -> bytes:
+        popped = bytes(self._received[:count])
         del self._received[:count]
-        return taken
+        return popped
 
 
 class PlainConnection(_BoundedImap):

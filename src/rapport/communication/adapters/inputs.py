@@ -284,15 +284,15 @@ class PullInput:
         self.counts.last_pull_ms = self._clock.now_ms()
         call: IsolatedCall[Any] = IsolatedCall(self.adapter.pull, self.steps)
         pulling = asyncio.ensure_future(call)
-        taking = asyncio.ensure_future(self._take(pulling, call))
+        publishing = asyncio.ensure_future(self._publish_pulled(pulling, call))
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(publishing)
         except asyncio.CancelledError:
             await end_isolated(pulling, call)
-            await asyncio.gather(taking, return_exceptions=True)
+            await asyncio.gather(publishing, return_exceptions=True)
             raise
 
-    async def _take(self, pulling: asyncio.Future[Any], call: IsolatedCall[Any]) -> bool:
+    async def _publish_pulled(self, pulling: asyncio.Future[Any], call: IsolatedCall[Any]) -> bool:
         """Publishes the messages that the adapter returns within the limit."""
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
         waits: set[asyncio.Future[Any]] = {pulling, deadline}
