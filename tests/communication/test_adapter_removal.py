@@ -71,8 +71,7 @@ class Site:
                 adapters=self.outputs.names,
             ),
         )
-        self.outputs.handle_accepted = self.engine.handle_accepted
-        self.outputs.retries = self.engine
+        self.outputs.engine = self.engine
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Site:

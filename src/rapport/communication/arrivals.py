@@ -267,7 +267,7 @@ def _peer_key(peer: str) -> str:
 
 
 class ArrivalWork(msgspec.Struct):
-    """What to write for one batch."""
+    """The events and records to write for one batch."""
 
     events: list[Event] = []
     """For `input`."""
@@ -415,7 +415,7 @@ def is_login(message: Message) -> bool:
 
 
 def _payer(known: ProvenMessage, fault: str) -> str:
-    """Whose allowance a message uses: a name that anybody could write is nobody's."""
+    """The owner of the allowance that a message uses; an unproven name has none of its own."""
     if fault and fault != EXPIRED:
         return _FAULTY
     return _STRANGERS if known.proof == "none" else f"peer:{known.message.sender.name}"

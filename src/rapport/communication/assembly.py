@@ -104,14 +104,14 @@ def _no_url() -> str:
 
 
 class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program or a node adds to the configuration of communication."""
+    """Additions of a program or node to the configuration of communication."""
 
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
     own_action: OwnAction = no_own_action
     """The action that a policy itself declares for a phrase."""
     facts: Facts = no_facts
-    """What tables know of an alias, for texts."""
+    """Looks columns of an alias up in tables, for texts."""
     append: Append | None = None
     """How actions append their events; None = directly to the channel."""
     public_url: Callable[[], str] = _no_url
@@ -314,8 +314,7 @@ class Assembly:
             return
         check_unshared(records)
         self.engine = CommunicationEngine(self._channels, records, clock, self._parts)
-        self.outputs.handle_accepted = self.engine.handle_accepted
-        self.outputs.retries = self.engine
+        self.outputs.engine = self.engine
 
     def _build_cluster(self, declared: CommunicationConfig, settings: ShareSettings) -> None:
         assert isinstance(self.outputs, SharedOutputs)

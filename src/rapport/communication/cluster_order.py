@@ -174,7 +174,7 @@ class HandoffQueue:
 
 
 class ClusterProgress:
-    """What one process knows of the progress of all shares; common to those it holds. Progress is
+    """The progress of all shares as one process knows it; common to those it holds. Progress is
     written to records when other processes may wait for it.
     """
 

@@ -90,7 +90,7 @@ from rapport.kernel.telemetry import get_logger
 
 
 class EngineParts(msgspec.Struct, kw_only=True):
-    """What an engine works with."""
+    """The configuration of an engine: directory, adapters, actions, rules."""
 
     directory: PeerDirectory
     adapters: Collection[str]
@@ -102,7 +102,7 @@ class EngineParts(msgspec.Struct, kw_only=True):
     own_action: OwnAction = no_own_action
     """The action that a policy itself declares for a phrase; it overrides that of the site."""
     facts: Facts = no_facts
-    """What tables know of an alias, for texts."""
+    """Looks columns of an alias up in tables, for texts."""
     act_within_ms: int = ACT_WITHIN_MS
     """Actions of older detections are recorded and not carried out."""
     contents: Contents = ANY_CONTENT

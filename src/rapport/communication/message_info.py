@@ -616,7 +616,7 @@ def shown_information(found: MessageInfoEntry) -> dict[str, object]:
 
 
 class InfoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request is about."""
+    """The type or message that a request is about."""
 
     type: str = ""
     subtype: str = ""

@@ -41,7 +41,7 @@ def no_routing(_message: Message) -> Sequence[Identifier]:
 
 
 class MessagePlan(msgspec.Struct, frozen=True, gc=False):
-    """What happens to one message."""
+    """The handling of one message: receivers, tracking, notifications."""
 
     fate: MessageFate
     receivers: tuple[Identifier, ...] = ()

@@ -270,7 +270,7 @@ _UNSEALED = ("apprise", "folder", "ftp", "inbox", "mail", "ws")
 
 
 def address_fault(address: str, adapters: Collection[str]) -> InvalidInput | None:
-    """What is wrong with an address, or None."""
+    """The fault of an address, or None."""
     adapter, rest = adapter_of(address), address.partition(":")[2]
     if ":" not in address:
         return InvalidInput(

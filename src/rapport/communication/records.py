@@ -288,7 +288,7 @@ class DeliveryRecord(msgspec.Struct, kw_only=True):
 
 
 class MessageBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all deliveries of a message have in common; written once."""
+    """The part that all deliveries of a message have in common; written once."""
 
     text: str
     time: int
@@ -304,7 +304,7 @@ class MessageBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     refers_to: str = ""
     language: str = ""
     effect: Effect | None = None
-    """What to do, for an action that notifies nobody."""
+    """The effect of an action that notifies nobody."""
     peer_delivery: PeerDelivery | None = None
     """Which addresses of a peer are used; None = as each peer says."""
 

@@ -86,7 +86,7 @@ async def _utc(_peer: str) -> str:
 
 
 class AdapterContext(msgspec.Struct, frozen=True):
-    """What adapters need beside their settings."""
+    """The parts of the node that output adapters need beside their settings."""
 
     link_for: LinkFor
     proof_for: LinkFor
@@ -212,7 +212,7 @@ def with_seals(adapter: OutputAdapter, sessions: Sessions, clock: Clock) -> Outp
 
 
 class InputContext(msgspec.Struct, frozen=True):
-    """What input adapters need beside their settings."""
+    """The parts of the node that input adapters need beside their settings."""
 
     channels: Channels
     clock: Clock

@@ -81,7 +81,7 @@ from rapport.kernel.threads import run_blocking
 
 
 AfterTaking = Literal["leave", "flag", "move"]
-"""What is done with a mail once its message is durable: nothing, marked as seen, or moved."""
+"""The treatment of a mail whose message is durable: left, marked as seen, or moved."""
 AFTER_TAKING: tuple[AfterTaking, ...] = ("leave", "flag", "move")
 IMAPS_PORT, IMAP_PORT = 993, 143
 IMAP_KEYS = (

@@ -190,7 +190,7 @@ class AdapterState:
 
 
 class Intake(Protocol):
-    """What a push adapter gets when it starts. It can be called like `publish`."""
+    """The engine's side of a push adapter, passed to `start`. It can be called like `publish`."""
 
     name: str
     state: AdapterState
@@ -296,8 +296,8 @@ def messages_of(given: object, name: str, method: str) -> list[Message]:
 
 
 class InputHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plug-in's input may use. Its entry point of the group `rapport.inputs` is called with
-    its table of the site file and this, and returns a push or a pull adapter.
+    """The node's side of a plug-in's input. The entry point of the group `rapport.inputs` is called
+    with its table of the site file and this, and returns a push or a pull adapter.
     """
 
     name: str

@@ -70,7 +70,7 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 
 class MailContext(msgspec.Struct, frozen=True):
-    """What reading a mail needs to know of the node."""
+    """The facts of the node that reading a mail needs."""
 
     proves: Callable[[str, str, str], bool]
     """Whether a token is right for message and peer; see `answers.is_answer_token`."""

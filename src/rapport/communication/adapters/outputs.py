@@ -236,8 +236,11 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Peers with an open circuit breaker."""
 
 
-class Retries(Protocol):
-    """The deliveries that failed and are tried again later: `CommunicationEngine`."""
+class RetryingEngine(Protocol):
+    """The part of `CommunicationEngine` that removing an adapter needs."""
+
+    async def handle_accepted(self) -> None:
+        """Returns when every message accepted so far is queued for its adapters."""
 
     async def next_retry_ms(self, adapter: str) -> int:
         """When the next one by this adapter is due, ms UTC; 0 = there is none."""
@@ -292,10 +295,8 @@ class Outputs:
         self._served: dict[str, RunningOutput] = {}
         self._absent: dict[str, Dispatch] = {}
         self._tasks = Tasks(clock)
-        self.handle_accepted: Callable[[], Awaitable[None]] = _nothing_accepted
-        """Returns when every message accepted so far is queued for its adapters."""
-        self.retries: Retries | None = None
-        """Deliveries in a retry pause; None where there is no engine."""
+        self.engine: RetryingEngine | None = None
+        """None where there is no engine."""
         self._departing: dict[str, RunningOutput] = {}
         """Adapters being removed for which nothing more is queued."""
         self._removals: set[str] = set()
@@ -426,7 +427,8 @@ class Outputs:
     async def _drain_and_close(self, name: str) -> None:
         """May be called again after a failure."""
         if name in self._served:
-            await self.handle_accepted()
+            if self.engine is not None:
+                await self.engine.handle_accepted()
             self._departing[name] = self._served.pop(name)
         served = self._departing[name]
         await served.dispatch.drain()
@@ -442,22 +444,22 @@ class Outputs:
     async def _give_up_retries(self, name: str) -> None:
         """Sends what still waits another way now; where that fails, it goes at its own time."""
         try:
-            if self.retries is not None:
-                await self.retries.retry_now(name)
+            if self.engine is not None:
+                await self.engine.retry_now(name)
         except RapportError as error:
             _log.error("retries not brought forward", adapter=name, error=repr(error))
 
     async def _wait_for_retries(self, name: str, dispatch: Dispatch) -> None:
         """Lets the adapter make the attempts that are due soon."""
-        if self.retries is None:
+        if self.engine is None:
             return
         until_ms = self._clock.now_ms() + RETRIES_WITHIN_MS
-        while 0 < (due_ms := await self.retries.next_retry_ms(name)) <= until_ms:
+        while 0 < (due_ms := await self.engine.next_retry_ms(name)) <= until_ms:
             now_ms = self._clock.now_ms()
             if now_ms >= until_ms:
                 return
             await self._clock.sleep(max(due_ms - now_ms, _RETRY_STEP_MS))
-            await self.retries.run_due()
+            await self.engine.run_due()
             await dispatch.drain()
 
     async def _close(self, adapter: OutputAdapter) -> None:
@@ -487,10 +489,6 @@ class Outputs:
                 code="adapter.registered",
                 hint=f"remove {name!r} first, or give this one another name",
             )
-
-
-async def _nothing_accepted() -> None:
-    """There is no engine."""
 
 
 def make_output(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
