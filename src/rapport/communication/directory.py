@@ -532,13 +532,10 @@ class DirectoryChanges:
         new_id: Callable[[], str],
         adapters: Callable[[], Collection[str]],
         built_in: Collection[str] = (),
-        file: str = "site.toml",
     ) -> None:
-        """`adapters`: those that can deliver now; `built_in`: those that a site can declare;
-        `file`: the name of the site file.
-        """
+        """`adapters`: those that can deliver now; `built_in`: those that a site can declare."""
         self._directory, self._records, self._clock = directory, records, clock
-        self._adapters, self._built_in, self._file = adapters, built_in, file
+        self._adapters, self._built_in = adapters, built_in
         self._outbox = PeopleOutbox(records, channels, clock, new_id)
         self._turn = asyncio.Lock()
         self._touched: list[str] = []
@@ -739,14 +736,14 @@ class DirectoryChanges:
                 raise InvalidInput(
                     f"the adapter {name!r} does not run in this node",
                     code="adapter.not_running",
-                    hint=f"add [adapters.{name}] to {self._file}, then: rapport reload",
+                    hint=f"add [adapters.{name}] to site.toml, then: rapport reload",
                 )
 
     def _of_the_file(self, what: str) -> Conflict:
         return Conflict(
-            f"{what} by {self._file}",
+            f"{what} by site.toml",
             code="people.in_site_file",
-            hint=f"change {self._file}, then: rapport reload",
+            hint="change site.toml, then: rapport reload",
         )
 
     def _apply(self, changes: Sequence[Change], people_changes: Sequence[PeopleChange]) -> None:

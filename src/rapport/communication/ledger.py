@@ -164,10 +164,6 @@ class LedgerIndex:
         """The number of matching rows by state; reads all of them."""
         return self._kept.counts(ROWS, _where(question, ROW_ORDER), "state")
 
-    def plan(self, question: Question) -> list[str]:
-        """The query plan of `rows`, for tests of its cost."""
-        return self._kept.plan(ROWS, _where(question, ROW_ORDER), newest_by=ROW_ORDER)
-
     def close(self) -> None:
         """Closes the index; a second call is no error."""
         self._kept.close()
