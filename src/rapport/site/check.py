@@ -31,8 +31,7 @@ from rapport.communication.config import (
 )
 from rapport.communication.config import check_actions as check_action_texts
 from rapport.communication.content_rules import ContentRules
-from rapport.communication.message_info import info_from_site
-from rapport.communication.message_info_service import content_rules
+from rapport.communication.message_info import content_rules, info_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported, nearest_names
 from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock
