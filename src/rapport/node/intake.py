@@ -52,7 +52,8 @@ class EventIntake:
         channels, and InvalidInput for a signature that the channel does not accept.
         """
         self._admission.rates.charge(identity, len(events), self._clock.now_ms())
-        await self._signatures.check(channel, events)
+        if self._signatures.is_demanded(channel):
+            await self._signatures.check(channel, events)
         if identity and not self._channels.holds(channel):
             async with self.quota.begin(identity, channel):
                 appended = await self._channels.channel(channel).append(events)

@@ -30,6 +30,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -61,6 +62,8 @@ CHANNELS_PER_IDENTITY = 1_000
 """Default of `[channels] channels_per_identity`."""
 _TABLE = "channels_begun"
 _PAGE = 1_000
+_REMEMBERED = 4_096
+"""Most cached decisions; callers may name any number of channels."""
 T = TypeVar("T")
 
 
@@ -88,6 +91,7 @@ class Rights:
 
     def __init__(self, grants: Mapping[str, Grant]) -> None:
         self._grants = dict(grants)
+        self._is_granted = lru_cache(_REMEMBERED)(self._matches)
 
     def allows(self, identity: str, right: Right, channel: str) -> bool:
         """Whether the identity has the right on the channel."""
@@ -99,7 +103,7 @@ class Rights:
             return False
         return self._is_granted(identity, right, channel)
 
-    def _is_granted(self, identity: str, right: Right, channel: str) -> bool:
+    def _matches(self, identity: str, right: Right, channel: str) -> bool:
         patterns = getattr(self._grants.get(identity, _NOTHING), right)
         return any(fnmatchcase(channel, pattern) for pattern in patterns)
 

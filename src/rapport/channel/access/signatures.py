@@ -41,7 +41,7 @@ from rapport.kernel.signing import (
 REQUIRED, CHECKED = "required", "checked"
 """Values of `[channels.X] signed`; see config.ChannelRules."""
 _IN_A_THREAD = 8
-"""From so many events on they are checked off the event loop."""
+"""From so many events on they are checked or signed off the event loop."""
 _MOST_PROOFS = 500
 _REMEMBERED = 4_096
 """Most cached channels; callers may name any number, also invalid ones."""
@@ -67,10 +67,12 @@ class SignatureCheck:
         self.keys = keys
         self._demanded = lru_cache(_REMEMBERED)(demanded)
 
+    def is_demanded(self, channel: str) -> bool:
+        """Whether `check` does anything for a channel."""
+        return self._demanded(channel) is not None
+
     async def check(self, channel: str, events: Sequence[Event]) -> None:
-        """Raises InvalidInput naming the first event with a bad signature; free for channels
-        without a demand.
-        """
+        """Raises InvalidInput naming the first event with a bad signature."""
         demand = self._demanded(channel)
         if demand is None:
             return
@@ -148,9 +150,6 @@ def _proof(channel: str, stored: StoredEvent, keys: KeyRing) -> Proof:
         verdict=verify_event(event, keys),
         said=event.headers.get(RAW_VERDICT, ""),
     )
-
-
-"""From so many events on they are signed off the event loop."""
 
 
 class OwnSigner:
