@@ -178,7 +178,7 @@ def test_a_segment_that_is_restored_is_read_again(tmp_path: Path) -> None:
             assert (await read_through(channels, 1000))[1] == [Gap(12, 12, "damaged")]
             for path, content in sound.items():
                 path.write_bytes(content)
-            channels._shared.decoded.clear()
+            channels.decoded.clear()
             assert await read_through(channels, 1000) == ([*range(1, EVENTS + 1)], [])
 
     asyncio.run(scenario())

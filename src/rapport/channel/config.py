@@ -27,7 +27,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from rapport.channel.access.rights import CHANNELS_PER_IDENTITY
+from rapport.channel.access.identities import CHANNELS_PER_IDENTITY
 from rapport.channel.push import is_entry
 from rapport.channel.query.index_plan import index_path
 from rapport.channel.query.scripts import check_reference

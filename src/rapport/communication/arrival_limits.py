@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from rapport.channel.access.admission import Bucket, full_bucket, take
+from rapport.channel.access.identities import Bucket, full_bucket, take
 from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.answers import DECLINING_WORDS
 from rapport.core.errors import InvalidInput

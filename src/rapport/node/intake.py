@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.channel.access.admission import Admission
-from rapport.channel.access.rights import ChannelQuota
+from rapport.channel.access.identities import Admission, ChannelQuota
 from rapport.channel.access.signatures import SignatureCheck
 from rapport.channel.channel import AppendResult
 from rapport.channel.log.channels import LoggedChannels

@@ -385,3 +385,14 @@ def check_changes(changes: Sequence[Change]) -> None:
             raise InvalidInput(
                 f"the value of {change.key[:60]!r} is no bytes", code="store.bad_record"
             )
+
+
+def as_shared_log(log: LogStore) -> SharedLogStore | None:
+    """The store as one that several processes may write; None when it is not."""
+    return cast(SharedLogStore, log) if hasattr(log, "append_after") else None
+
+
+def shared_log_of(log: LogStore, channel: str) -> SharedLogStore | None:
+    """The store, when several processes may write the log of this channel in it; else None."""
+    home = log.store_of(channel) if hasattr(log, "store_of") else log
+    return as_shared_log(log) if hasattr(home, "append_after") else None

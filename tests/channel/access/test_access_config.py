@@ -4,12 +4,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from rapport.channel.access.admission import (
+from rapport.channel.access.identities import (
+    LOCAL,
     Bucket,
     FailedAttempts,
     Rates,
     TokenDirectory,
+    access_from_site,
     check_access,
+    check_identity_name,
     check_token,
     full_bucket,
     load_access,
@@ -19,7 +22,6 @@ from rapport.channel.access.admission import (
     read_tokens,
     take,
 )
-from rapport.channel.access.rights import LOCAL, access_from_site, check_identity_name
 from rapport.channel.access.signatures import find_node_key, node_key_path, open_keys, open_node_key
 from rapport.core.errors import InvalidInput, Problem, SiteError, TooFast
 from rapport.kernel.toml import TomlFile

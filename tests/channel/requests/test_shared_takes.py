@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from rapport.channel.backends.migration import ChannelMover
 from rapport.channel.backends.stores import Stores, open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import InlineWriter
 from rapport.channel.requests.leases import Answers, MessageLease
 from rapport.channel.requests.request import Request

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.access.rights import NODE, Access, KeyConfig
+from rapport.channel.access.identities import NODE, Access, read_key
 from rapport.channel.channel import Channels
 from rapport.channel.event_lookup import stage_of
 from rapport.channel.log.sequences import HOPS
@@ -33,7 +33,6 @@ from rapport.kernel.signing import (
     KeyRing,
     PublicKey,
     SigningKey,
-    public_key,
     sign_event,
     verify_event,
 )
@@ -56,7 +55,6 @@ _CODES = {
     "unknown_key": "signature.unknown_key",
     "bad": "signature.bad",
 }
-_FILE = "file:"
 
 
 class SignatureCheck:
@@ -215,21 +213,6 @@ def find_node_key(data: Path) -> PublicKey | None:
     """The public half of the node's key; None when it has not signed yet."""
     path = node_key_path(data)
     return _as_node(SigningKey.load(path)) if is_file(path) else None
-
-
-def read_key(declared: KeyConfig, directory: Path) -> PublicKey:
-    """A declared key; raises InvalidInput when it cannot be read or is none."""
-    text = declared.key
-    if text.startswith(_FILE):
-        try:
-            text = (directory / text.removeprefix(_FILE)).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or type(error).__name__
-            raise InvalidInput(
-                f"cannot read the key {declared.name!r} from {declared.key}: {why}",
-                code="signature.no_key",
-            ) from None
-    return public_key(declared.name, text, declared.sources)
 
 
 def open_keys(access: Access, directory: Path, node: PublicKey | SigningKey | None) -> KeyRing:

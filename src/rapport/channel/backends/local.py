@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.dedupe import DEDUPE_WINDOW
-from rapport.channel.log.runtime import LogParts
 from rapport.channel.log.writer import QUEUE_BYTES, InlineWriter, StorePace, ThreadWriter
 from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.core.errors import StoreUnavailable

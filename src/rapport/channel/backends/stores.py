@@ -22,8 +22,7 @@ from rapport.channel.backends.readonly import ReadOnlyChannels, open_readonly
 from rapport.channel.config import ChannelsConfig
 from rapport.channel.federation import saved_identity
 from rapport.channel.interceptors.chain import InterceptorSpec, load_specs
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import ThreadWriter
 from rapport.channel.query.index_plan import Finder
 from rapport.channel.query.scripts import load_scripts

@@ -30,7 +30,7 @@ from rapport.channel.query.tree import (
     print_field,
 )
 from rapport.channel.query.values import is_xml
-from rapport.channel.retention.ttl import TTL
+from rapport.channel.validation import TTL
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.store.field_keys import (

@@ -14,6 +14,7 @@ import msgspec
 
 from rapport.channel.query.query_kinds import OWN, SQL, TEMPLATE, OwnTermsRequest, Query
 from rapport.channel.requests.leases import Answers
+from rapport.channel.validation import KEEP_AS_LONG_AS_POSSIBLE
 from rapport.core.codec import decode_cloudevent, stored_cloudevent
 from rapport.core.errors import InvalidInput, RapportError, Unsupported
 from rapport.core.event import Gap, StoredEvent
@@ -30,7 +31,7 @@ LONGEST_LEASE_MINUTES = 24 * 60
 LONGEST_LEASE_MS = LONGEST_LEASE_MINUTES * 60_000
 DEFAULT_TRIES = 5
 MOST_TRIES = 1_000
-KEEP_AS_LONG_AS_POSSIBLE = -1
+
 LONGEST_HANDBACK_BYTES = 1024
 """A handback travels in every token and with every message."""
 

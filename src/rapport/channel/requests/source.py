@@ -48,7 +48,7 @@ from rapport.channel.requests.tokens import (
     identity_digest,
     request_secret,
 )
-from rapport.channel.retention.ttl import batch_ttl, delivered_once, is_delivered_once
+from rapport.channel.validation import batch_ttl, delivered_once, is_delivered_once
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import Gap, StoredEvent
 from rapport.store.memory import MemoryLogStore
@@ -182,9 +182,9 @@ class Sessions:
         self, channels: SourceChannels, *, chance: Callable[[int], bytes] = secrets.token_bytes
     ) -> None:
         self._channels = channels
-        self._clock = channels.parts.clock
+        self._clock = channels.clock
         self.chance = chance
-        self.leases = SessionLeases() if isinstance(channels.parts.log, MemoryLogStore) else None
+        self.leases = SessionLeases() if isinstance(channels.log, MemoryLogStore) else None
         self.tokens: TokenSigner | None = None
         self._signing = asyncio.Lock()
 
@@ -214,11 +214,13 @@ class Sessions:
         if self.leases is not None:
             self.leases.end(session)
 
-    async def signer(self, taker: Taker) -> TokenSigner:
+    async def signer(self) -> TokenSigner:
         """Signs and reads tokens; its secret is made at the first call."""
         async with self._signing:  # two first requests must not make two secrets
             if self.tokens is None:
-                secret = await taker.off_loop(lambda: request_secret(self._channels.records))
+                secret = await self._channels.off_loop(
+                    lambda: request_secret(self._channels.records)
+                )
                 self.tokens = TokenSigner(secret)
             return self.tokens
 
@@ -257,7 +259,7 @@ class MessageSource:
         self, channels: SourceChannels, *, chance: Callable[[int], bytes] = secrets.token_bytes
     ) -> None:
         self._channels = channels
-        self._clock = channels.parts.clock
+        self._clock = channels.clock
         self.taker = Taker(channels)
         self.sessions = Sessions(channels, chance=chance)
         self._leased = LeasedTakes(channels, self.taker, chance)
@@ -296,7 +298,7 @@ class MessageSource:
         channel = self._channels.channel(name)
         if request.lease_ms:
             return await self._lease(name, request, identity, closing)
-        tokens = await self.sessions.signer(self.taker)
+        tokens = await self.sessions.signer()
         taken = await self.taker.taken(name)
         scanner = Scanner(
             channel,
@@ -317,7 +319,7 @@ class MessageSource:
         """
         check_request(request)
         request = with_interpretation(name, request)
-        tokens = await self.sessions.signer(self.taker)
+        tokens = await self.sessions.signer()
         scanner = Scanner(self._channels.channel(name), self._clock, await self.taker.taken(name))
         most = min(request.max_push or DEFAULT_MESSAGES, MOST_MESSAGES)
         limits = BatchLimits(most, request.max_time_range_ms)
@@ -338,7 +340,7 @@ class MessageSource:
 
     async def session_of(self, name: str, token: str, *, identity: str) -> str:
         """The session a token belongs to; raises as `request` does for a token."""
-        tokens = await self.sessions.signer(self.taker)
+        tokens = await self.sessions.signer()
         return tokens.read(token, channel=name, identity=identity).session.hex()
 
     async def settle(self, name: str, answers: Answers) -> Settled:
@@ -395,7 +397,7 @@ class MessageSource:
                 "its position",
                 code="request.bad_field",
             )
-        tokens, channel = await self.sessions.signer(self.taker), self._channels.channel(name)
+        tokens, channel = await self.sessions.signer(), self._channels.channel(name)
         taken, delivery = await self.taker.taken(name), self._delivery(name, request, identity)
         listening = LiveStream(channel.last_position(), partial(self._is_once, name))
         scanner = Scanner(

@@ -18,9 +18,6 @@ import msgspec
 
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.interceptors.reader_view import DeliveringChannels, ReaderDelivery
-from rapport.channel.log.logged_channel import shared_log_of
-from rapport.channel.log.runtime import LogParts
-from rapport.channel.log.writer import channel_error
 from rapport.channel.query.query_kinds import Query
 from rapport.channel.requests.leases import Answers, MessageLease, Settled, Settlement, positions_of
 from rapport.channel.requests.request import (
@@ -45,11 +42,11 @@ from rapport.channel.requests.takes import (
     summary_of,
 )
 from rapport.channel.requests.tokens import token_digest
-from rapport.core.errors import ChannelUnavailable, InvalidInput, StoreUnavailable
+from rapport.core.errors import ChannelUnavailable, InvalidInput
 from rapport.core.event import Gap, StoredEvent
-from rapport.kernel.clock import ClockJumpGuard
+from rapport.kernel.clock import Clock, ClockJumpGuard
 from rapport.kernel.tasks import first_of
-from rapport.store.base import AppendConflict, Change, RecordStore
+from rapport.store.base import AppendConflict, Change, LogStore, RecordStore, shared_log_of
 
 _MINUTE_MS = 60_000
 _ROWS_AT_ONCE = 100
@@ -67,12 +64,14 @@ _LEASE_BYTES = 8
 class SourceChannels(DeliveringChannels, Protocol):
     """The open channels as the source side uses them."""
 
-    parts: LogParts
+    clock: Clock
+    log: LogStore
     records: RecordStore
+    side_reach: dict[str, int]
+    """Last known positions of side logs."""
 
-    @property
-    def side_reach(self) -> Mapping[str, int]:
-        """Last known positions of side logs."""
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Runs work that may wait for a disk; raises ChannelUnavailable when the disk refuses."""
 
     def ttl_of(self, name: str) -> int:
         """The channel's time to live; -1 when it sets none."""
@@ -87,7 +86,7 @@ class Taker:
 
     def __init__(self, channels: SourceChannels) -> None:
         self._channels = channels
-        self._time = ClockJumpGuard(channels.parts.clock)
+        self._time = ClockJumpGuard(channels.clock)
         self._taken: dict[str, TakenMessages] = {}
         self._shared: dict[str, SharedTakes] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -102,9 +101,11 @@ class Taker:
         known a moment later.
         """
         if channel not in self._taken:
-            loaded = await self.off_loop(lambda: load_taken(self._channels.records, channel))
+            loaded = await self._channels.off_loop(
+                lambda: load_taken(self._channels.records, channel)
+            )
             self._taken.setdefault(channel, loaded)
-            log = shared_log_of(self._channels.parts.log, channel)
+            log = shared_log_of(self._channels.log, channel)
             if log is not None and channel not in self._shared:
                 self._shared[channel] = SharedTakes(log, channel)
                 await self._read_on(channel)
@@ -209,14 +210,14 @@ class Taker:
     async def _read_on(self, channel: str) -> None:
         shared = self._shared.get(channel)
         if shared is not None:
-            shared.take_in(self._taken[channel], await self.off_loop(shared.read))
+            shared.take_in(self._taken[channel], await self._channels.off_loop(shared.read))
             self._taken[channel].expire(self._time.now_ms())
 
     async def _append(self, channel: str, record: AnyRecord, now_ms: int) -> bool:
         """Appends a record to the side log; False when another node was faster."""
         shared = self._shared[channel]
         try:
-            blocks = await self.off_loop(lambda: shared.append(record, now_ms))
+            blocks = await self._channels.off_loop(lambda: shared.append(record, now_ms))
         except ChannelUnavailable as error:
             if error.code != AppendConflict.code:
                 raise
@@ -231,7 +232,7 @@ class Taker:
             return
         now_ms = self._time.now_ms()
         if await self._append(channel, summary_of(self._taken[channel], now_ms), now_ms):
-            await self.off_loop(shared.trim)
+            await self._channels.off_loop(shared.trim)
 
     async def _bring_along(self, channel: str) -> None:
         """For a channel that was moved here: publishes the takes of its former node to the others
@@ -241,7 +242,7 @@ class Taker:
         if own.is_untouched():
             return
         told, anew = TakenMessages(channel), SharedTakes(shared.log, channel)
-        anew.take_in(told, await self.off_loop(anew.read))
+        anew.take_in(told, await self._channels.off_loop(anew.read))
         await self._read_on(channel)
         if not told.covers(own):
             now_ms = self._time.now_ms()
@@ -253,22 +254,13 @@ class Taker:
         if channel in self._taken:
             self._taken[channel].forget_before(position)
         records = self._channels.records
-        while changes := await self.off_loop(
+        while changes := await self._channels.off_loop(
             lambda: rows_before(records, channel, position, _ROWS_AT_ONCE)
         ):
             await self._write(changes)
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """Runs work that may wait for a disk; raises ChannelUnavailable when the disk refuses."""
-        try:
-            if self._channels.parts.pool is None:
-                return work()
-            return await asyncio.to_thread(work)
-        except StoreUnavailable as error:
-            raise channel_error(error) from error
-
     async def _write(self, changes: Sequence[Change]) -> bool:
-        await self.off_loop(lambda: self._channels.records.apply(changes))
+        await self._channels.off_loop(lambda: self._channels.records.apply(changes))
         return True
 
 
@@ -311,7 +303,7 @@ class LeasedTakes:
         self, channels: SourceChannels, taker: Taker, chance: Callable[[int], bytes]
     ) -> None:
         self._channels, self._taker, self._chance = channels, taker, chance
-        self._clock = channels.parts.clock
+        self._clock = channels.clock
         self._floors: OrderedDict[tuple[str, str, str, str], int] = OrderedDict()
         """By channel, reader and query: nothing behind this position was scanned; every match
         before it is leased or taken.
