@@ -14,8 +14,7 @@ import pytest
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.kernel.chance import Chance
 from rapport.store.base import MAX_BODY_BYTES
-from rapport.store.frames import HEADER_BYTES
-from rapport.store.segment_files import decode_log_name, encode_log_name
+from rapport.store.segment_files import HEADER_BYTES, decode_log_name, encode_log_name
 from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 from support.segment_frames import encode_frame

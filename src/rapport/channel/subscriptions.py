@@ -11,7 +11,7 @@ import msgspec
 from rapport.channel.channel import Channel, HeaderlessReader
 from rapport.core.errors import ChannelUnavailable, Corrupt, InvalidInput
 from rapport.core.event import BareStoredEvent, StoredEvent
-from rapport.store.base import Change, Put, RecordStore
+from rapport.store.base import Change, Put, RecordStore, all_records
 
 CURSORS = "cursors"
 """Table of the record store that holds one entry per channel and reader."""
@@ -57,15 +57,13 @@ def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:
 
 def reader_positions(records: RecordStore, channel: str) -> dict[str, int]:
     """The committed position of every named reader of a channel; raises Corrupt."""
-    prefix, after = cursor_key(channel, ""), ""
+    prefix = cursor_key(channel, "")
     found: dict[str, int] = {}
-    while page := records.find(CURSORS, prefix=prefix, after=after):
-        for key, _raw in page:
-            reader = key.removeprefix(prefix)
-            cursor = load_cursor(records, channel, reader)
-            if cursor is not None:
-                found[reader] = cursor.position
-        after = page[-1][0]
+    for key, _raw in all_records(records, CURSORS, prefix=prefix):
+        reader = key.removeprefix(prefix)
+        cursor = load_cursor(records, channel, reader)
+        if cursor is not None:
+            found[reader] = cursor.position
     return found
 
 

@@ -65,7 +65,7 @@ from rapport.kernel.signing import (
     public_key,
 )
 from rapport.kernel.toml import Section, TomlFile
-from rapport.store.base import Change, Put, RecordStore
+from rapport.store.base import Change, Put, RecordStore, all_records
 
 Right = Literal["publish", "subscribe", "take"]
 _VERBS: dict[Right, str] = {"publish": "append to", "subscribe": "read", "take": "take from"}
@@ -87,7 +87,6 @@ _HIGHEST_RATE = 10_000_000
 CHANNELS_PER_IDENTITY = 1_000
 """Default of `[channels] channels_per_identity`."""
 _TABLE = "channels_begun"
-_PAGE = 1_000
 _REMEMBERED = 4_096
 """Most cached decisions; callers may name any number of channels."""
 T = TypeVar("T")
@@ -397,13 +396,10 @@ class ChannelQuota:
 
     def _load(self, records: RecordStore) -> dict[str, set[str]]:
         begun: dict[str, set[str]] = {}
-        after = ""
-        while page := records.find(_TABLE, after=after, limit=_PAGE):
-            for key, _value in page:
-                identity, _, channel = key.rpartition("/")
-                if self._channels.holds(channel):
-                    begun.setdefault(identity, set()).add(channel)
-            after = page[-1][0]
+        for key, _value in all_records(records, _TABLE):
+            identity, _, channel = key.rpartition("/")
+            if self._channels.holds(channel):
+                begun.setdefault(identity, set()).add(channel)
         return begun
 
 

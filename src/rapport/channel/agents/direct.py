@@ -71,7 +71,7 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block
+from rapport.store.base import Block, all_blocks
 from rapport.store.segment_store import SegmentLogStore
 
 _log = get_logger(__name__)
@@ -247,7 +247,7 @@ class PublisherMarkLog:
         self._known: set[str] = set()
         self._written = self._whole_at = 0
         saved: dict[str, PublisherMarks] = {}
-        for block in self._read():
+        for block in all_blocks(self._store, _LOG):
             saved.update(_decode(block))
             self._written += len(block.body)
         self.marks.restore(saved.items())
@@ -288,14 +288,6 @@ class PublisherMarkLog:
     def close(self) -> None:
         """Releases the directory; a second call is no error."""
         self._store.close()
-
-    def _read(self) -> list[Block]:
-        blocks: list[Block] = []
-        position = 0
-        while found := self._store.read_after(_LOG, position):
-            blocks += found
-            position = found[-1].last
-        return blocks
 
 
 def _decode(block: Block) -> dict[str, PublisherMarks]:

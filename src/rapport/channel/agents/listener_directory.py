@@ -18,6 +18,7 @@ from rapport.channel.agents.outbox import read_holder
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
+from rapport.store.base import all_blocks
 from rapport.store.files import DiskFiles, Files, disk_error, read_whole, replace_whole
 from rapport.store.segment_store import SegmentLogStore
 
@@ -105,16 +106,13 @@ class ListenerDirectory:
     def failed(self) -> list[FailedEvent]:
         """All failed events, oldest first; one that a crash repeated is listed once."""
         found: dict[int, FailedEvent] = {}
-        position = 0
-        while blocks := self._store.read_after(_FAILED, position):
-            for block in blocks:
-                try:
-                    one = msgspec.msgpack.decode(block.body, type=FailedEvent)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    _log.warning("failed event unreadable", place=block.first, why=str(error))
-                    continue
-                found.setdefault(one.received.position, one)
-            position = blocks[-1].last
+        for block in all_blocks(self._store, _FAILED):
+            try:
+                one = msgspec.msgpack.decode(block.body, type=FailedEvent)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                _log.warning("failed event unreadable", place=block.first, why=str(error))
+                continue
+            found.setdefault(one.received.position, one)
         return list(found.values())
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
 from rapport.core.event_columns import BlockEvents, decode_block_events
 from rapport.core.release import HISTORY
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import READ_BYTES, AppendConflict, Block, LogStore, as_shared_log
+from rapport.store.base import READ_BYTES, AppendConflict, Block, all_blocks, as_shared_log
 from rapport.store.gaps import LogGaps
 from rapport.store.history_index import KeyedIds, id_keys
 
@@ -213,7 +213,6 @@ _READ_RECORDS = 50_000
 _log = get_logger(__name__)
 
 
-_REBUILD_RECORDS = 50_000
 _HEADERS_THAT_MATTER = (TTL.encode(), HISTORY.encode())
 """Events with one of these are read whole by every reader."""
 _LOOK_AHEAD = 256
@@ -255,17 +254,6 @@ class Horizon:
         is_further = last > self.last
         self.last = max(last, self.last)
         return is_further
-
-
-def read_on(log: LogStore, name: str, known: int, take_in: Callable[[Block], None]) -> int:
-    """Passes every block after `known` to `take_in`, in order; returns the position reached."""
-    last = log.last_position(name)
-    while known < last:
-        blocks = log.read_after(name, known, max_records=_READ_RECORDS)
-        for block in blocks:
-            take_in(block)
-        known = blocks[-1].last if blocks else last
-    return known
 
 
 class LoggedChannel:
@@ -454,13 +442,13 @@ class LoggedChannel:
 
     def _read_on(self) -> None:
         """Processes the events that other processes appended."""
-        seen = self._seen_window()
-
-        def take_in(block: Block) -> None:
+        seen, log = self._seen_window(), self._parts.log
+        last = log.last_position(self.name)
+        for block in all_blocks(log, self.name, self._known, max_records=_READ_RECORDS):
             self._remember(seen, block)
             self._sequences.take_in(block.first, block.body)
-
-        self._known = read_on(self._parts.log, self.name, self._known, take_in)
+            last = max(last, block.last)
+        self._known = max(last, self._known)
 
     def trim(self, before: int) -> None:
         """Trims the log before a position, as far as whole pieces allow; runs in the writing
@@ -509,14 +497,10 @@ class LoggedChannel:
         """The window of identities, filled from the log at the first append after a start."""
         if self._seen is None:
             window = DedupeWindow(self._parts.dedupe_window)
-            position = max(self._known - self._parts.dedupe_window, 0)
-            while position < self._known:
-                blocks = self._parts.log.read_after(
-                    self.name, position, max_records=_REBUILD_RECORDS
-                )
-                for block in blocks:
-                    self._remember(window, block)
-                position = blocks[-1].last if blocks else self._known
+            after = max(self._known - self._parts.dedupe_window, 0)
+            log, last = self._parts.log, self._known
+            for block in all_blocks(log, self.name, after, last=last, max_records=_READ_RECORDS):
+                self._remember(window, block)
             self._seen = window
         return self._seen
 

@@ -16,7 +16,15 @@ from rapport.core.codec import TRUSTED_BATCHES, decode_block, have_no_headers
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import MAX_NAME, Event
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Change, Delete, LogStore, Put, RecordStore
+from rapport.store.base import (
+    Change,
+    Delete,
+    LogStore,
+    Put,
+    RecordStore,
+    all_blocks,
+    all_records,
+)
 
 _log = get_logger(__name__)
 
@@ -41,7 +49,7 @@ _MOST_DIGITS = 18
 MARKS_TABLE, SAVED_TABLE = "sequence_marks", "sequences_saved"
 SAVE_EVERY = 100_000
 """Positions between two saves; bounds what the first append after a start has to read."""
-_MARK_READ_RECORDS = 50_000
+_READ_RECORDS = 50_000
 _MARKER = SEQUENCED_IN.encode()
 
 Locate = Callable[[Event], int]
@@ -297,19 +305,16 @@ class SequenceStore:
         else:
             marks.restore(self._read_saved())
         self._save_at = position + SAVE_EVERY
-        while position < last:
-            blocks = self._log.read_after(self._channel, position, max_records=_MARK_READ_RECORDS)
-            for block in blocks:
-                self._take_in(marks, block.first, block.body)
-            position = blocks[-1].last if blocks else last
+        for block in all_blocks(
+            self._log, self._channel, position, last=last, max_records=_READ_RECORDS
+        ):
+            self._take_in(marks, block.first, block.body)
         return marks
 
     def _read_saved(self) -> Iterator[tuple[str, PublisherMarks]]:
-        prefix, after = self._key(""), ""
-        while found := self._records.find(MARKS_TABLE, prefix=prefix, after=after):
-            for key, value in found:
-                yield key.removeprefix(prefix), msgspec.msgpack.decode(value, type=PublisherMarks)
-            after = found[-1][0]
+        prefix = self._key("")
+        for key, value in all_records(self._records, MARKS_TABLE, prefix=prefix):
+            yield key.removeprefix(prefix), msgspec.msgpack.decode(value, type=PublisherMarks)
 
     def _take_in(self, marks: SequenceMarks, first: int, body: bytes) -> None:
         if _MARKER not in body:
