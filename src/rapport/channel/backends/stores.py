@@ -25,7 +25,7 @@ from rapport.channel.interceptors.chain import InterceptorSpec, load_specs
 from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import ThreadWriter
 from rapport.channel.query.index_plan import Finder
-from rapport.channel.query.scripts import load_scripts
+from rapport.channel.query.query_kinds import load_scripts
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Unsupported
 from rapport.core.urls import address_parts
 from rapport.kernel.clock import Clock

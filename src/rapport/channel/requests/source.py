@@ -19,8 +19,7 @@ import msgspec
 
 from rapport.channel.channel import Channel
 from rapport.channel.interceptors.reader_view import ReaderDelivery, deliver_to
-from rapport.channel.query.query_kinds import VIEWS, Query, make_query
-from rapport.channel.query.scripts import Scripts
+from rapport.channel.query.query_kinds import VIEWS, Query, Scripts, make_query
 from rapport.channel.requests.leases import Answers, Settled, delivery_id
 from rapport.channel.requests.request import (
     DEFAULT_MESSAGES,
