@@ -80,6 +80,15 @@ async def serve(
     await RetryingConsumer(channels, subscription, handle, clock).run(limit)
 
 
+async def _wait_out(
+    error: StoreUnavailable | ChannelUnavailable, reader: str, clock: Clock
+) -> None:
+    if error.code == "channel.closed":
+        raise error
+    _log.warning("reader waits", reader=reader, error=error.message)
+    await clock.sleep(error.retry_after_seconds * 1000)
+
+
 class RetryingConsumer:
     """Runs one handler: retries, halving, dead-lettering and replays of dead letters."""
 
@@ -190,10 +199,7 @@ class RetryingConsumer:
 
     async def wait_out(self, error: StoreUnavailable | ChannelUnavailable) -> None:
         """Pauses as long as the error demands; raises it when the channels are closed."""
-        if error.code == "channel.closed":
-            raise error
-        _log.warning("reader waits", reader=self._subscription.reader, error=error.message)
-        await self._clock.sleep(error.retry_after_seconds * 1000)
+        await _wait_out(error, self._subscription.reader, self._clock)
 
     def _place(self, batch: Sequence[StoredEvent]) -> dict[str, object]:
         return {
@@ -400,13 +406,6 @@ class _LenientConsumer:
         if effect.state is not None:
             self.state = effect.state
 
-    async def _wait_out(self, error: ChannelUnavailable) -> None:
-        """Pauses as long as the error demands; raises it when the channels are closed."""
-        if error.code == "channel.closed":
-            raise error
-        _log.warning("reader waits", reader=self._reader, error=error.message)
-        await self._clock.sleep(error.retry_after_seconds * 1000)
-
 
 class _BestEffortConsumer(_LenientConsumer):
     """No cursor: a restart begins anew; a reader that is too slow misses events."""
@@ -424,7 +423,7 @@ class _BestEffortConsumer(_LenientConsumer):
                 read = await source.read_after(position, limit=limit)
                 given = delivered_events(self._channels, self._channel, self._reader, read)
             except ChannelUnavailable as error:
-                await self._wait_out(error)
+                await _wait_out(error, self._reader, self._clock)
                 continue
             position = read[-1].position if read else position
             for stored in given:
@@ -447,7 +446,7 @@ class _AtMostOnceConsumer(_LenientConsumer):
             try:
                 batch = await self._subscription.next_batch(limit=limit)
             except ChannelUnavailable as error:
-                await self._wait_out(error)
+                await _wait_out(error, self._reader, self._clock)
                 continue
             while not await self._commit(batch[-1].position):
                 continue
@@ -458,6 +457,6 @@ class _AtMostOnceConsumer(_LenientConsumer):
         try:
             await self._subscription.commit(position, self.state)
         except ChannelUnavailable as error:
-            await self._wait_out(error)
+            await _wait_out(error, self._reader, self._clock)
             return False
         return True

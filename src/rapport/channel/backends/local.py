@@ -41,14 +41,7 @@ def open_embedded(
     crash, next to nothing after a clean close. Raises StoreUnavailable when another process writes
     it or the disk fails.
     """
-    try:
-        make_private_directory(directory)
-    except OSError as error:
-        raise StoreUnavailable(
-            f"cannot make {directory}: {error.strerror}",
-            code="store.disk_failed",
-            hint="name another directory, or look at the rights of the one above it",
-        ) from error
+    make_log_directory(directory)
     with ExitStack() as undo:
         log = SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
         undo.callback(log.close)
@@ -74,6 +67,18 @@ def open_embedded(
         channels = LoggedChannels(parts)
         undo.pop_all()
     return channels
+
+
+def make_log_directory(directory: Path) -> None:
+    """Makes the directory of the logs if there is none; raises StoreUnavailable."""
+    try:
+        make_private_directory(directory)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot make {directory}: {error.strerror}",
+            code="store.disk_failed",
+            hint="name another directory, or look at the rights of the one above it",
+        ) from error
 
 
 def open_memory(

@@ -16,7 +16,15 @@ import msgspec
 from rapport.channel.requests.takes import load_taken, takes_as_records
 from rapport.core.codec import decode_block, encode_block
 from rapport.core.errors import Conflict, Corrupt, UnknownName
-from rapport.store.base import Block, LogStore, MovableLogStore, Put, RecordStore, take_log
+from rapport.store.base import (
+    Block,
+    LogStore,
+    MovableLogStore,
+    Put,
+    RecordStore,
+    all_blocks,
+    take_log,
+)
 from rapport.store.placement import PLACEMENTS
 
 MOVES = "moves"
@@ -205,11 +213,8 @@ def digest_of(log: LogStore, name: str, after: int) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     last = log.last_position(name)
-    while after < last:
-        blocks = log.read_after(name, after, max_records=_RECORDS_AT_ONCE)
-        for block in blocks:
-            _take_in(digest, block, after)
-        after = blocks[-1].last if blocks else last
+    for block in all_blocks(log, name, after, last=last, max_records=_RECORDS_AT_ONCE):
+        _take_in(digest, block, after)
     digest.update(f"end {last}".encode())
     return digest.hexdigest()
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 from rapport.channel.access.signatures import is_changed
 from rapport.channel.channel import AppendResult, Channel, Channels
 from rapport.channel.consumers import RetryingConsumer
-from rapport.channel.dead_letters import KeepsRecords
+from rapport.channel.dead_letters import AdminChannels
 from rapport.channel.interceptors.builtin import InterceptorContext, make_interceptor
 from rapport.channel.interceptors.chain import (
     INTERCEPTED,
@@ -212,16 +212,12 @@ def _task(name: str, channel: str) -> str:
     return f"intercept.{name}.{channel}"
 
 
-class InterceptedChannels(Channels, KeepsRecords, Protocol):
-    """Channels with records."""
-
-
 class Interceptors:
     """The chain of every channel; all calls belong to one event loop."""
 
     def __init__(
         self,
-        channels: InterceptedChannels,
+        channels: AdminChannels,
         clock: Clock,
         *,
         engage: Callable[[Interceptors | None], None],
