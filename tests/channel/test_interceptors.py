@@ -383,7 +383,7 @@ def test_copies_go_by_http_to_addresses_that_the_site_allows(channels_of):
         await chain.start()
         with pytest.raises(NotAllowed):
             await chain.declare("away", "c", "forward", {"url": url})
-        chain.workshop = msgspec.structs.replace(chain.workshop, addresses=(url,))
+        chain.context = msgspec.structs.replace(chain.context, addresses=(url,))
         await channels.channel("c").append(events(1, 1))
         await chain.declare("away", "c", "forward", {"url": url})
         await channels.channel("c").append(events(2, 4))

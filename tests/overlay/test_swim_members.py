@@ -132,7 +132,7 @@ def test_a_node_of_the_longest_name_is_told_of_like_any_other(letter: str) -> No
     assert len(encode(Gossip((long,)))) < TABLE_BYTES + 64
 
 
-def test_only_the_latest_of_a_member_is_told() -> None:
+def test_only_the_latest_of_a_member_is_sent() -> None:
     queue = news_of(1)
     dead = Claim(State.DEAD, ("10.0.0.1", 1), 0, "node-0")
     queue.add(dead)

@@ -260,12 +260,12 @@ class ReplayConsumer:
         subject = f"{replay.channel}/{replay.reader}"
         now_ms, tried = self._clock.now_ms(), str(replay.asked_ms)
         kind = FAILED_AGAIN if error else REPLAYED
-        said = letter_note(
+        outcome = letter_note(
             kind, replay.letter, subject, time_ms=now_ms, tried=tried, error=error[:2000]
         )
         while True:
             try:
-                await note(self._channels, [said])
+                await note(self._channels, [outcome])
                 if error:
                     await self._apply(settled(replay, ""))
                 return

@@ -19,7 +19,7 @@ CURSORS = "cursors"
 Apply = Callable[[Sequence[Change]], Awaitable[None]]
 Deliver = Callable[[list[StoredEvent]], list[StoredEvent]]
 """Applies delivery interceptors to a batch."""
-TellSkipped = Callable[[int, int, int], None]
+ReportSkipped = Callable[[int, int, int], None]
 """(position before, position reached, how many): events that a reader skipped."""
 
 
@@ -79,15 +79,15 @@ class LoggedSubscription:
         cursor: Cursor,
         apply: Apply,
         *,
-        tell_skipped: TellSkipped | None = None,
+        report_skipped: ReportSkipped | None = None,
         deliver: Deliver | None = None,
     ) -> None:
         self.channel, self.reader = source.name, reader
         self.position, self.state = cursor.position, cursor.state
         self._source, self._apply = source, apply
-        self._handed_out = self._given = cursor.position
+        self._read = self._delivered = cursor.position
         self._committing = asyncio.Lock()
-        self._tell_skipped, self._deliver = tell_skipped, deliver
+        self._report_skipped, self._deliver = report_skipped, deliver
         self.skipped = 0
         """Events skipped since it was opened: trimmed before they were read, past their time to
         live, or damaged.
@@ -96,16 +96,16 @@ class LoggedSubscription:
     async def next_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> list[StoredEvent]:
-        while await self._source.wait_after(self._handed_out, timeout_ms=timeout_ms):
-            batch = await self._source.read_after(self._handed_out, limit=limit)
+        while await self._source.wait_after(self._read, timeout_ms=timeout_ms):
+            batch = await self._source.read_after(self._read, limit=limit)
             if batch:
                 # First, as it may be refused: then the same events are read the next time.
-                given = batch if self._deliver is None else self._deliver(batch)
+                delivered = batch if self._deliver is None else self._deliver(batch)
                 self._note_skipped(batch)
-                self._handed_out = batch[-1].position
-                if given:
-                    self._given = given[-1].position
-                    return given
+                self._read = batch[-1].position
+                if delivered:
+                    self._delivered = delivered[-1].position
+                    return delivered
                 await self._pass_over(batch[-1].position)
         return []
 
@@ -113,11 +113,11 @@ class LoggedSubscription:
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> Sequence[StoredEvent | BareStoredEvent]:
         source = self._source
-        if isinstance(source, HeaderlessReader) and source.last_position() > self._handed_out:
-            bare = await source.read_bare_after(self._handed_out, limit=limit)
+        if isinstance(source, HeaderlessReader) and source.last_position() > self._read:
+            bare = await source.read_bare_after(self._read, limit=limit)
             if bare:
                 self._note_skipped(bare)
-                self._handed_out = self._given = bare[-1].position
+                self._read = self._delivered = bare[-1].position
                 return bare
         return await self.next_batch(limit=limit, timeout_ms=timeout_ms)
 
@@ -125,16 +125,16 @@ class LoggedSubscription:
         """Interceptors hid everything up to here. The cursor is committed here, else retention
         would wait for this reader for ever; not before delivered events are committed.
         """
-        if self._given <= self.position < position:
+        if self._delivered <= self.position < position:
             with suppress(ChannelUnavailable):  # then with the next ones
                 await self.commit(position)
 
     def _note_skipped(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> None:
-        skipped = batch[-1].position - self._handed_out - len(batch)
+        skipped = batch[-1].position - self._read - len(batch)
         if skipped > 0:
             self.skipped += skipped
-            if self._tell_skipped is not None:
-                self._tell_skipped(self._handed_out, batch[-1].position, skipped)
+            if self._report_skipped is not None:
+                self._report_skipped(self._read, batch[-1].position, skipped)
 
     async def commit(
         self, position: int, state: bytes | None = None, *, changes: Sequence[Change] = ()

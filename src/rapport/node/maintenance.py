@@ -186,7 +186,7 @@ class ChannelMaintenance:
         exporting: LakeExporter | None = None,
     ) -> None:
         channels.use_rules(declared)
-        channels.interceptors.workshop = InterceptorContext(
+        channels.interceptors.context = InterceptorContext(
             channels=channels,
             clock=clock,
             addresses=declared.push_to,

@@ -94,7 +94,7 @@ def test_after_closing_nothing_is_written(tmp_path: Path) -> None:
     assert refused.value.code == "listener.closed"
 
 
-def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch) -> None:
+def test_a_disk_that_refuses_is_reported(tmp_path: Path, monkeypatch) -> None:
     place = opened(tmp_path)
 
     def full(*_given: object) -> None:

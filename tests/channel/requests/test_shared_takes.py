@@ -362,7 +362,7 @@ def test_what_was_taken_stays_taken_when_the_channel_moves_away_and_back(
     assert asyncio.run(at_work()) == ([5, 6], [])
 
 
-def test_a_log_of_takes_that_cannot_be_read_is_told(clock: ManualClock):
+def test_a_log_of_takes_that_cannot_be_read_is_reported(clock: ManualClock):
     async def scenario():
         log = SharedMemory()
         log.append(take_log("c"), [(1, b"\xc1 rubbish")], 0)

@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from rapport.context.broker.broker_settings import BrokerSettings, SearchSettings
-from rapport.context.protocol import Notice, Noticed, Put, Watch
+from rapport.context.protocol import Notice, NoticeAck, Put, Watch
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.clock import Now
 from rapport.transport.base import Sender
@@ -94,7 +94,7 @@ def test_changes_quicker_than_the_clocks_differ_are_told(network, brokers) -> No
             if isinstance(message, Notice):
                 assert message.record.valid_from <= net.now.wall_ms - 700
                 told.append(message.record.values["v"])
-                net.send(Noticed(message.id, message.number), WATCHER, source, "client")
+                net.send(NoticeAck(message.id, message.number), WATCHER, source, "client")
     assert told == sorted(told)
     assert told[-1] >= 20
     assert len(set(told)) >= 20
@@ -120,7 +120,7 @@ def test_a_holder_started_anew_with_its_clock_set_back_is_followed_as_before(
             for message, source in net.inbox.pop(WATCHER, []):
                 if isinstance(message, Notice):
                     told.append(message.record.values["v"])
-                    net.send(Noticed(message.id, message.number), WATCHER, source, "client")
+                    net.send(NoticeAck(message.id, message.number), WATCHER, source, "client")
 
     put(0)
     net.run(1_000)

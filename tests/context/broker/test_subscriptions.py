@@ -13,7 +13,7 @@ from rapport.context.protocol import (
     RECEIVED,
     TOO_BUSY,
     Notice,
-    Noticed,
+    NoticeAck,
     Put,
     Request,
     Status,
@@ -49,7 +49,7 @@ class Reader:
         for message, source in box[self.read :]:
             if isinstance(message, Notice) and not self.asleep:
                 self.records.append(message.record)
-                self.net.send(Noticed(message.id, message.number), CONSUMER, source, "client")
+                self.net.send(NoticeAck(message.id, message.number), CONSUMER, source, "client")
         self.read = len(box)
 
     def versions(self) -> list[int]:

@@ -22,7 +22,7 @@ from rapport.context.protocol import (
     NOT_FOUND,
     PROCESSED,
     Ask,
-    Found,
+    FoundRecord,
     Question,
     Request,
 )
@@ -79,7 +79,7 @@ def test_a_search_is_timed_from_its_request_to_its_answer() -> None:
     broker.handle(Request(5, Question(ROOM, "status")), client, Now(1_000, 50.0))
     (ask,) = [one for one, to in broker.outbox if isinstance(one, Ask) and to == ("b", 2)]
     record = ContextRecord("p", ROOM, "status", 0, 90_000, {"n": 1})
-    found = Found(ask.search, ask.walker, ask.hop + 1, record, ask.path[:1], (), ("b", 2), 1)
+    found = FoundRecord(ask.search, ask.walker, ask.hop + 1, record, ask.path[:1], (), ("b", 2), 1)
     broker.handle(found, Sender(("b", 2), "", "network"), Now(1_042, 92.5))
     (told,) = [one for one in broker.effects if isinstance(one, AuditEffect)]
     assert (told.what, told.status, told.hops, told.took_ms) == ("request", PROCESSED, 1, 42.5)

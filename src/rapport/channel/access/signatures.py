@@ -123,14 +123,14 @@ class Proof(msgspec.Struct, frozen=True):
 async def proofs_of(channels: Channels, event_id: str, keys: KeyRing) -> list[Proof]:
     """The event and its causes, first received first; raises UnknownName."""
     found: dict[tuple[str, int], StoredEvent] = {}
-    asked: set[str] = set()
+    visited: set[str] = set()
     waiting = [event_id]
     while waiting and len(found) < _MOST_PROOFS:
         wanted = waiting.pop()
-        asked.add(wanted)
+        visited.add(wanted)
         for channel, stored in await channels.find_event(wanted):
             found[channel, stored.position] = stored
-            waiting += [cause for cause in stored.event.causes() if cause not in asked]
+            waiting += [cause for cause in stored.event.causes() if cause not in visited]
     if not found:
         raise UnknownName("event", event_id, code="event.unknown")
     order = sorted(found, key=lambda place: (stage_of(place[0]), place))

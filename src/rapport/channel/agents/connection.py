@@ -67,13 +67,13 @@ class NodeConnection:
     ) -> HttpReply | CallFailed:
         fresh = self._connection is None
         try:
-            return self._ask(method, path, body, kind, timeout_seconds)
+            return self._exchange(method, path, body, kind, timeout_seconds)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.hang_up()
             if fresh or self._interrupted or isinstance(error, TimeoutError):
                 return _unreachable(self.url, error)
         try:
-            return self._ask(method, path, body, kind, timeout_seconds)
+            return self._exchange(method, path, body, kind, timeout_seconds)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.hang_up()
             return _unreachable(self.url, error)
@@ -95,7 +95,7 @@ class NodeConnection:
             except OSError:
                 return  # it was closed already
 
-    def _ask(
+    def _exchange(
         self, method: str, path: str, body: bytes | None, kind: str, timeout_seconds: float
     ) -> HttpReply:
         connection = self._connected(timeout_seconds)
@@ -126,11 +126,11 @@ class NodeConnection:
 def problem_reason(status: int, body: bytes) -> Reason:
     """The code and message of a problem document; the bare status for anything else."""
     try:
-        told = msgspec.json.decode(body, type=dict[str, Any])
+        problem = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = {}
-    code = str(told.get("title", f"http.{status}"))
-    return Reason(code[:100], str(told.get("detail", f"the node answered {status}"))[:2000])
+        problem = {}
+    code = str(problem.get("title", f"http.{status}"))
+    return Reason(code[:100], str(problem.get("detail", f"the node answered {status}"))[:2000])
 
 
 def retry_after_ms(text: str | None) -> int | None:
@@ -141,9 +141,9 @@ def retry_after_ms(text: str | None) -> int | None:
 
 
 def _unreachable(url: str, error: Exception) -> CallFailed:
-    told = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return CallFailed(
-        Reason("node.unreachable", f"no node answers at {without_password(url)}: {told}")
+        Reason("node.unreachable", f"no node answers at {without_password(url)}: {reason}")
     )
 
 
@@ -155,7 +155,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class CallFailed(msgspec.Struct, frozen=True):
-    """No reply, or one that says nothing about the request. It may have been carried out or not."""
+    """No reply, or one that does not answer the request. It may have been carried out or not."""
 
     reason: Reason
     retry_after_ms: int | None = None
@@ -169,11 +169,11 @@ class CallBarred(msgspec.Struct, frozen=True):
 
 
 def pause_ms(
-    failures: int, first_ms: int, longest_ms: int, chance: float, asked_ms: int | None = None
+    failures: int, first_ms: int, longest_ms: int, chance: float, requested_ms: int | None = None
 ) -> int:
     """The pause after a failure: the one that the other side requested, or twice the last one, less
     up to a half by chance (0 to 1).
     """
-    if asked_ms is not None:
-        return asked_ms
+    if requested_ms is not None:
+        return requested_ms
     return int(min(first_ms * 2 ** min(failures, 30), longest_ms) * (0.5 + chance / 2))

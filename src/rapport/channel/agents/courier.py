@@ -291,23 +291,23 @@ class Courier:
     def __init__(
         self,
         outbox: Outbox,
-        door: SinkEndpoint,
+        endpoint: SinkEndpoint,
         clock: Clock,
         chance: Chance,
         make_window: Callable[[int], SendWindow],
     ) -> None:
-        self._outbox, self._endpoint, self._clock, self._chance = outbox, door, clock, chance
+        self._outbox, self._endpoint, self._clock, self._chance = outbox, endpoint, clock, chance
         self._make_window = make_window
         self._window = make_window(outbox.settled)
         self._changed = threading.Condition()
-        self._rung = self._ended = False
+        self._woken = self._ended = False
         self._thread = threading.Thread(target=self._run, name="rapport-courier", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
         """Reports new events."""
         with self._changed:
-            self._rung = True
+            self._woken = True
             self._changed.notify_all()
 
     def resume(self, token: str | None = None) -> None:
@@ -316,7 +316,7 @@ class Courier:
             if token is not None:
                 self._endpoint.token = token
             self._window.resume()
-            self._rung = True
+            self._woken = True
             self._changed.notify_all()
 
     def wait_settled(self, sequence: int, timeout_seconds: float | None) -> bool:
@@ -365,7 +365,7 @@ class Courier:
     def _step(self) -> None:
         now_ms = self._now_ms()
         with self._changed:
-            self._rung = False
+            self._woken = False
             step = self._window.next_step(self._outbox.last, now_ms)
         if isinstance(step, SendRange):
             self._send(step)
@@ -381,7 +381,7 @@ class Courier:
             self._changed.wait_for(
                 lambda: (
                     self._ended
-                    or (self._rung and not pausing)
+                    or (self._woken and not pausing)
                     or (pausing and self._window.resume_at_ms is None)
                 ),
                 seconds,

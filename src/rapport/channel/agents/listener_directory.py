@@ -168,9 +168,9 @@ def _other_query_error(path: Path, there: ListenedQuery, wanted: ListenedQuery) 
         for name in ListenedQuery.__struct_fields__
         if getattr(there, name) != getattr(wanted, name)
     ]
-    told = ", ".join(f"{name} {getattr(there, name)!r}" for name in differs)
+    differences = ", ".join(f"{name} {getattr(there, name)!r}" for name in differs)
     return Conflict(
-        f"{path} is the position of another listener: it has {told}",
+        f"{path} is the position of another listener: it has {differences}",
         code="listener.other_place",
         hint="use another directory, or listen to the same as before",
     )

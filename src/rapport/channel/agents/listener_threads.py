@@ -85,7 +85,7 @@ class ListenerCore:
         self._clock = clock
         self._saving = threading.Lock()
         self._failed: deque[FailedEvent] = deque(maxlen=_FAILED_IN_MEMORY)
-        self._rung = False
+        self._woken = False
 
     def now_ms(self) -> int:
         """Time that never jumps."""
@@ -94,7 +94,7 @@ class ListenerCore:
     def wake(self) -> None:
         """Wakes all waiting threads."""
         with self.changed:
-            self._rung = True
+            self._woken = True
             self.changed.notify_all()
 
     def wait_for_change(self, seconds: float | None, *, or_until_resumed: bool = False) -> None:
@@ -103,11 +103,11 @@ class ListenerCore:
             self.changed.wait_for(
                 lambda: (
                     self.ended
-                    or (self.state.resume_at_ms is None if or_until_resumed else self._rung)
+                    or (self.state.resume_at_ms is None if or_until_resumed else self._woken)
                 ),
                 seconds,
             )
-            self._rung = False
+            self._woken = False
 
     def note(self, change: Callable[[], None]) -> None:
         """Changes the state and wakes all threads. The very first position is saved before:
@@ -269,7 +269,7 @@ class ListenerFetcher:
         with core.changed:
             step = core.state.next_step(now_ms)
         if isinstance(step, RequestNow):
-            self._ask(step, now_ms)
+            self._request(step, now_ms)
         elif isinstance(step, PauseSending):
             core.wait_for_change((step.until_ms - now_ms) / 1_000, or_until_resumed=True)
         elif isinstance(step, CacheFull) and step.until_ms is not None:
@@ -277,7 +277,7 @@ class ListenerFetcher:
         else:
             core.wait_for_change(None)
 
-    def _ask(self, ask: RequestNow, now_ms: int) -> None:
+    def _request(self, ask: RequestNow, now_ms: int) -> None:
         core = self._core
         with core.changed:
             number = core.state.begin(ask, now_ms)
@@ -285,7 +285,7 @@ class ListenerFetcher:
         answer = self._source.request(request)
         if core.ended:
             return  # an aborted request proves nothing
-        _tell(answer, ask)
+        _log_answer(answer, ask)
         core.note(lambda: core.state.answered(number, answer, core.now_ms(), self._chance.random()))
         with core.changed:
             has_open = bool(core.state.cache.open_token())
@@ -333,7 +333,7 @@ class ListenerFetcher:
             )
 
 
-def _tell(answer: SourceAnswer, ask: RequestNow) -> None:
+def _log_answer(answer: SourceAnswer, ask: RequestNow) -> None:
     if isinstance(answer, CallFailed):
         _log.info("request failed", why=answer.reason.message)
     elif isinstance(answer, CallBarred):
@@ -362,8 +362,8 @@ class ListenerPusher:
     passed to `on_failure` or kept, and the next one follows.
     """
 
-    def __init__(self, core: ListenerCore, callback: Callback, care: CallbackPolicy) -> None:
-        self._core, self._callback, self._policy = core, callback, care
+    def __init__(self, core: ListenerCore, callback: Callback, policy: CallbackPolicy) -> None:
+        self._core, self._callback, self._policy = core, callback, policy
         self._ended = self._ended_within = False
         self._in_callback: ReceivedEvent | None = None
         self._saved_at_ms = core.now_ms()

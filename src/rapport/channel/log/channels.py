@@ -179,7 +179,7 @@ class LoggedChannels:
             reader,
             cursor,
             self.apply,
-            tell_skipped=partial(self._note_skipped, source, reader),
+            report_skipped=partial(self._note_skipped, source, reader),
             deliver=partial(self.delivered, channel, reader),
         )
 

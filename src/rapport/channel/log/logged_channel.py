@@ -340,8 +340,8 @@ class LoggedChannel:
         self._channels.before_search(self.name, self._last)
         if self._channels.ttl_of(self.name) > 0:
             read = None  # whether an event still lives is not in the index
-        asked = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
-        found = await self._channels.off_loop(partial(asked, read=read))
+        find = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
+        found = await self._channels.off_loop(partial(find, read=read))
         if found is None:
             return None
         if found.unread:

@@ -129,11 +129,11 @@ def script_query(given: Any, scripts: Scripts | None = None) -> Query:
     (`where`).
     """
     scripts = scripts or Scripts()
-    asked = _read_script_request(given)
-    script = scripts.get(asked.name, asked.version)
-    condition = parse_condition(asked.where)
+    request = _read_script_request(given)
+    script = scripts.get(request.name, request.version)
+    condition = parse_condition(request.where)
     where = compile_condition(condition) if condition != EVERYTHING else None
-    arguments, name = asked.arguments, asked.name
+    arguments, name = request.arguments, request.name
 
     def matches(stored: StoredEvent) -> bool:
         if where is not None and not where(stored):
@@ -141,7 +141,7 @@ def script_query(given: Any, scripts: Scripts | None = None) -> Query:
         current = scripts.get(name, script.version)  # a query may be kept for long
         return bool(run_limited(current.decide, stored, arguments))
 
-    canonical = ScriptRequest(asked.name, arguments, print_condition(condition), script.version)
+    canonical = ScriptRequest(request.name, arguments, print_condition(condition), script.version)
     text = msgspec.json.encode(canonical, order="sorted").decode()
     return Query(SCRIPT, text, matches, position_bounds(condition), condition)
 
@@ -400,51 +400,51 @@ def own_query(given: Any, views: InterpretationViews = VIEWS) -> Query:
     while it changes is refused with `query.interpretation_changed`, because it may have been looked
     up by the old one.
     """
-    asked = _read_own_terms(given)
-    if not asked.where and not asked.template:
-        return _everything(asked, views)
-    if asked.template is not None:
-        condition = template_condition(asked.template)
+    request = _read_own_terms(given)
+    if not request.where and not request.template:
+        return _everything(request, views)
+    if request.template is not None:
+        condition = template_condition(request.template)
     else:
-        condition = parse_condition(asked.where)
-    view = views.get(asked.interpretation)
+        condition = parse_condition(request.where)
+    view = views.get(request.interpretation)
     own = OwnTermsMatcher(condition, view)
 
     def matches(stored: StoredEvent) -> bool:
-        if views.get(asked.interpretation).version != view.version:
+        if views.get(request.interpretation).version != view.version:
             raise InvalidInput(
-                f"the interpretation {asked.interpretation!r} was changed",
+                f"the interpretation {request.interpretation!r} was changed",
                 code="query.interpretation_changed",
                 hint="send the query or its token again",
             )
         return own(stored)
 
-    where = "" if asked.template is not None else print_condition(condition)
-    canonical = OwnTermsRequest(asked.interpretation, where, asked.template)
+    where = "" if request.template is not None else print_condition(condition)
+    canonical = OwnTermsRequest(request.interpretation, where, request.template)
     text = msgspec.json.encode(canonical, order="sorted").decode()
     return Query(OWN, text, matches, position_bounds(own.in_root), own.in_root)
 
 
-def _everything(asked: OwnTermsRequest, views: InterpretationViews) -> Query:
+def _everything(request: OwnTermsRequest, views: InterpretationViews) -> Query:
     """No condition: includes events without a canonical type, which every consumer
     gets unchanged.
     """
-    views.get(asked.interpretation)
-    text = msgspec.json.encode(OwnTermsRequest(asked.interpretation), order="sorted").decode()
+    views.get(request.interpretation)
+    text = msgspec.json.encode(OwnTermsRequest(request.interpretation), order="sorted").decode()
     return Query(OWN, text, lambda stored: True, Bounds(), TRUE)
 
 
 def _read_own_terms(given: Any) -> OwnTermsRequest:
     try:
         if isinstance(given, str):
-            asked = msgspec.json.decode(given, type=OwnTermsRequest)
+            request = msgspec.json.decode(given, type=OwnTermsRequest)
         else:
-            asked = msgspec.convert(given, OwnTermsRequest)
+            request = msgspec.convert(given, OwnTermsRequest)
     except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
         raise _bad(f"this is no query in own terms: {error}") from None
-    if asked.where and asked.template is not None:
+    if request.where and request.template is not None:
         raise _bad("a query has a condition or a template, not both")
-    return asked
+    return request
 
 
 def _bad(message: str) -> InvalidInput:

@@ -263,13 +263,13 @@ def read_answers(body: bytes) -> Answers:
 def write_request(request: Request) -> bytes:
     """A request as a JSON object without default values. Raises InvalidInput."""
     plain = Request()
-    said = {
+    members = {
         name: getattr(request, name)
         for name in Request.__struct_fields__
         if getattr(request, name) != getattr(plain, name)
     }
     try:
-        return msgspec.json.encode(said)
+        return msgspec.json.encode(members)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the request cannot be written as JSON: {error}", code="request.not_a_request"
@@ -339,14 +339,14 @@ def with_interpretation(name: str, request: Request) -> Request:
     plain = msgspec.structs.replace(request, interpretation="")
     if request.interpretation == ROOT and not name.startswith(_RAW):
         return plain
-    asked = _own_query(request)
-    if name.startswith(_RAW) and (asked.where or asked.template):
+    own_terms = _own_query(request)
+    if name.startswith(_RAW) and (own_terms.where or own_terms.template):
         raise Unsupported(
             "a condition in own terms",
             f"channel {name!r}, whose messages have no meaning yet",
             hint="request all of them, or use a canonical channel such as 'events'",
         )
-    return msgspec.structs.replace(plain, kind=OWN, query=_members(asked))
+    return msgspec.structs.replace(plain, kind=OWN, query=_members(own_terms))
 
 
 def interpretation_of(query: Query) -> str:
@@ -369,6 +369,6 @@ def _own_query(request: Request) -> OwnTermsRequest:
     )
 
 
-def _members(asked: OwnTermsRequest) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(asked)
+def _members(own_terms: OwnTermsRequest) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(own_terms)
     return found
