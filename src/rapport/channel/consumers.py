@@ -67,7 +67,6 @@ async def serve(
     clock: Clock,
     *,
     limit: int = 1000,
-    from_start: bool = True,
 ) -> None:
     """Feeds a handler from a channel until cancelled; cursor and state are committed after each
     success.
@@ -76,7 +75,7 @@ async def serve(
     goes to `dead_letters` and the next ones follow. Only an unavailable log or store stops the
     loop: it then waits and retries, since a dead letter could not be written either.
     """
-    subscription = await channels.subscribe(channel, reader, from_start=from_start)
+    subscription = await channels.subscribe(channel, reader)
     await RetryingConsumer(channels, subscription, handle, clock).run(limit)
 
 
@@ -311,7 +310,6 @@ async def serve_with(
     clock: Clock,
     *,
     limit: int = 1000,
-    from_start: bool = True,
 ) -> None:
     """Feeds a handler from a channel under a guarantee until cancelled; see above.
 
@@ -322,10 +320,9 @@ async def serve_with(
     if guarantee not in GUARANTEES:
         raise UnknownName("guarantee", guarantee, GUARANTEES)
     if guarantee == "best-effort":
-        position = 0 if from_start else channels.channel(channel).last_position()
-        await _BestEffortConsumer(channels, channel, reader, handle, clock).run(position, limit)
+        await _BestEffortConsumer(channels, channel, reader, handle, clock).run(0, limit)
         return
-    subscription = await channels.subscribe(channel, reader, from_start=from_start)
+    subscription = await channels.subscribe(channel, reader)
     if guarantee == "at-most-once":
         await _AtMostOnceConsumer(channels, subscription, handle, clock).run(limit)
         return

@@ -20,6 +20,7 @@ from rapport.channel.backends.stores import Stores, open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import InlineWriter
+from rapport.channel.requests import takes
 from rapport.channel.requests.leases import Answers, MessageLease
 from rapport.channel.requests.request import Request
 from rapport.channel.requests.takes import (
@@ -289,7 +290,7 @@ def test_a_log_of_takes_stays_short(clock: ManualClock):
         assert await left_for(open_on(log, clock)) == []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 10})
+        patch.setattr(takes, "SUMMARY_EVERY", 10)
         asyncio.run(scenario())
 
 

@@ -65,18 +65,14 @@ class NodeConnection:
     def _send(
         self, method: str, path: str, body: bytes | None, kind: str, timeout_seconds: float
     ) -> HttpReply | CallFailed:
-        fresh = self._connection is None
-        try:
-            return self._exchange(method, path, body, kind, timeout_seconds)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.hang_up()
-            if fresh or self._interrupted or isinstance(error, TimeoutError):
-                return _unreachable(self.url, error)
-        try:
-            return self._exchange(method, path, body, kind, timeout_seconds)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.hang_up()
-            return _unreachable(self.url, error)
+        while True:
+            fresh = self._connection is None
+            try:
+                return self._exchange(method, path, body, kind, timeout_seconds)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self.hang_up()
+                if fresh or self._interrupted or isinstance(error, TimeoutError):
+                    return _unreachable(self.url, error)
 
     def hang_up(self) -> None:
         """Closes the connection; the next request opens another."""
@@ -131,6 +127,33 @@ def problem_reason(status: int, body: bytes) -> Reason:
         problem = {}
     code = str(problem.get("title", f"http.{status}"))
     return Reason(code[:100], str(problem.get("detail", f"the node answered {status}"))[:2000])
+
+
+def failed_call(reply: HttpReply, reason: Reason) -> CallFailed | CallBarred:
+    """The meaning of a refusal: to be retried later, or not before a person changes something."""
+    if reply.status >= 500 or reply.status in RETRY_STATUSES:
+        return CallFailed(reason, retry_after_ms(reply.retry_after))
+    return CallBarred(reason)
+
+
+class NodeEndpoint:
+    """An endpoint of a node. Requests belong to one thread; `interrupt` may be called from any."""
+
+    def __init__(
+        self, url: str, token: str, *, timeout_seconds: float, most_answer_bytes: int
+    ) -> None:
+        self._line = NodeConnection(url, token, most_answer_bytes=most_answer_bytes)
+        self._timeout = timeout_seconds
+        self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
+
+    @property
+    def token(self) -> str:
+        """The bearer token; another one counts from the next request on."""
+        return self._line.token
+
+    @token.setter
+    def token(self, token: str) -> None:
+        self._line.token = token
 
 
 def retry_after_ms(text: str | None) -> int | None:

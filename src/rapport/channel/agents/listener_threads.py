@@ -17,16 +17,16 @@ from urllib.parse import quote
 import msgspec
 
 from rapport.channel.agents.connection import (
-    RETRY_STATUSES,
     TIMEOUT_SECONDS,
     CallBarred,
     CallFailed,
     HttpReply,
     NodeConnection,
+    NodeEndpoint,
     Reason,
+    failed_call,
     pause_ms,
     problem_reason,
-    retry_after_ms,
 )
 from rapport.channel.agents.courier import PauseSending
 from rapport.channel.agents.listener_directory import FailedEvent, ListenerDirectory
@@ -465,29 +465,18 @@ class ListenerPusher:
         return self._ended or self._core.ended
 
 
-class SourceEndpoint:
-    """The source endpoint of a node. `request` belongs to one thread; `interrupt` may be called
-    from any.
-    """
+class SourceEndpoint(NodeEndpoint):
+    """The source endpoint of a node."""
 
     def __init__(
         self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> None:
+        super().__init__(
+            url, token, timeout_seconds=timeout_seconds, most_answer_bytes=_MOST_ANSWER_BYTES
+        )
         self.url = url
-        self._line = NodeConnection(url, token, most_answer_bytes=_MOST_ANSWER_BYTES)
         self._path = f"/channels/{quote(channel, safe='')}/requests"
         self._acks = f"/channels/{quote(channel, safe='')}/acks"
-        self._timeout = timeout_seconds
-        self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
-
-    @property
-    def token(self) -> str:
-        """The bearer token; another one counts from the next request on."""
-        return self._line.token
-
-    @token.setter
-    def token(self, token: str) -> None:
-        self._line.token = token
 
     def request(self, request: Request) -> SourceAnswer:
         """Sends a request, and waits as long as the request says and the answer takes."""
@@ -517,11 +506,7 @@ def read_source_answer(reply: HttpReply) -> SourceAnswer:
     if reply.status == 200:
         return _batch_in(reply.body)
     reason = problem_reason(reply.status, reply.body)
-    if reason.code == LeaseExpired.code:
-        return LeaseEnded(reason)
-    if reply.status >= 500 or reply.status in RETRY_STATUSES:
-        return CallFailed(reason, retry_after_ms(reply.retry_after))
-    return CallBarred(reason)
+    return LeaseEnded(reason) if reason.code == LeaseExpired.code else failed_call(reply, reason)
 
 
 def read_settled(reply: HttpReply) -> Settled | CallFailed | CallBarred:
@@ -531,10 +516,7 @@ def read_settled(reply: HttpReply) -> Settled | CallFailed | CallBarred:
             return msgspec.json.decode(reply.body, type=Settled)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return CallFailed(Reason("http.strange_answer", "what answers there is not a node"))
-    reason = problem_reason(reply.status, reply.body)
-    if reply.status >= 500 or reply.status in RETRY_STATUSES:
-        return CallFailed(reason, retry_after_ms(reply.retry_after))
-    return CallBarred(reason)
+    return failed_call(reply, problem_reason(reply.status, reply.body))
 
 
 def _batch_in(body: bytes) -> SourceAnswer:

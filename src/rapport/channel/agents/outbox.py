@@ -263,7 +263,7 @@ class Outbox:
         files: Files | None = None,
     ) -> None:
         self.directory, self._clock = directory, clock
-        self._store = open_outbox_store(directory, segment_bytes, files)
+        self._store = open_agent_store(directory, "outbox", segment_bytes, files)
         try:
             self.identity = _begin_epoch(directory, clock.now_ms(), new_name, url, channel, files)
             self.last = self._store.last_position(EVENTS)
@@ -399,23 +399,25 @@ def _cut_blocks(events: Sequence[Event]) -> list[tuple[int, bytes]]:
     return blocks
 
 
-def open_outbox_store(
-    directory: Path, segment_bytes: int = SEGMENT_BYTES, files: Files | None = None
+def open_agent_store(
+    directory: Path, agent: str, segment_bytes: int, files: Files | None = None
 ) -> SegmentLogStore:
-    """The logs of an outbox, held by this process; raises StoreUnavailable (`outbox.locked`)."""
+    """The logs of an outbox or a listener, held by this process; raises StoreUnavailable
+    (`outbox.locked`, `listener.locked`).
+    """
     try:
         if files is None:
             make_private_directory(directory)
         return SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
     except OSError as error:
-        raise disk_error(f"cannot open the outbox {directory}", error) from error
+        raise disk_error(f"cannot open the {agent} {directory}", error) from error
     except StoreUnavailable as error:
         if error.code != "store.locked":
             raise
         holder = read_holder(directory) or "unknown"
         raise StoreUnavailable(
-            f"the outbox {directory} is held by process {holder}",
-            code="outbox.locked",
+            f"the {agent} {directory} is held by process {holder}",
+            code=f"{agent}.locked",
             hint="one process at a time: wait until that one ends, or use another directory",
         ) from None
 
@@ -443,7 +445,7 @@ def forget_rejected(
     """
     if not directory.is_dir():
         raise UnknownName("outbox", str(directory), code="outbox.unknown")
-    store = open_outbox_store(directory)
+    store = open_agent_store(directory, "outbox", SEGMENT_BYTES)
     try:
         held = [one.sequence for one in read_rejected(store)]
         chosen = held if sequences is None else sorted(set(sequences))

@@ -177,19 +177,16 @@ class OpenedSession(msgspec.Struct, frozen=True):
 class Sessions:
     """Leases (of channels in memory) and signed tokens of one source; keeps no state of readers."""
 
-    def __init__(
-        self, channels: SourceChannels, *, chance: Callable[[int], bytes] = secrets.token_bytes
-    ) -> None:
+    def __init__(self, channels: SourceChannels) -> None:
         self._channels = channels
         self._clock = channels.clock
-        self.chance = chance
         self.leases = SessionLeases() if isinstance(channels.log, MemoryLogStore) else None
         self.tokens: TokenSigner | None = None
         self._signing = asyncio.Lock()
 
     def new(self) -> bytes:
         """A session of its own."""
-        return self.chance(_SESSION_BYTES)
+        return secrets.token_bytes(_SESSION_BYTES)
 
     def of_stream(self) -> bytes:
         """The session of a stream. Sessions matter only for leases. Without leases all streams
@@ -254,14 +251,12 @@ class MessageSource:
     A request costs at most two scans of SCAN_EVENTS messages, whatever the length of the log.
     """
 
-    def __init__(
-        self, channels: SourceChannels, *, chance: Callable[[int], bytes] = secrets.token_bytes
-    ) -> None:
+    def __init__(self, channels: SourceChannels) -> None:
         self._channels = channels
         self._clock = channels.clock
         self.taker = Taker(channels)
-        self.sessions = Sessions(channels, chance=chance)
-        self._leased = LeasedTakes(channels, self.taker, chance)
+        self.sessions = Sessions(channels)
+        self._leased = LeasedTakes(channels, self.taker)
         self.views = VIEWS
         """The meaning of interpretations in queries."""
         self.scripts = Scripts()

@@ -9,6 +9,7 @@ killed worker nor a killed node loses a message, and an acked one is never redel
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -299,10 +300,8 @@ class LeasedTakes:
     work starts behind the last scan, however many messages are leased.
     """
 
-    def __init__(
-        self, channels: SourceChannels, taker: Taker, chance: Callable[[int], bytes]
-    ) -> None:
-        self._channels, self._taker, self._chance = channels, taker, chance
+    def __init__(self, channels: SourceChannels, taker: Taker) -> None:
+        self._channels, self._taker = channels, taker
         self._clock = channels.clock
         self._floors: OrderedDict[tuple[str, str, str, str], int] = OrderedDict()
         """By channel, reader and query: nothing behind this position was scanned; every match
@@ -377,7 +376,7 @@ class LeasedTakes:
             events = (*again, *fresh.events)
             leases = taken.leases.granted(
                 [stored.position for stored in events],
-                self._chance(_LEASE_BYTES).hex(),
+                secrets.token_hex(_LEASE_BYTES),
                 until_ms=now_ms + min(lease_request.request.lease_ms, LONGEST_LEASE_MS),
                 max_tries=lease_request.request.max_tries,
             )

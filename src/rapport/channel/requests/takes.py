@@ -321,18 +321,15 @@ class SharedTakes:
     changes.
     """
 
-    def __init__(
-        self, log: SharedLogStore, channel: str, *, summary_every: int = SUMMARY_EVERY
-    ) -> None:
+    def __init__(self, log: SharedLogStore, channel: str) -> None:
         self.log, self._channel, self.name = log, channel, take_log(channel)
-        self._every = summary_every
         self.known = 0
         self._summed_up = 0
 
     @property
     def is_long(self) -> bool:
         """Whether a summary is due."""
-        return self.known - self._summed_up >= self._every
+        return self.known - self._summed_up >= SUMMARY_EVERY
 
     def read(self) -> list[Block]:
         """The blocks behind the known position; one store call when there are none."""
