@@ -24,9 +24,9 @@ from rapport.channel.interceptors.chain import (
     SWITCHED_OFF,
     InterceptorSpec,
 )
+from rapport.channel.log.logged_channel import reader_positions
 from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
 from rapport.channel.requests.request import Request
-from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import (
     ChannelUnavailable,
     DuplicateName,

@@ -35,7 +35,7 @@ from rapport.channel.dead_letters import (
     taker_key,
 )
 from rapport.channel.interceptors.reader_view import delivered_events
-from rapport.channel.subscriptions import LoggedSubscription
+from rapport.channel.log.logged_channel import LoggedSubscription
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id

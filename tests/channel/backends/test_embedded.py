@@ -10,7 +10,7 @@ from blockbuster import blockbuster_ctx
 
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import Channels
-from rapport.channel.subscriptions import CURSORS
+from rapport.channel.log.logged_channel import CURSORS
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import Event
 from rapport.store.base import Put

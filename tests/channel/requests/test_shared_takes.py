@@ -133,7 +133,7 @@ def test_three_nodes_take_each_message_once_whatever_they_do(steps):
         assert nodes[0].names() == (["c"] if published else [])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 3})
+        patch.setattr(takes, "SUMMARY_EVERY", 3)
         asyncio.run(scenario())
 
 
@@ -205,7 +205,7 @@ def test_workers_at_three_nodes_share_leases_whatever_they_do(steps):
             assert await left_for(node) == expected
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 3})
+        patch.setattr(takes, "SUMMARY_EVERY", 3)
         asyncio.run(scenario())
 
 
@@ -223,7 +223,7 @@ def test_a_lease_that_a_node_reads_from_a_summary_replaces_the_one_it_knew(clock
         assert [stored.position for stored in given] == [5]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 3})
+        patch.setattr(takes, "SUMMARY_EVERY", 3)
         asyncio.run(scenario())
 
 

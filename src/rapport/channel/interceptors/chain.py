@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from rapport.channel.subscriptions import CURSORS, cursor_key, reader_positions
+from rapport.channel.log.logged_channel import CURSORS, cursor_key, reader_positions
 from rapport.channel.validation import READER_PREFIX, check_reader_name
 from rapport.core.errors import Corrupt, DuplicateName, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event

@@ -26,14 +26,20 @@ from rapport.channel.log.indexes import (
     HistoryFeed,
     MixedFinder,
 )
-from rapport.channel.log.logged_channel import DecodedBlocks, LoggedChannel
+from rapport.channel.log.logged_channel import (
+    Cursor,
+    DecodedBlocks,
+    LoggedChannel,
+    LoggedSubscription,
+    cursor_change,
+    load_cursor,
+)
 from rapport.channel.log.writer import Writer, channel_error, closed_error
 from rapport.channel.query.index_plan import Finder, explain_query, index_path
 from rapport.channel.query.query_kinds import Query
 from rapport.channel.requests.source import MessageSource
 from rapport.channel.retention.limits import FINENESS
 from rapport.channel.retention.sweeper import Sweeper
-from rapport.channel.subscriptions import Cursor, LoggedSubscription, cursor_change, load_cursor
 from rapport.channel.validation import (
     LARGEST_DATA_BYTES,
     MAX_DATA_BYTES,

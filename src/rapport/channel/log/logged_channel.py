@@ -1,7 +1,8 @@
-"""One channel on a LogStore: append in groups, read, wait. [CH-1, CH-6, CH-13]
+"""One channel on a LogStore: append in groups, read, wait, subscribe. [CH-1, CH-6, CH-9, CH-13]
 
 `DecodedBlocks` is the cache of blocks that several readers share, bounded by their bytes; `Horizon`
-follows a log that other processes write as well.
+follows a log that other processes write as well. `LoggedSubscription` is a reader with a durable
+cursor; cursor and state move in one transaction.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import asyncio
 import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from rapport.channel.channel import AppendResult
+from rapport.channel.channel import AppendResult, Channel, HeaderlessReader
 from rapport.channel.log.dedupe import (
     DedupeWindow,
     cut_blocks,
@@ -38,18 +40,45 @@ from rapport.channel.validation import (
     unexpired,
 )
 from rapport.core.codec import decode_bare_block, decode_block
-from rapport.core.errors import Corrupt, StoreUnavailable
+from rapport.core.errors import ChannelUnavailable, Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
 from rapport.core.event_columns import BlockEvents, decode_block_events
 from rapport.core.release import HISTORY
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import READ_BYTES, AppendConflict, Block, all_blocks, as_shared_log
+from rapport.store.base import (
+    READ_BYTES,
+    AppendConflict,
+    Block,
+    Change,
+    Put,
+    RecordStore,
+    all_blocks,
+    all_records,
+    as_shared_log,
+)
 from rapport.store.gaps import LogGaps
 from rapport.store.history_index import KeyedIds, id_keys
 
 if TYPE_CHECKING:
     from rapport.channel.log.channels import LoggedChannels
 
+ATTEMPTS = 200
+"""Attempts to append before giving up; each failure means that another process appended."""
+_READ_RECORDS = 50_000
+_log = get_logger(__name__)
+
+_HEADERS_THAT_MATTER = (TTL.encode(), HISTORY.encode())
+"""Events with one of these are read whole by every reader."""
+_LOOK_AHEAD = 256
+"""Events decoded when one is requested: a publisher that repeats one event repeats the next."""
+CURSORS = "cursors"
+"""Table of the record store that holds one entry per channel and reader."""
+
+Apply = Callable[[Sequence[Change]], Awaitable[None]]
+Deliver = Callable[[list[StoredEvent]], list[StoredEvent]]
+"""Applies delivery interceptors to a batch."""
+ReportSkipped = Callable[[int, int, int], None]
+"""(position before, position reached, how many): events that a reader skipped."""
 CACHE_BYTES = 16 * 1024 * 1024
 _MANY = 32
 """Smaller blocks get their id keys on demand, together with those of other blocks."""
@@ -205,18 +234,6 @@ def _one_by_one(blocks: Sequence[Block], position: int) -> list[BareStoredEvent]
             if place > position
         ]
     return found
-
-
-ATTEMPTS = 200
-"""Attempts to append before giving up; each failure means that another process appended."""
-_READ_RECORDS = 50_000
-_log = get_logger(__name__)
-
-
-_HEADERS_THAT_MATTER = (TTL.encode(), HISTORY.encode())
-"""Events with one of these are read whole by every reader."""
-_LOOK_AHEAD = 256
-"""Events decoded when one is requested: a publisher that repeats one event repeats the next."""
 
 
 class Horizon:
@@ -614,3 +631,138 @@ class LoggedChannel:
             return True
         finally:
             pause.cancel()
+
+
+# --- readers with a cursor ------------------------------------------------------------------------
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """The stored cursor of a reader; new fields go at the end with a default."""
+
+    position: int
+    state: bytes = b""
+
+
+def cursor_key(channel: str, reader: str) -> str:
+    """Key of a reader's cursor; channel names hold no slash."""
+    return f"{channel}/{reader}"
+
+
+def load_cursor(records: RecordStore, channel: str, reader: str) -> Cursor | None:
+    """The reader's last commit; None when it never made one."""
+    raw = records.get(CURSORS, cursor_key(channel, reader))
+    if raw is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(raw, type=Cursor)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Corrupt(
+            f"the cursor of {reader!r} in channel {channel!r} cannot be read: {error}",
+            code="channel.bad_cursor",
+            hint="the reader must be set to a position again; its events are all still there",
+        ) from None
+
+
+def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:
+    """The change that saves a cursor."""
+    return Put(CURSORS, cursor_key(channel, reader), msgspec.msgpack.encode(cursor))
+
+
+def reader_positions(records: RecordStore, channel: str) -> dict[str, int]:
+    """The committed position of every named reader of a channel; raises Corrupt."""
+    prefix = cursor_key(channel, "")
+    found: dict[str, int] = {}
+    for key, _raw in all_records(records, CURSORS, prefix=prefix):
+        reader = key.removeprefix(prefix)
+        cursor = load_cursor(records, channel, reader)
+        if cursor is not None:
+            found[reader] = cursor.position
+    return found
+
+
+class LoggedSubscription:
+    """See Subscription. `position` and `state` are those of the last commit; reading runs ahead of
+    them.
+    """
+
+    def __init__(
+        self,
+        source: Channel,
+        reader: str,
+        cursor: Cursor,
+        apply: Apply,
+        *,
+        report_skipped: ReportSkipped | None = None,
+        deliver: Deliver | None = None,
+    ) -> None:
+        self.channel, self.reader = source.name, reader
+        self.position, self.state = cursor.position, cursor.state
+        self._source, self._apply = source, apply
+        self._read = self._delivered = cursor.position
+        self._committing = asyncio.Lock()
+        self._report_skipped, self._deliver = report_skipped, deliver
+        self.skipped = 0
+        """Events skipped since it was opened: trimmed before they were read, past their time to
+        live, or damaged.
+        """
+
+    async def next_batch(
+        self, *, limit: int = 1000, timeout_ms: int | None = None
+    ) -> list[StoredEvent]:
+        while await self._source.wait_after(self._read, timeout_ms=timeout_ms):
+            batch = await self._source.read_after(self._read, limit=limit)
+            if batch:
+                # First, as it may be refused: then the same events are read the next time.
+                delivered = batch if self._deliver is None else self._deliver(batch)
+                self._note_skipped(batch)
+                self._read = batch[-1].position
+                if delivered:
+                    self._delivered = delivered[-1].position
+                    return delivered
+                await self._pass_over(batch[-1].position)
+        return []
+
+    async def next_bare_batch(
+        self, *, limit: int = 1000, timeout_ms: int | None = None
+    ) -> Sequence[StoredEvent | BareStoredEvent]:
+        source = self._source
+        if isinstance(source, HeaderlessReader) and source.last_position() > self._read:
+            bare = await source.read_bare_after(self._read, limit=limit)
+            if bare:
+                self._note_skipped(bare)
+                self._read = self._delivered = bare[-1].position
+                return bare
+        return await self.next_batch(limit=limit, timeout_ms=timeout_ms)
+
+    async def _pass_over(self, position: int) -> None:
+        """Interceptors hid everything up to here. The cursor is committed here, else retention
+        would wait for this reader for ever; not before delivered events are committed.
+        """
+        if self._delivered <= self.position < position:
+            with suppress(ChannelUnavailable):  # then with the next ones
+                await self.commit(position)
+
+    def _note_skipped(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> None:
+        skipped = batch[-1].position - self._read - len(batch)
+        if skipped > 0:
+            self.skipped += skipped
+            if self._report_skipped is not None:
+                self._report_skipped(self._read, batch[-1].position, skipped)
+
+    async def commit(
+        self, position: int, state: bytes | None = None, *, changes: Sequence[Change] = ()
+    ) -> None:
+        """See Subscription. `changes` of other records go into the same transaction.
+
+        A position before the present one moves the reader back for its next start.
+        """
+        if not 0 <= position <= self._source.last_position():
+            raise InvalidInput(
+                f"channel {self.channel!r} has no position {position}",
+                code="channel.bad_position",
+                hint=f"the last one is {self._source.last_position()}",
+            )
+        async with self._committing:  # the state of a pending commit must not be undone
+            cursor = Cursor(position, self.state if state is None else state)
+            await self._apply((*changes, cursor_change(self.channel, self.reader, cursor)))
+            self.position, self.state = cursor.position, cursor.state

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from rapport.channel.export.export_schedule import READER as EXPORT
-from rapport.channel.log.logged_channel import LoggedChannel
+from rapport.channel.log.logged_channel import LoggedChannel, reader_positions
 from rapport.channel.log.writer import between_appends
 from rapport.channel.requests.taker import Taker
 from rapport.channel.retention.limits import (
@@ -25,7 +25,6 @@ from rapport.channel.retention.limits import (
     pieces_of,
     split_at,
 )
-from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import ChannelUnavailable, Corrupt
 from rapport.kernel.telemetry import get_logger
 
