@@ -299,7 +299,7 @@ def test_a_set_whose_messages_are_damaged_afterwards_is_gone_and_names_them(tmp_
     asyncio.run(scenario())
 
 
-def test_workers_that_lease_messages_are_told_of_a_gap_once(tmp_path: Path) -> None:
+def test_workers_that_lease_messages_are_notified_of_a_gap_once(tmp_path: Path) -> None:
     async def look(channels: LoggedChannels) -> None:
         request = Request(query="", take=True, lease_ms=60_000, max_messages=10)
         found = [await channels.source.request("c", request, identity="me") for _ in range(4)]

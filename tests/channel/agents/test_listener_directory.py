@@ -37,7 +37,7 @@ def test_a_place_is_found_again(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_second_listener_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_listener_is_refused_with_the_name_of_the_holder(tmp_path: Path) -> None:
     first = opened(tmp_path)
     with pytest.raises(StoreUnavailable) as refused:
         opened(tmp_path)

@@ -79,7 +79,7 @@ def test_one_request_at_a_time_and_late_or_second_answers_change_nothing():
     assert (state.token, len(state.cache)) == ("b", 1)
 
 
-def test_a_set_that_is_gone_is_told_and_passed():
+def test_a_set_that_is_gone_is_reported_and_passed():
     state = make(ResumePoint("a", False, 2))
     answer(state, batch("a", gone=True, follows="b"))
     assert (state.gone, state.token, state.seen) == (1, "b", False)

@@ -170,7 +170,9 @@ def test_calls_of_many_threads_share_syncs_and_keep_their_order(tmp_path):
     outbox.close()
 
 
-def test_a_disk_that_refuses_is_told_to_every_caller_and_the_next_call_works(tmp_path, monkeypatch):
+def test_a_disk_that_refuses_is_reported_to_every_caller_and_the_next_call_works(
+    tmp_path, monkeypatch
+):
     outbox = open_outbox(tmp_path)
     append = outbox._store.append
 

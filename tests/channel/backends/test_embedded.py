@@ -249,7 +249,7 @@ def test_nothing_but_opening_blocks_the_loop(tmp_path, clock):
     asyncio.run(scenario())
 
 
-def test_a_directory_that_cannot_be_made_is_told_with_a_hint(tmp_path, clock):
+def test_a_directory_that_cannot_be_made_is_reported_with_a_hint(tmp_path, clock):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreUnavailable) as refused:
         open_embedded(tmp_path / "file" / "data", clock)

@@ -322,7 +322,7 @@ def spoil(directory: Path) -> int:
     return damaged
 
 
-def test_damage_in_a_foreseen_set_is_told_and_passed(tmp_path: Path) -> None:
+def test_damage_in_a_foreseen_set_is_reported_and_passed(tmp_path: Path) -> None:
     async def scenario() -> None:
         channels = await rooms(tmp_path)
         batch = await ask(channels, query="data.room = 8", max_messages=4)

@@ -118,7 +118,7 @@ def test_no_message_breaks_a_broker_or_makes_it_tell_an_invalid_record(
 
 
 @pytest.mark.slow
-def test_no_record_is_told_outside_its_validity_while_providers_come_and_go(
+def test_no_record_is_sent_outside_its_validity_while_providers_come_and_go(
     network, brokers
 ) -> None:
     """The harness asserts it for every answer; here updates are short and copies many."""

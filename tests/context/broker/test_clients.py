@@ -166,7 +166,7 @@ def test_rights_are_asked_for_every_operation() -> None:
     assert [one.status for one in broker.effects if isinstance(one, AuditEffect)] == [401] * 3
 
 
-def test_every_operation_of_a_client_is_told_to_the_audit() -> None:
+def test_every_operation_of_a_client_is_reported_to_the_audit() -> None:
     broker = machine(audits=True)
     say(broker, Put(1, record()))
     say(broker, Request(2, QUESTION))
@@ -238,7 +238,7 @@ def test_the_broker_itself_asks_as_any_consumer(network, brokers) -> None:
     assert refused.status == NOT_FOUND
 
 
-def test_a_controller_is_told_when_it_joined_and_when_not(network, brokers) -> None:
+def test_a_controller_is_notified_when_it_joined_and_when_not(network, brokers) -> None:
     names = brokers(3)
     net = network(from_edges([], nodes=names), adopt=False)
     controller = ("controller", 1)
@@ -294,7 +294,7 @@ def allows_writing(takes_over: str = "admin"):
     return allows
 
 
-def test_a_record_belongs_to_the_key_that_told_it_first() -> None:
+def test_a_record_belongs_to_the_key_that_wrote_it_first() -> None:
     broker = machine(allows_writing(), audits=True)
     assert say(broker, Put(1, record(n=1)), identity="sensor")[-1] == Status(1, PROCESSED)
     broker.effects.clear()

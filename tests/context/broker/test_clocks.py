@@ -45,7 +45,7 @@ def differing(network, names, behind_ms: dict[int, int], settings: BrokerSetting
 
 
 @pytest.mark.parametrize("behind_ms", [{0: 10}, {0: 700}, {1: 700}, {0: 700, 1: 300}])
-def test_what_was_just_told_is_found_where_the_clock_is_behind(
+def test_what_was_just_sent_is_found_where_the_clock_is_behind(
     network, brokers, behind_ms: dict[int, int]
 ) -> None:
     names = brokers(3)
@@ -79,7 +79,7 @@ def test_a_clock_that_is_far_behind_is_said_at_once(network, brokers) -> None:
     assert outcome.took_ms < 200
 
 
-def test_changes_quicker_than_the_clocks_differ_are_told(network, brokers) -> None:
+def test_changes_quicker_than_the_clocks_differ_are_sent(network, brokers) -> None:
     names = brokers(2)
     net = differing(network, names, {0: 700})
     net.put(names[1], "r1", v=0)

@@ -44,7 +44,7 @@ def test_a_broker_whose_list_is_silent_does_not_join_and_says_so(network, broker
     assert net.machines[names[0]].neighbours == ()
 
 
-def test_who_waits_for_a_join_hears_when_the_broker_is_told_to_leave_meanwhile(
+def test_who_waits_for_a_join_hears_when_the_broker_is_commanded_to_leave_meanwhile(
     network, brokers
 ) -> None:
     """Else those that wait would add up until no command is taken any more."""

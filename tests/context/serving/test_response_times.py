@@ -36,7 +36,7 @@ ROOM = EntityRef("room", "r3")
 Opened = Callable[..., Any]
 
 
-def test_answers_are_told_apart_by_what_they_were() -> None:
+def test_answers_are_distinguished_by_what_they_were() -> None:
     times = ResponseTimes("10.0.0.1:7", 1_000)
     times.note(PROCESSED, 0, 0.0305)
     times.note(PROCESSED, 3, 2.0)
