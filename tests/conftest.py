@@ -85,7 +85,7 @@ _MAY_BLOCK = {
     "rapport/web/app.py": {"make_app"},
     "rapport/channel/backends/stores.py": {"open_channels", "open_reading", "read_interceptors"},
     "rapport/communication/api.py": {"_assembly"},
-    "rapport/channel/log/runtime.py": {"off_loop"},
+    "rapport/channel/log/channels.py": {"off_loop"},
     "rapport/channel/log/writer.py": {"_write_lone", "write"},
     "rapport/mediation/quarantine/index.py": {"get", "apply", "page", "_move_to_file"},
 }

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import pages_of
-from rapport.channel.log.block_cache import DecodedBlocks
+from rapport.channel.log.logged_channel import DecodedBlocks
 from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import DeliveryOptions, NextReceiver, with_options

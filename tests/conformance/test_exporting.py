@@ -16,7 +16,7 @@ from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.export import export_schedule as export_due
 from rapport.channel.export.lake_export import export_channels
 from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.subscriptions import reader_positions
+from rapport.channel.log.logged_channel import reader_positions
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.node.maintenance import LakeExporter

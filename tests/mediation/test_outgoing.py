@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.access.rights import Grant, Rights
+from rapport.channel.access.identities import Grant, Rights
 from rapport.channel.backends.local import open_memory
 from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InterpretationError, Problem, UnknownName, Unsupported

@@ -21,7 +21,7 @@ from rapport.channel.export import parquet_files as export_files
 from rapport.channel.export.export_schedule import ExportBacklog, ExportDecision, decide_export
 from rapport.channel.export.lake_export import read_manifest, take_lock
 from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.subscriptions import reader_positions
+from rapport.channel.log.logged_channel import reader_positions
 from rapport.cli import pipeline as pipeline
 from rapport.cli.pipeline import export_site
 from rapport.core.errors import Conflict

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from rapport.channel.access.admission import Bucket, full_bucket, take
+from rapport.channel.access.identities import Bucket, full_bucket, take
 from rapport.communication.answers import DECLINING_WORDS
 from rapport.communication.links import is_answer_token
 from rapport.communication.sessions.seals import (

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from rapport.channel.channel import AppendResult, Channel, Channels, Subscription
-from rapport.channel.subscriptions import Cursor, LoggedSubscription, load_cursor
+from rapport.channel.log.logged_channel import Cursor, LoggedSubscription, load_cursor
 from rapport.communication.adapters.attempts import OUTCOME
 from rapport.communication.answers import ANSWER
 from rapport.communication.cluster_leases import HeldShare, share_of

@@ -32,9 +32,15 @@ from rapport.channel.export.lake_export import (
 )
 from rapport.channel.interceptors.builtin import InterceptorContext, Mediate, site_interceptors
 from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.logged_channel import (
+    CURSORS,
+    Cursor,
+    cursor_key,
+    load_cursor,
+    reader_positions,
+)
 from rapport.channel.log.writer import between_appends
 from rapport.channel.retention.limits import pieces_of
-from rapport.channel.subscriptions import CURSORS, Cursor, cursor_key, load_cursor, reader_positions
 from rapport.core.errors import InvalidInput, RapportError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
@@ -186,7 +192,7 @@ class ChannelMaintenance:
         exporting: LakeExporter | None = None,
     ) -> None:
         channels.use_rules(declared)
-        channels.interceptors.workshop = InterceptorContext(
+        channels.interceptors.context = InterceptorContext(
             channels=channels,
             clock=clock,
             addresses=declared.push_to,

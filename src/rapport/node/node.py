@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rapport.channel.access.admission import Admission
+from rapport.channel.access.identities import Admission
 from rapport.channel.federation import IntakeResult
 from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.webhook import WebhookInput

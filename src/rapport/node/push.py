@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from rapport.channel.access.rights import Rights
+from rapport.channel.access.identities import Rights
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.push import (

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rapport.channel.access.admission import check_access as check_access_table
+from rapport.channel.access.identities import check_access as check_access_table
 from rapport.channel.backends.local import open_memory
 from rapport.channel.config import channels_from_site
 from rapport.channel.federation import links_from_site

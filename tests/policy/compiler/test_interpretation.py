@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.query.parser import parse_condition
-from rapport.channel.query.query_kinds import explain_own_terms
+from rapport.channel.query.query_kinds import OwnTermsMatcher
+from rapport.channel.query.tree import print_condition
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
@@ -641,8 +642,10 @@ def test_the_how_to_page_says_what_happens(site: Path) -> None:
     interpretations = interpretations_of_site(loaded.file, site, loaded.ontology)
     view = view_of(interpretations, "us-desk", concepts_of(loaded.ontology))
     where = msgspec.json.decode(asked)["query"]["where"]
-    explained = explain_own_terms(parse_condition(where), view)
-    assert explained == "canonical: type = 'machine.heat' AND data.value[0] >= 30.000000000000004"
+    own = OwnTermsMatcher(parse_condition(where), view)
+    assert own.untranslatable == ()
+    canonical = "type = 'machine.heat' AND data.value[0] >= 30.000000000000004"
+    assert print_condition(own.in_root) == canonical
 
 
 @pytest.mark.parametrize("lines", ["interpretation = 5\n", "interpretations = 5\n"])

@@ -186,8 +186,8 @@ class ChannelFiles:
         return self.steadily(lambda: self._position_before(received_ms))
 
     def _position_before(self, received_ms: int) -> int:
-        asked = format_time(received_ms)[:10]
-        days = sorted({file.day for file in self._files if file.day >= asked})
+        first_day = format_time(received_ms)[:10]
+        days = sorted({file.day for file in self._files if file.day >= first_day})
         best = self.last
         for day in days:
             files = [file for file in self._files if file.day == day]
@@ -309,9 +309,9 @@ def _row_groups(file: LakeFile) -> list[RowGroup]:
         group = metadata.row_group(number)
         position = group.column(names["position"]).statistics
         received = group.column(names["received"]).statistics
-        is_told = position is not None and position.has_min_max
+        is_known = position is not None and position.has_min_max
         newest = received.max if received is not None and received.has_min_max else 2**62
-        first, last = (position.min, position.max) if is_told else (file.first, file.last)
+        first, last = (position.min, position.max) if is_known else (file.first, file.last)
         if group.num_rows:
             found.append(RowGroup(first, last, file.path, number, newest, group.num_rows))
     return found
@@ -474,9 +474,9 @@ def _read_bounds(part: _Part) -> bool:
     try:
         metadata = pq.read_metadata(part.path)
         for number in range(metadata.num_row_groups):
-            told = metadata.row_group(number).column(0).statistics
-            part.least.append(told.min)
-            part.greatest.append(told.max)
+            statistics = metadata.row_group(number).column(0).statistics
+            part.least.append(statistics.min)
+            part.greatest.append(statistics.max)
         return True
     except (pa.ArrowInvalid, OSError, AttributeError):
         part.path.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rapport.channel.access.admission import full_bucket, take
+from rapport.channel.access.identities import full_bucket, take
 from rapport.channel.mqtt.bridge import (
     Broker,
     Packet,

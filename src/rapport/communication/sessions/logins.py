@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.channel.access.admission import full_bucket, take
+from rapport.channel.access.identities import full_bucket, take
 from rapport.channel.channel import Channels
 from rapport.communication.sessions.passwords import (
     ConcurrencyLimit,

@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.access.rights import Rights
+from rapport.channel.access.identities import Rights
 from rapport.channel.channel import Channels
 from rapport.channel.query.query_kinds import InterpretationView
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported

@@ -15,7 +15,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
-from rapport.channel.access.admission import FailedAttempts
+from rapport.channel.access.identities import FailedAttempts
 from rapport.communication.arrival_checks import Allowances
 from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
 from rapport.communication.links import name_from_link

@@ -18,8 +18,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.channel.access.admission import FailedAttempts
-from rapport.channel.access.rights import LOCAL, NOBODY
+from rapport.channel.access.identities import LOCAL, NOBODY, FailedAttempts
 from rapport.communication.adapters.webhook import WebhookInput
 from rapport.communication.arrival_checks import ANSWER_OVER
 from rapport.communication.arrivals import TOO_FAST, ArrivalResult
