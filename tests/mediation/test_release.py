@@ -108,13 +108,9 @@ class Site:
 Scenario = Callable[[Site], Coroutine[Any, Any, None]]
 
 
-@pytest.fixture(params=[10_000, 0], ids=["in-memory", "in-a-file"])
-def play(
-    load: Any, bind: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Scenario], None]:
-    """Plays it with what is held back in memory, and in a file as when there is much of it."""
-    defaults = QuarantineIndex.__init__.__kwdefaults__
-    monkeypatch.setitem(defaults, "most_in_memory", request.param)
+@pytest.fixture
+def play(load: Any, bind: Any) -> Callable[[Scenario], None]:
+    """Runs a scenario on a site of its own."""
 
     def play(scenario: Scenario) -> None:
         async def run() -> None:

@@ -52,26 +52,19 @@ RawBatch = tuple[str, list[StoredEvent]]
 class ReleaseProgress:
     """The finished part of a release."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: str) -> None:
         self.done: dict[str, int] = {}
         """The last finished position of each raw channel."""
         self.upto = 0
         self.is_done = False
-        self._total = ReleaseDone(release="", notify=True)
+        self.total = ReleaseDone(release=release, notify=True)
 
     def take(self, batch: ReleasedBatch) -> None:
         places = (*batch.released, *batch.rejected)
         self.done[batch.channel] = max(self.done.get(batch.channel, 0), *places, 0)
         self.upto = max(self.upto, batch.upto)
-        self._total.released += len(batch.released)
-        self._total.rejected += len(batch.rejected)
-        self._total.corrected += len(batch.corrected)
-        self._total.unchanged += batch.unchanged
-        self._total.merge(batch)
-
-    def total(self, release: str) -> ReleaseDone:
-        self._total.release = release
-        return self._total
+        _count(self.total, batch)
+        self.total.merge(batch)
 
 
 class RawEventReader:
@@ -164,27 +157,32 @@ async def read_state(channels: Channels, release: str) -> ReleaseState:
             state = ReleaseState(release=release, asked=stored.event.payload_as(ReleaseRequest))
     if not position:
         raise UnknownName("release", release)
+    async for event in _release_events(channels, release, position):
+        if event.type == BATCH_RELEASED:
+            _count(state, event.payload_as(ReleasedBatch))
+        elif event.type == RELEASE_DONE:
+            done: ReleaseDone = event.payload_as(ReleaseDone)
+            state.is_done, state.released, state.rejected = True, done.released, done.rejected
+        elif event.type == REEVALUATED:
+            state.second_look = event.payload_as(ReevaluationResult)
+    return state
+
+
+async def _release_events(channels: Channels, release: str, position: int) -> AsyncIterator[Event]:
+    """The records of a release after its request."""
     channel = channels.channel(RELEASES)
     while batch := await channel.read_after(position, limit=_PAGE):
         position = batch[-1].position
         for stored in batch:
             if stored.event.subject == f"release/{release}":
-                _take(state, stored.event)
-    return state
+                yield stored.event
 
 
-def _take(state: ReleaseState, event: Event) -> None:
-    if event.type == BATCH_RELEASED:
-        batch: ReleasedBatch = event.payload_as(ReleasedBatch)
-        state.released += len(batch.released)
-        state.rejected += len(batch.rejected)
-        state.corrected += len(batch.corrected)
-        state.unchanged += batch.unchanged
-    elif event.type == RELEASE_DONE:
-        done: ReleaseDone = event.payload_as(ReleaseDone)
-        state.is_done, state.released, state.rejected = True, done.released, done.rejected
-    elif event.type == REEVALUATED:
-        state.second_look = event.payload_as(ReevaluationResult)
+def _count(total: ReleaseDone | ReleaseState | ReleaseTrial, batch: ReleasedBatch) -> None:
+    total.released += len(batch.released)
+    total.rejected += len(batch.rejected)
+    total.corrected += len(batch.corrected)
+    total.unchanged += batch.unchanged
 
 
 READER = "mediation"
@@ -247,12 +245,8 @@ class ReleaseService:
         """What it would do; appends nothing."""
         asked = await self._resolve_request(asked)
         trial = ReleaseTrial()
-        async for given in self._batches("trial", asked, ReleaseProgress()):
-            batch = given.batch
-            trial.released += len(batch.released)
-            trial.rejected += len(batch.rejected)
-            trial.corrected += len(batch.corrected)
-            trial.unchanged += batch.unchanged
+        async for given in self._batches("trial", asked, ReleaseProgress("trial")):
+            _count(trial, given.batch)
             for one in given.rejections:
                 trial.reasons[one.code] = trial.reasons.get(one.code, 0) + 1
             room = 3 - len(trial.examples)
@@ -378,9 +372,9 @@ class ReleaseService:
         async for given in self._batches(release, asked, progress):
             await self._append(given)
             progress.take(given.batch)
-        event = _record(RELEASE_DONE, progress.total(release), release, self._clock.now_ms())
+        event = _record(RELEASE_DONE, progress.total, release, self._clock.now_ms())
         await self._channels.channel(RELEASES).append([event])
-        _log.info("released", **msgspec.to_builtins(progress.total(release)))
+        _log.info("released", **msgspec.to_builtins(progress.total))
 
     async def _append(self, given: ReprocessedBatch) -> None:
         batch = given.batch
@@ -420,17 +414,11 @@ class ReleaseService:
 
     async def _progress(self, release: str, position: int) -> ReleaseProgress:
         """What was done before a crash."""
-        progress, channel = ReleaseProgress(), self._channels.channel(RELEASES)
-        while batch := await channel.read_after(position, limit=_PAGE):
-            position = batch[-1].position
-            for stored in batch:
-                if stored.event.type == BATCH_RELEASED:
-                    done: ReleasedBatch = stored.event.payload_as(ReleasedBatch)
-                    if done.release == release:
-                        progress.take(done)
-                elif stored.event.type == RELEASE_DONE:
-                    ended: ReleaseDone = stored.event.payload_as(ReleaseDone)
-                    progress.is_done |= ended.release == release
+        progress = ReleaseProgress(release)
+        async for event in _release_events(self._channels, release, position):
+            if event.type == BATCH_RELEASED:
+                progress.take(event.payload_as(ReleasedBatch))
+            progress.is_done |= event.type == RELEASE_DONE
         return progress
 
 
