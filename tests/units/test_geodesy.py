@@ -2,13 +2,12 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.units.coordinates import PlanOrigin, from_plan, from_plan_many, to_plan, to_plan_many
+from rapport.units.coordinates import PlanOrigin, from_plan, to_plan
 from support.judge.meridian import plan_of
 
 BERLIN = PlanOrigin(52.5, 13.4)
@@ -90,18 +89,3 @@ def test_an_origin_that_no_plan_can_have_is_refused(origin):
     with pytest.raises(InvalidInput) as caught:
         origin.check()
     assert caught.value.code == "place.bad_origin"
-
-
-def test_many_at_once_agree_with_one_at_a_time():
-    latitudes = np.array([52.5, 52.6, 13.4, math.nan, -52.5, 0.0])
-    longitudes = np.array([13.4, 13.5, 52.5, 0.0, -166.6, 103.4])
-    x, y, good = to_plan_many(latitudes, longitudes, BERLIN)
-    assert good.tolist() == [True, True, False, False, False, False]
-    for number in (0, 1):
-        assert (x[number], y[number]) == pytest.approx(
-            to_plan(latitudes[number], longitudes[number], BERLIN), abs=1e-9
-        )
-    back = from_plan_many(x, y, BERLIN)
-    assert back[2].tolist() == good.tolist()
-    assert back[0][:2] == pytest.approx(latitudes[:2], abs=1e-11)
-    assert back[1][:2] == pytest.approx(longitudes[:2], abs=1e-11)

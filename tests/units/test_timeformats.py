@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from rapport.units.timeformats import (
     EARLIEST_MS,
     LATEST_MS,
     from_epoch,
-    from_epoch_many,
     from_iso,
     from_pattern,
     to_iso,
@@ -43,13 +41,6 @@ def test_milliseconds_declared_as_seconds_are_refused_with_a_hint():
 @pytest.mark.parametrize("value", [1e300, -1e300, math.inf, -math.inf, math.nan, 10**30])
 def test_absurd_epochs_are_refused(value):
     assert code_of(from_epoch, value, 1000) == "time.out_of_range"
-
-
-def test_many_epochs_at_once_agree_with_one_at_a_time():
-    values = np.array([1772442845.3, 0.0, -5.5, 1e300, math.nan])
-    times, good = from_epoch_many(values, 1000)
-    assert good.tolist() == [True, True, True, False, False]
-    assert times[:3].tolist() == [from_epoch(float(value), 1000) for value in values[:3]]
 
 
 def test_iso_text_with_an_offset_needs_no_zone():

@@ -2,8 +2,7 @@
 
 Conventions, everywhere: metres; x grows to the east and y to the north of the plan; a heading or
 bearing of 0 looks along +y and grows clockwise, in degrees. In a sensor's own frame +y is its
-viewing direction and +x is to its right. Functions named in the plural or with `_many` take numpy
-arrays.
+viewing direction and +x is to its right.
 
 Plans are Transverse Mercator on the WGS 84 ellipsoid, true to scale on the meridian of the plan's
 origin. Series in the third flattening to the fourth power: better than 0.001 mm within 1,000 km.
@@ -14,16 +13,10 @@ meridian: 0.12 m per km at 100 km, 0.5 m at 200 km.
 from __future__ import annotations
 
 import math
-from types import ModuleType
-from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from rapport.core.errors import InvalidInput
-
-Array = npt.NDArray[np.float64]
 
 _QUARTERS = {0.0: (0.0, 1.0), 90.0: (1.0, 0.0), 180.0: (0.0, -1.0), 270.0: (-1.0, 0.0)}
 
@@ -82,25 +75,6 @@ def absolute_to_relative(
     ahead_x, ahead_y = direction(heading_degrees)
     from_x, from_y = x - origin_x, y - origin_y
     return from_x * ahead_y - from_y * ahead_x, from_x * ahead_x + from_y * ahead_y
-
-
-def directions(angles_degrees: Array) -> tuple[Array, Array]:
-    """`direction` of many angles; may differ from it in the last bit."""
-    turned = np.mod(angles_degrees, 360.0)
-    angles = np.radians(turned)
-    x, y = np.sin(angles), np.cos(angles)
-    for quarter, (exact_x, exact_y) in _QUARTERS.items():
-        here = turned == quarter
-        x[here], y[here] = exact_x, exact_y
-    return x, y
-
-
-def relative_to_absolute_many(
-    x: Array, y: Array, origin_x: Array, origin_y: Array, headings_degrees: Array
-) -> tuple[Array, Array]:
-    """`relative_to_absolute` of many points; may differ from it in the last bit."""
-    ahead_x, ahead_y = directions(headings_degrees)
-    return origin_x + x * ahead_y + y * ahead_x, origin_y - x * ahead_x + y * ahead_y
 
 
 LARGEST_RANGE_METRES = 1_000_000.0
@@ -163,7 +137,7 @@ def to_plan(latitude: float, longitude: float, origin: PlanOrigin) -> tuple[floa
         raise _no_place(latitude, longitude)
     if _sphere_distance(latitude, longitude, origin) > origin.range_metres * 1.02 + 1_000:
         raise _too_far(f"latitude {latitude}, longitude {longitude}", origin)
-    x, y = _forward(latitude, longitude, origin, math)
+    x, y = _forward(latitude, longitude, origin)
     if math.hypot(x, y) > origin.range_metres:
         raise _too_far(f"latitude {latitude}, longitude {longitude}", origin)
     return x, y
@@ -173,90 +147,62 @@ def from_plan(x: float, y: float, origin: PlanOrigin) -> tuple[float, float]:
     """(latitude, longitude) in degrees; the inverse of `to_plan`, within 0.001 mm."""
     if not math.hypot(x, y) <= origin.range_metres:
         raise _too_far(f"x = {x}, y = {y}", origin)
-    latitude, longitude = _backward(x, y, origin, math)
-    return latitude, longitude
+    return _backward(x, y, origin)
 
 
-def to_plan_many(
-    latitudes: Array, longitudes: Array, origin: PlanOrigin
-) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """`to_plan` of many: x, y (NaN if out of range) and a mask."""
-    with np.errstate(invalid="ignore"):
-        good = (np.abs(latitudes) <= 90) & (np.abs(longitudes) <= 180)
-    latitudes = np.where(good, latitudes, origin.latitude)
-    longitudes = np.where(good, longitudes, origin.longitude)
-    near = _sphere_distance(latitudes, longitudes, origin, np)
-    good &= near <= origin.range_metres * 1.02 + 1_000
-    latitudes = np.where(good, latitudes, origin.latitude)
-    longitudes = np.where(good, longitudes, origin.longitude)
-    x, y = _forward(latitudes, longitudes, origin, np)
-    good &= np.hypot(x, y) <= origin.range_metres
-    return np.where(good, x, np.nan), np.where(good, y, np.nan), good
-
-
-def from_plan_many(
-    x: Array, y: Array, origin: PlanOrigin
-) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """`from_plan` of many: latitudes, longitudes (NaN if out of range) and a mask."""
-    with np.errstate(invalid="ignore"):
-        good = np.hypot(x, y) <= origin.range_metres
-    latitude, longitude = _backward(np.where(good, x, 0.0), np.where(good, y, 0.0), origin, np)
-    return np.where(good, latitude, np.nan), np.where(good, longitude, np.nan), good
-
-
-def _forward(latitude: Any, longitude: Any, origin: PlanOrigin, m: ModuleType) -> tuple[Any, Any]:
-    """`m` is math or numpy; both have the functions used here."""
-    across = m.radians(_turned(longitude - origin.longitude))
-    conformal = _conformal_tangent(m.tan(m.radians(latitude)), m)
-    xi = m.atan2(conformal, m.cos(across))
-    eta = m.asinh(m.sin(across) / m.hypot(conformal, m.cos(across)))
+def _forward(latitude: float, longitude: float, origin: PlanOrigin) -> tuple[float, float]:
+    across = math.radians(_turned(longitude - origin.longitude))
+    conformal = _conformal_tangent(math.tan(math.radians(latitude)))
+    xi = math.atan2(conformal, math.cos(across))
+    eta = math.asinh(math.sin(across) / math.hypot(conformal, math.cos(across)))
     north, east = xi, eta
     for number, factor in enumerate(_FORWARD, 1):
-        north = north + factor * m.sin(2 * number * xi) * m.cosh(2 * number * eta)
-        east = east + factor * m.cos(2 * number * xi) * m.sinh(2 * number * eta)
+        north = north + factor * math.sin(2 * number * xi) * math.cosh(2 * number * eta)
+        east = east + factor * math.cos(2 * number * xi) * math.sinh(2 * number * eta)
     return _RECTIFYING * east, _RECTIFYING * (north - _northing(origin.latitude))
 
 
 def _northing(latitude: float) -> float:
     """Along the meridian from the equator, as an angle of the rectifying sphere."""
-    xi = math.atan(_conformal_tangent(math.tan(math.radians(latitude)), math))
+    xi = math.atan(_conformal_tangent(math.tan(math.radians(latitude))))
     return xi + sum(each * math.sin(2 * n * xi) for n, each in enumerate(_FORWARD, 1))
 
 
-def _backward(x: Any, y: Any, origin: PlanOrigin, m: ModuleType) -> tuple[Any, Any]:
+def _backward(x: float, y: float, origin: PlanOrigin) -> tuple[float, float]:
     xi, eta = y / _RECTIFYING + _northing(origin.latitude), x / _RECTIFYING
     north, east = xi, eta
     for number, factor in enumerate(_BACKWARD, 1):
-        north = north - factor * m.sin(2 * number * xi) * m.cosh(2 * number * eta)
-        east = east - factor * m.cos(2 * number * xi) * m.sinh(2 * number * eta)
-    conformal = m.sin(north) / m.hypot(m.sinh(east), m.cos(north))
+        north = north - factor * math.sin(2 * number * xi) * math.cosh(2 * number * eta)
+        east = east - factor * math.cos(2 * number * xi) * math.sinh(2 * number * eta)
+    conformal = math.sin(north) / math.hypot(math.sinh(east), math.cos(north))
     tangent = conformal / (1 - _E**2)
     for _ in range(4):  # quadratic: one step gives 10 digits, two give all
-        found = _conformal_tangent(tangent, m)
-        slope = (1 - _E**2) * m.sqrt(1 + found**2) * m.sqrt(1 + tangent**2)
+        found = _conformal_tangent(tangent)
+        slope = (1 - _E**2) * math.sqrt(1 + found**2) * math.sqrt(1 + tangent**2)
         tangent = tangent + (conformal - found) * (1 + (1 - _E**2) * tangent**2) / slope
-    longitude = origin.longitude + m.degrees(m.atan2(m.sinh(east), m.cos(north)))
-    return m.degrees(m.atan(tangent)), _turned(longitude)
+    longitude = origin.longitude + math.degrees(math.atan2(math.sinh(east), math.cos(north)))
+    return math.degrees(math.atan(tangent)), _turned(longitude)
 
 
-def _conformal_tangent(tangent: Any, m: ModuleType) -> Any:
-    secant = m.sqrt(1 + tangent**2)
-    sigma = m.sinh(_E * m.atanh(_E * tangent / secant))
-    return tangent * m.sqrt(1 + sigma**2) - sigma * secant
+def _conformal_tangent(tangent: float) -> float:
+    secant = math.sqrt(1 + tangent**2)
+    sigma = math.sinh(_E * math.atanh(_E * tangent / secant))
+    return tangent * math.sqrt(1 + sigma**2) - sigma * secant
 
 
-def _turned(degrees: Any) -> Any:
+def _turned(degrees: float) -> float:
     """Normalizes to -180..180; values in this range stay unchanged."""
-    return degrees - 360.0 * ((degrees > 180.0) * 1.0) + 360.0 * ((degrees < -180.0) * 1.0)
+    return degrees - 360.0 * (degrees > 180.0) + 360.0 * (degrees < -180.0)
 
 
-def _sphere_distance(
-    latitude: Any, longitude: Any, origin: PlanOrigin, m: ModuleType = math
-) -> Any:
-    up, across = m.radians(latitude - origin.latitude), m.radians(longitude - origin.longitude)
-    level = m.cos(m.radians(latitude)) * math.cos(math.radians(origin.latitude))
-    half = m.sin(up / 2) ** 2 + level * m.sin(across / 2) ** 2
-    return 2 * _SPHERE_METRES * m.atan2(m.sqrt(half), m.sqrt(abs(1 - half)))
+def _sphere_distance(latitude: float, longitude: float, origin: PlanOrigin) -> float:
+    up, across = (
+        math.radians(latitude - origin.latitude),
+        math.radians(longitude - origin.longitude),
+    )
+    level = math.cos(math.radians(latitude)) * math.cos(math.radians(origin.latitude))
+    half = math.sin(up / 2) ** 2 + level * math.sin(across / 2) ** 2
+    return 2 * _SPHERE_METRES * math.atan2(math.sqrt(half), math.sqrt(abs(1 - half)))
 
 
 def _no_place(latitude: float, longitude: float) -> InvalidInput:

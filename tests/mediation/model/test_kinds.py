@@ -3,13 +3,10 @@
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
-from benchmarks.mediation.column_expressions import apply_formulas, column_plan
-from rapport.core.errors import Unsupported
 from rapport.mediation.codegen.runtime import callable_of
-from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.codegen.transformer import make_transformer
 from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
@@ -38,7 +35,6 @@ from rapport.mediation.conversion.places import (
 )
 from rapport.mediation.interpretations.model import (
     Interpretation,
-    Rule,
     SplitAttribute,
     TypeMapping,
 )
@@ -373,77 +369,6 @@ def test_what_cannot_be_undone_has_no_inverse(how: How) -> None:
 
 
 # --- columns
-
-
-def in_columns(conversion: Conversion) -> tuple[Transformer, Any]:
-    held_type = ComplexType("Held", (Attribute("value", conversion.argument),))
-    given = ComplexType("Given", (Attribute("value", conversion.result),))
-    child = Interpretation(
-        name="c",
-        types=(*ALL, held_type, given),
-        rules=(Rule("Held.value", conversion.name),),
-        mappings=(TypeMapping("Held", "Given", "in"),),
-        conversions=(conversion,),
-    )
-    held, found = load_all([child])
-    assert "c" in held, found["c"][1]
-    transformer = make_transformer(held, "c", "Held", "in")
-    return transformer, column_plan(transformer.plan, held.types_met("c"))
-
-
-@pytest.mark.parametrize(
-    ("conversion", "names"),
-    [
-        (
-            converts("c", "Polar", "Point", ToCartesian(angle_unit="gon", unit="ft")),
-            ("bearing", "distance"),
-        ),
-        (converts("c", "Point", "Polar", ToPolar(to_unit="km", angle_unit="rad")), ("x", "y")),
-        (converts("c", "Point", "Point", ToAbsolute(FixedOrigin(5, 6, 77), unit="ft")), ("x", "y")),
-        (
-            converts("c", "Point", "Point", ToRelative(FixedOrigin(5, 6, 180), to_unit="ft")),
-            ("x", "y"),
-        ),
-        (converts("c", "LatLon", "Point", ToPlan(1.0, 2.0, 999_000.0)), ("lat", "lon")),
-        (converts("c", "Point", "LatLon", ToLatLon(1.0, 2.0)), ("x", "y")),
-    ],
-)
-def test_places_are_formulas_on_whole_columns_too(
-    conversion: Conversion, names: tuple[str, str]
-) -> None:
-    transformer, columns = in_columns(conversion)
-    rows = [(1.5, 2.5), (0.0, 0.0), (-3.0, 4.0), (-0.0, -1.0), (float("nan"), 1.0), (170.0, -30.0)]
-    given = {
-        ("value", name): np.array([row[number] for row in rows])
-        for number, name in enumerate(names)
-    }
-    found = apply_formulas(columns, given)
-    for number, row in enumerate(rows):
-        try:
-            expected = transformer({"value": dict(zip(names, row, strict=True))})["value"]
-        except Rejected:
-            assert any(np.isnan(column[number]) for column in found.values())
-            continue
-        for name, value in expected.items():
-            assert found["value", name][number] == pytest.approx(value, abs=1e-9)
-    gone = set(names) - set(TYPES.attributes(conversion.result))
-    assert {path[-1] for path in columns.dropped} == gone
-
-
-def test_seconds_since_1970_are_a_formula_on_a_column_too() -> None:
-    transformer, columns = in_columns(converts("c", "number", "Time", ParseTime("epoch_s")))
-    found = apply_formulas(columns, {("value",): np.array([1772442845.3, 1e300, float("nan")])})
-    assert found["value",][0] == transformer({"value": 1772442845.3})["value"]
-    assert np.isnan(found["value",][1:]).all()
-
-
-def test_what_is_no_formula_says_so() -> None:
-    for conversion in (
-        converts("c", "text", "Time", ParseTime("iso8601")),
-        converts("c", "Point", "Point", ToAbsolute(MovingOrigin("Point"))),
-    ):
-        with pytest.raises(Unsupported):
-            in_columns(conversion)
 
 
 def test_conversions_that_remember_are_known() -> None:

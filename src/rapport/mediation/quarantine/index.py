@@ -1,7 +1,7 @@
 """The quarantine index: what is quarantined now, by event and grouped for people. [ME-11, ME-16]
 
 It is derived from the channels `quarantine` and `releases` and updated by `refresh`; nothing is
-stored permanently. Memory is bounded: the records are in an unnamed temporary database of SQLite, in
+stored permanently. Memory is bounded: the records are in an unnamed SQLite database, which is in
 memory while it is small.
 """
 
