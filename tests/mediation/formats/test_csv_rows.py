@@ -1,13 +1,17 @@
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
+from rapport.core.event import Event
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.formats.csv_format import CsvFormat, sniff_delimiter
+from rapport.mediation.formats.writers import write_event_data
+from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.rejections import Rejected
 
 INMET = (
@@ -164,23 +168,21 @@ cells = st.text(
 
 @given(st.dictionaries(cells.filter(bool), cells, min_size=1, max_size=5), st.sampled_from(";,|"))
 def test_a_written_row_reads_back(row: dict[str, str], delimiter: str) -> None:
-    octets, media_type = write_value(row, "csv", {"delimiter": delimiter})
-    assert media_type == "text/csv; charset=utf-8"
-    reading = CsvFormat({"delimiter": delimiter, "columns": list(row)})
-    lines = octets.decode().split("\r\n")
+    options = {"delimiter": delimiter}
+    data, headers = write_event_data(row, FormatChoice("csv", options), "Row")
+    assert headers["datacontenttype"] == "text/csv; charset=utf-8"
     expected = {name: cell or None for name, cell in row.items()}
+    documents = CsvFormat(options).read(Event("s", "1", "t", "", 0, data, headers), {})
     if any(expected.values()):
-        assert list(reading.rows([f"{lines[0]}\r\n"])) == [expected]
+        assert [document.value for document in documents] == [expected]
 
 
-def test_numbers_are_written_with_the_decimal_mark_and_columns_in_their_order() -> None:
-    row = {"b": 1.5, "a": None, "c": True}
-    options = {"delimiter": ";", "decimal": "comma", "columns": ["a", "b", "c"], "heading": True}
-    assert write_value(row, "csv", options)[0] == b"a;b;c\r\n;1,5;true\r\n"
-    with pytest.raises(InvalidInput, match="no column for 'd'"):
-        write_value({"d": 1}, "csv", {"columns": ["a"]})
-    with pytest.raises(InvalidInput, match="no object"):
-        write_value({"d": {}}, "csv", {})
+def test_numbers_are_written_with_the_decimal_mark() -> None:
+    choice = FormatChoice("csv", {"delimiter": ";", "decimal": "comma"})
+    data, _headers = write_event_data({"a": None, "b": 1.5, "c": True}, choice, "Row")
+    assert msgspec.json.decode(data) == "a;b;c\r\n;1,5;true\r\n"
+    with pytest.raises(Rejected, match="no object"):
+        write_event_data({"d": {}}, choice, "Row")
 
 
 def test_a_row_that_was_imported_is_read_by_the_options_of_now(read: Any) -> None:

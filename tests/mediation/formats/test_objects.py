@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.codec import octets_event_parts
 from rapport.core.event import Event
 from rapport.mediation.formats.base import MAX_DEPTH, MAX_DOCUMENTS, Document
-from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.formats.writers import write_event_data
+from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.rejections import Rejected
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
@@ -74,9 +75,7 @@ def test_messagepack_with_foreign_types_or_keys_is_refused(refusal: Any) -> None
 @given(objects)
 def test_what_is_written_as_json_or_messagepack_reads_back(value: dict[str, Any]) -> None:
     for name in ("json", "msgpack"):
-        octets, media_type = write_value(value, name, {})
-        assert media_type == f"application/{name}"
-        data, headers = octets_event_parts(octets, media_type)
+        data, headers = write_event_data(value, FormatChoice(name), "Row")
         event = Event("s", "1", "t", "", 0, data, headers)
         assert get_format(name, {}).read(event, {}) == [Document(value)]
 

@@ -1,14 +1,18 @@
 import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.formats.writers import write_event_data
 from rapport.mediation.formats.xml_format import XmlFormat
+from rapport.mediation.interpretations.model import FormatChoice
+from rapport.mediation.rejections import Rejected
 
 FEED = """<?xml version="1.0"?>
 <f:feed xmlns:f="urn:feed" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" city="POA">
@@ -89,16 +93,16 @@ values = st.recursive(
 @given(st.dictionaries(names.map("@".__add__), texts, max_size=2), st.dictionaries(names, values))
 def test_what_is_written_reads_back(attributes: dict[str, str], below: dict[str, Any]) -> None:
     value = {**attributes, **below}
-    octets, media_type = write_value(value, "xml", {"root": "reading"})
-    assert media_type == "application/xml"
+    data, headers = write_event_data(value, FormatChoice("xml"), "reading")
+    assert headers == {"datacontenttype": "application/xml"}
     expected = value or {"#text": ""}
-    assert XmlFormat({}).documents(octets) == [Document(expected)]
+    assert XmlFormat({}).documents(msgspec.json.decode(data)) == [Document(expected)]
 
 
 @pytest.mark.parametrize("value", [{"a b": 1}, {"a": [[1]]}, {"@ ": 1}, {"a": "\x00"}])
 def test_what_xml_cannot_say_is_not_written(value: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        write_value(value, "xml", {})
+    with pytest.raises(Rejected) as caught:
+        write_event_data(value, FormatChoice("xml"), "event")
     assert caught.value.code == "format.unwritable"
 
 

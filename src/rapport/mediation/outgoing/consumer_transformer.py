@@ -30,7 +30,8 @@ from rapport.mediation.codegen.json_fast_path import JsonFastPath
 from rapport.mediation.codegen.transformer import Transformer, make_transformer
 from rapport.mediation.concepts import ConceptAttribute, canonical_value
 from rapport.mediation.conversion.lookups import ConversionEnvironment
-from rapport.mediation.formats.catalogue import get_format, is_written_as_json, write_event_data
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.formats.writers import is_written_as_json, write_event_data
 from rapport.mediation.interpretations.model import CANONICAL
 from rapport.mediation.interpretations.registry import functions_needed as functions_called
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
