@@ -18,7 +18,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.quarantine.rejection_events import QUARANTINE, rejection_event
 from rapport.mediation.reading_times import RepeatedHours, split_plausible
-from rapport.mediation.rejections import Rejection
+from rapport.mediation.rejections import Rejection, reason_of
 from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.store.base import RecordStore
 
@@ -284,9 +284,7 @@ class Lane:
                 stored = raw[reading.headers[RAW_POSITION]]
                 stamp = reading.headers.get("interpretation", "")
                 rejections.append(
-                    Rejection(
-                        error.code, error.message, error.hint, stored.event, stored.position, stamp
-                    )
+                    Rejection(*reason_of(error), stored.event, stored.position, stamp)
                 )
         return rejections
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
+from rapport.core.errors import RapportError
 from rapport.core.event import Event
 from rapport.kernel.worker_client import CallFailed
 from rapport.mediation.types import TAG, TypeRef, Types, element_of
@@ -35,6 +36,13 @@ class Rejection(msgspec.Struct, frozen=True):
     event: Event
     position: int
     interpretation: str = ""
+
+
+def reason_of(error: Exception) -> tuple[str, str, str]:
+    """Code, message and hint of an error for a rejection, of bounded length."""
+    if isinstance(error, (Rejected, RapportError)):
+        return error.code, error.message[:500], error.hint[:500]
+    return "mediation.fault", f"{type(error).__name__}: {error}"[:500], ""
 
 
 SHOWN = 60

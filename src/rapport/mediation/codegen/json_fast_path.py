@@ -9,7 +9,7 @@ decides. Attributes keep the order of the type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -341,3 +341,27 @@ class JsonFastPath:
         if self._is_reading:
             return None
         return compile_batch_path(self._way, surroundings=self._surroundings)
+
+
+def convert_batch(
+    events: Iterable[tuple[int, Event]],
+    fast_path_of: Callable[[Event], JsonFastPath | None],
+    *,
+    least: int,
+) -> dict[int, tuple[str, bytes]]:
+    """Type and data of the events that the fast path converts, by their numbers; the others are to
+    be converted alone. Types with fewer than `least` events are not worth a batch.
+    """
+    rows: dict[str, list[tuple[int, Event]]] = {}
+    for numbered in events:
+        rows.setdefault(numbered[1].type, []).append(numbered)
+    found: dict[int, tuple[str, bytes]] = {}
+    for row in rows.values():
+        fast_path = fast_path_of(row[0][1]) if len(row) >= least else None
+        converted = fast_path.data_of_all([event for _, event in row]) if fast_path else None
+        if fast_path is None or converted is None:
+            continue
+        for (number, _event), data in zip(row, converted, strict=True):
+            if data is not None:
+                found[number] = fast_path.type, data
+    return found
