@@ -21,9 +21,9 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.formats.homeassistant import HomeAssistantFormat
-from rapport.mediation.lane import Lane
 from rapport.mediation.memory import MEMORY_TABLE, SourceMemory, TrackedDict
 from rapport.mediation.present_values import PRESENT_TABLE, PresentValueFeed
+from rapport.mediation.reader import Lane
 from rapport.store.base import Change, Put
 from rapport.store.memory import MemoryRecordStore
 

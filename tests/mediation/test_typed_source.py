@@ -255,7 +255,7 @@ def test_events_in_the_memory_are_not_taken_in_twice():
                 taken.extend(one.position for one in events)
                 return [], []
 
-        from rapport.mediation.lane import Lane
+        from rapport.mediation.reader import Lane
 
         lane = Lane(channels, "weather", Remembering)
         lane.memory.position = 2

@@ -23,9 +23,9 @@ from rapport.mediation.concepts import Concepts, canonical_value
 from rapport.mediation.conversion.conversions import Chain, Conversion
 from rapport.mediation.conversion.lookups import ContextLookup
 from rapport.mediation.interpretations.registry import InterpretationRegistry
-from rapport.mediation.lane import EVENTS
 from rapport.mediation.memory import MEMORY_TABLE, feed_types
 from rapport.mediation.rejections import Rejected
+from rapport.mediation.source_bindings import EVENTS
 from rapport.mediation.typed_source import TypedTransformer
 from rapport.store.base import Change, Delete, Put, RecordStore
 

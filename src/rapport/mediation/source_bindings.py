@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -42,6 +43,10 @@ from rapport.mediation.rejections import Rejected
 
 RAW_PREFIX = "raw."
 """Received events are in the channels `raw.<source>`."""
+EVENTS = "events"
+"""The channel of readings."""
+RAW_POSITION = "rawposition"
+"""Header of a reading: the position of its raw event."""
 
 
 class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,11 +308,11 @@ class SourcePayload(msgspec.Struct, frozen=True):
 
 
 def source_payload(binding: SourceBinding, in_force: ActiveInterpretations) -> SourcePayload:
-    """The payload format of a source; JSON if its interpretation is not in force."""
-    try:
-        choice = in_force.format_of(binding.interpretation)
-    except UnknownName:
-        choice = FormatChoice()
+    """The payload format of a source; JSON if it has no interpretation in force."""
+    choice = FormatChoice()
+    if binding.interpretation:
+        with suppress(UnknownName):
+            choice = in_force.format_of(binding.interpretation)
     return SourcePayload(choice, binding.own_id)
 
 

@@ -34,11 +34,11 @@ from rapport.mediation.formats.writers import is_written_as_json, write_event_da
 from rapport.mediation.interpretations.model import CANONICAL
 from rapport.mediation.interpretations.registry import functions_needed as functions_called
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
-from rapport.mediation.lane import RAW_POSITION, EventTransformer
 from rapport.mediation.memory import Functions, remembers
+from rapport.mediation.reader import EventTransformer
 from rapport.mediation.rejections import Rejected, reason_of, type_mismatch
 from rapport.mediation.rule_resolution import Scope
-from rapport.mediation.source_bindings import RAW_PREFIX, SourceBinding
+from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX, SourceBinding
 from rapport.mediation.typed_source import as_declared, only_type, received_type
 from rapport.mediation.types import TAG
 

@@ -30,7 +30,6 @@ from rapport.core.release import (
 )
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.lane import RAW_POSITION, EventTransformer, SignReading
 from rapport.mediation.quarantine.corrections import RAW_GONE, ReprocessedBatch, Reprocessor
 from rapport.mediation.quarantine.index import QuarantinedEvent, QuarantineFilter, QuarantineIndex
 from rapport.mediation.quarantine.rejection_events import (
@@ -39,8 +38,9 @@ from rapport.mediation.quarantine.rejection_events import (
     raw_event_of,
     rejection_event,
 )
+from rapport.mediation.reader import EventTransformer, SignReading
 from rapport.mediation.rejections import Rejection
-from rapport.mediation.source_bindings import RAW_PREFIX
+from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX
 
 _BATCH = 500
 
