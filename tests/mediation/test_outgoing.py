@@ -105,8 +105,8 @@ SOURCE = SourceBinding(
 
 
 def in_force(*typed: Interpretation, **more: Any) -> ActiveInterpretations:
-    found, problems = activate(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
-    assert not [one for one in problems if one.severity == "error"], problems
+    found, _ = activate(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
+    assert not found.refused
     return found
 
 

@@ -93,8 +93,8 @@ TYPES = (*("Warning",) * 6, "Remark", "Unmapped", "strange")
 
 
 def site(**formats: FormatChoice) -> Any:
-    found, problems = activate({}, [ROOT, US, DESK], concepts=CONCEPTS, formats=formats)
-    assert not [one for one in problems if one.severity == "error"], problems
+    found, _ = activate({}, [ROOT, US, DESK], concepts=CONCEPTS, formats=formats)
+    assert not found.refused
     return found
 
 

@@ -25,7 +25,7 @@ from rapport.core.event import (
     cause_text,
 )
 from rapport.core.times import parse_time
-from rapport.mediation.conversion.lookups import Lookups, NoTables, numbers_finder, text_finder
+from rapport.mediation.conversion.lookups import NoTables, SiteTables, numbers_finder, text_finder
 from rapport.mediation.fields_compiler import ResolvedFields, generate_transformer, resolve
 from rapport.mediation.formats.base import TRUTHS, Document, Format, added_fields, decimal_mark
 from rapport.mediation.formats.catalogue import get_format
@@ -237,7 +237,7 @@ class FieldsTransformer:
         interpretation: FieldsInterpretation | None,
         binding: SourceBinding,
         *,
-        lookups: Lookups | None = None,
+        lookups: SiteTables | None = None,
         conversions: ConversionCaller | None = None,
     ) -> FieldsTransformer:
         """Checks, generates, compiles; None: the canonical interpretation. Raises
@@ -311,7 +311,7 @@ _SHARED: Mapping[str, Any] = {
 
 
 def _names(
-    resolved: ResolvedFields, lookups: Lookups, conversions: ConversionCaller | None
+    resolved: ResolvedFields, lookups: SiteTables, conversions: ConversionCaller | None
 ) -> dict[str, Any]:
     """The only names the generated function may use."""
     names = dict(_SHARED)

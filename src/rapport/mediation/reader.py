@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -23,7 +23,6 @@ from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.conversion.lookups import (
     ConversionEnvironment,
-    Lookups,
     NoTables,
     PresentContext,
     SiteTables,
@@ -321,7 +320,7 @@ class TransformerInputs(NamedTuple):
 
     in_force: ActiveInterpretations
     bindings: Mapping[str, SourceBinding]
-    lookups: Lookups
+    lookups: SiteTables
 
     def of(self, source: str) -> tuple[object, ...]:
         """A key that is equal for equal transformers."""
@@ -340,7 +339,7 @@ def build_transformer(
     in_force: ActiveInterpretations,
     *,
     memory: SourceMemory | None = None,
-    lookups: Lookups | None = None,
+    lookups: SiteTables | None = None,
     conversions: WorkerConversions | None = None,
     context: PresentContext | None = None,
 ) -> SourceTransformer:
@@ -357,7 +356,7 @@ def build_transformer(
             in_force,
             memory=memory,
             functions=SiteFunctions(needed, conversions) if conversions else None,
-            surroundings=ConversionEnvironment(cast("SiteTables", lookups or NoTables()), context),
+            surroundings=ConversionEnvironment(lookups or NoTables(), context),
         )
     interpretation = in_force.fields.get(name)
     if name and interpretation is None:
@@ -394,7 +393,7 @@ class MediationReader:
         repository: Repository,
         clock: Clock,
         *,
-        lookups: Lookups | None = None,
+        lookups: SiteTables | None = None,
         import_paths: Sequence[str] = (),
         sign: SignReading | None = None,
         records: RecordStore | None = None,
@@ -405,7 +404,7 @@ class MediationReader:
         self._sign, self._records = sign, records
         self._channels, self._repository, self._clock = channels, repository, clock
         self._bindings = {binding.source: binding for binding in bindings}
-        self._lookups: Lookups = lookups or NoTables()
+        self._lookups: SiteTables = lookups or NoTables()
         self._bound_generation = 0
         self._import_paths = import_paths
         self._tasks = Tasks(clock)
@@ -521,7 +520,7 @@ class MediationReader:
         self,
         in_force: ActiveInterpretations,
         bindings: Mapping[str, SourceBinding],
-        lookups: Lookups,
+        lookups: SiteTables,
     ) -> Prepared:
         """Builds transformers for the sources in use; None for unchanged ones. Called from
         another thread while lanes run.
@@ -541,7 +540,7 @@ class MediationReader:
         self,
         prepared: Prepared,
         bindings: Mapping[str, SourceBinding],
-        lookups: Lookups,
+        lookups: SiteTables,
     ) -> None:
         """Uses prepared transformers from the next batch on; call it in one step with the
         repository's swap.
@@ -573,7 +572,7 @@ class MediationReader:
         return self._bindings.get(source)
 
     @property
-    def lookups(self) -> Lookups:
+    def lookups(self) -> SiteTables:
         return self._lookups
 
     def _build(

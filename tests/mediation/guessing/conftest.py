@@ -128,7 +128,12 @@ class Site:
         in_force, last = activate(
             fields, typed.interpretations.values(), concepts=concepts, formats=typed.formats
         )
-        told = [*problems, *more, *typed.problems, *last]
+        told = [
+            *problems,
+            *more,
+            *typed.problems,
+            *(each for _name, faults in last for each in faults),
+        ]
         self.problems = [each.as_text() for each in told if each.severity == "error"]
         return in_force, source_bindings(ontology, file)
 

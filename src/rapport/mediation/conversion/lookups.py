@@ -21,8 +21,8 @@ from rapport.mediation.rejections import (
 from rapport.units.quantities import Affine, parse_number
 
 
-class Lookups(Protocol):
-    """The tables of the site."""
+class SiteTables(Protocol):
+    """The tables of the site, such as `rapport.tables.Tables`."""
 
     @property
     def revision(self) -> int:
@@ -30,6 +30,9 @@ class Lookups(Protocol):
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
         """The text in `column` of the row with that key; None without row or text."""
+
+    def rows(self, table: str, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        """Some columns of every row; raises UnknownName."""
 
 
 class NoTables:
@@ -44,7 +47,7 @@ class NoTables:
         raise UnknownName("table", table, (), code="lookup.unknown_table")
 
 
-def text_finder(lookups: Lookups, table: str, column: str) -> Callable[[str], str | None]:
+def text_finder(lookups: SiteTables, table: str, column: str) -> Callable[[str], str | None]:
     """Returns a function from key to text."""
 
     def find(key: str) -> str | None:
@@ -54,7 +57,7 @@ def text_finder(lookups: Lookups, table: str, column: str) -> Callable[[str], st
 
 
 def numbers_finder(
-    lookups: Lookups, table: str, columns: tuple[tuple[str, Affine], ...]
+    lookups: SiteTables, table: str, columns: tuple[tuple[str, Affine], ...]
 ) -> Callable[[str], tuple[float, ...]]:
     """Returns a function from key to the converted numbers of some columns; raises Rejected.
     Rows are cached until the tables change, so a sensor's position is read once.
@@ -78,7 +81,7 @@ def numbers_finder(
     return find
 
 
-def _number_in(lookups: Lookups, table: str, key: str, column: str) -> float:
+def _number_in(lookups: SiteTables, table: str, key: str, column: str) -> float:
     text = lookups.lookup(table, key, column)
     if not text:
         raise Rejected(
@@ -138,13 +141,6 @@ class ContextLookup(msgspec.Struct, frozen=True, tag="context"):
 
 
 LookupKind = TableLookup | ContextLookup
-
-
-class SiteTables(Lookups, Protocol):
-    """The tables of the site with all rows, such as `rapport.tables.Tables`."""
-
-    def rows(self, table: str, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        """Some columns of every row; raises UnknownName."""
 
 
 class PresentContext(Protocol):

@@ -121,22 +121,10 @@ def activate(
     *,
     concepts: Concepts,
     formats: Mapping[str, FormatChoice] | None = None,
-) -> tuple[ActiveInterpretations, tuple[Problem, ...]]:
-    """Checks all declarations of a site together; a faulty interpretation refuses only itself
-    and its descendants.
-    """
-    in_force, found = activate_each(fields, typed, concepts=concepts, formats=formats)
-    return in_force, tuple(_named(name, fault) for name, faults in found for fault in faults)
-
-
-def activate_each(
-    fields: Mapping[str, FieldsInterpretation],
-    typed: Iterable[Interpretation],
-    *,
-    concepts: Concepts,
-    formats: Mapping[str, FormatChoice] | None = None,
 ) -> tuple[ActiveInterpretations, list[tuple[str, tuple[Problem, ...]]]]:
-    """The same, with problems by the name of their interpretation."""
+    """Checks all declarations of a site together and returns the problems by the name of their
+    interpretation; a faulty one refuses only itself and its descendants.
+    """
     base, problems = canonical_model(concepts)
     declared = {each.name: each for each in typed}
     declared[CANONICAL] = merged_canonical_model(base, declared.get(CANONICAL))
@@ -171,11 +159,6 @@ def has_errors(problems: Iterable[Problem]) -> bool:
     return any(problem.severity == "error" for problem in problems)
 
 
-def _named(name: str, fault: Problem) -> Problem:
-    message = fault.message if fault.message.startswith(name) else f"{name}: {fault.message}"
-    return _replace(fault, message=message)
-
-
 class Repository:
     """Holds the active interpretations; a reader sees a change whole or not at all.
 
@@ -183,14 +166,8 @@ class Repository:
     on record in the change log.
     """
 
-    def __init__(
-        self,
-        interpretations: Mapping[str, FieldsInterpretation] | ActiveInterpretations | None = None,
-    ) -> None:
-        given = interpretations
-        self.in_force = (
-            given if isinstance(given, ActiveInterpretations) else ActiveInterpretations(given)
-        )
+    def __init__(self, in_force: ActiveInterpretations | None = None) -> None:
+        self.in_force = in_force or ActiveInterpretations()
         self.generation = 0
 
     def swap(self, in_force: ActiveInterpretations) -> None:

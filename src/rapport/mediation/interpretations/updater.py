@@ -21,7 +21,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.background_work import run_in_background
 from rapport.mediation.config import ProblemsByName, SiteInterpretations
-from rapport.mediation.conversion.lookups import Lookups
+from rapport.mediation.conversion.lookups import SiteTables
 from rapport.mediation.interpretations.change_log import (
     CHANNEL,
     ChangeLog,
@@ -56,7 +56,7 @@ READER = "interpretations"
 _log = get_logger(__name__)
 T = TypeVar("T")
 
-Prepare = Callable[[ActiveInterpretations, Lookups], Callable[[], None]]
+Prepare = Callable[[ActiveInterpretations, SiteTables], Callable[[], None]]
 """Called in the background with the next state; the returned function is called on the loop when it
 is activated.
 """
@@ -67,7 +67,7 @@ class PreviousConfiguration(msgspec.Struct, frozen=True):
 
     files: SiteInterpretations
     bindings: Mapping[str, SourceBinding]
-    lookups: Lookups
+    lookups: SiteTables
 
 
 class _PendingUpdate(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ class InterpretationUpdater:
         self._kept, self._records, self._in_checkpoint = ChangeLog(node), records, 0
         self._now: CombinedState | None = None
         self._bindings: Mapping[str, SourceBinding] = reader.bindings
-        self._lookups: Lookups = reader.lookups
+        self._lookups: SiteTables = reader.lookups
         self.prepares: list[Prepare] = []
         """Further preparations in the background."""
         self.on_activated: list[Callable[[], None]] = []
@@ -124,7 +124,7 @@ class InterpretationUpdater:
             return await self._load(files, record=record)
 
     async def load_files(
-        self, files: SiteInterpretations, bindings: Mapping[str, SourceBinding], lookups: Lookups
+        self, files: SiteInterpretations, bindings: Mapping[str, SourceBinding], lookups: SiteTables
     ) -> dict[str, str]:
         """Activates the present files and bindings in one step; returns the changed stamps.
         After a failure the former bindings stay.
