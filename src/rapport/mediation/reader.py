@@ -326,8 +326,8 @@ class TransformerInputs(NamedTuple):
         """A key that is equal for equal transformers."""
         binding = self.bindings.get(source)
         name = binding.interpretation if binding is not None else ""
-        said = self.in_force.stamps.get(name) or self.in_force.refused.get(name)
-        return binding, said, self.in_force.concepts, id(self.lookups)
+        version = self.in_force.stamps.get(name) or self.in_force.refused.get(name)
+        return binding, version, self.in_force.concepts, id(self.lookups)
 
 
 SourceTransformer = FieldsTransformer | FormattedTransformer | TypedTransformer

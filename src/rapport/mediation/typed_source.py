@@ -65,7 +65,7 @@ def is_plain_json(choice: FormatChoice) -> bool:
     return choice.name == "json" and not choice.options
 
 
-_SAY_UNITS = ("senml", "homeassistant")
+_FORMATS_WITH_UNITS = ("senml", "homeassistant")
 """Formats whose data carry the unit; NGSI may leave it to the data model."""
 _NO_UNIT = "1"
 
@@ -79,7 +79,7 @@ def as_declared(document: Document, types: Types, type_name: str, choice: Format
     decimal = decimal_mark(choice)
     if decimal is not None:
         value = _read(value, types, type_name, decimal, type_name)
-    if document.units or choice.name in _SAY_UNITS:
+    if document.units or choice.name in _FORMATS_WITH_UNITS:
         value = _in_declared_units(value, document, types, type_name, choice)
     return value
 
@@ -107,7 +107,7 @@ def _in_declared_units(
         unit = document.units.get(name)
         if unit is not None:
             changed[name] = _arithmetic(name, unit, declared.type).apply(float(changed[name]))
-        elif choice.name in _SAY_UNITS and declared.type != _NO_UNIT:
+        elif choice.name in _FORMATS_WITH_UNITS and declared.type != _NO_UNIT:
             raise Rejected(
                 "unit.undeclared",
                 f"the data have no unit for {name}",
@@ -322,12 +322,12 @@ class TypedTransformer:
         id = ":".join(each for each in names if each)
         time = _time_of(document, stored)
         headers = self._headers(stored)
-        said = value.get("@type") or result_type
-        if said not in self._concepts:
-            return [Event(raw.source, id, said, raw.subject, time, _ENCODE(value), headers)]
+        type_name = value.get("@type") or result_type
+        if type_name not in self._concepts:
+            return [Event(raw.source, id, type_name, raw.subject, time, _ENCODE(value), headers)]
         if value.get(TIME) is not None:
             time = canonical_time(value[TIME], TIME, self._binding.zone)
-        return list(self._readings(said, value, Event(raw.source, id, "", "", time), headers))
+        return list(self._readings(type_name, value, Event(raw.source, id, "", "", time), headers))
 
     def _headers(self, stored: StoredEvent) -> dict[str, str]:
         raw = stored.event
@@ -373,10 +373,12 @@ class TypedTransformer:
         )
         if found:
             return found
-        said = format_type or self._binding.speaks or event.type
+        name = format_type or self._binding.speaks or event.type
         known = self._scope.types.complex_names
-        error = UnknownName("type", said, known, code="type.unexpected")
-        raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')
+        error = UnknownName("type", name, known, code="type.unexpected")
+        raise Rejected(
+            error.code, error.message, error.hint or 'declare type = "..." of the source'
+        )
 
     def _local_zone(self) -> str:
         """The zone of local times that a file's row order can disambiguate; empty if there
@@ -414,9 +416,9 @@ class TypedTransformer:
         return Rejection(*reason_of(error), stored.event, stored.position, self.stamp)
 
 
-def received_type(scope: Scope, only: str, *said: str) -> str:
+def received_type(scope: Scope, only: str, *names: str) -> str:
     """The first of the names that is a declared type, else the only received type, else empty."""
-    for name in said:
+    for name in names:
         if name and scope.types.is_complex(name):
             return name
     return only

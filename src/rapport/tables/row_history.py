@@ -84,7 +84,7 @@ def apply_edits(before: Rows, edits: Iterable[Edit], most: int) -> list[tuple[st
         if edit.start < 0 or edit.count < 0 or (edit.count and end > len(before)):
             raise Corrupt("rows are kept that were not there", code="tables.bad_record")
         if len(found) + edit.count + len(edit.rows) > most:
-            raise Corrupt("there are more rows than were told", code="tables.bad_record")
+            raise Corrupt("there are more rows than announced", code="tables.bad_record")
         found += [tuple(row) for row in before[edit.start : end]]
         found += edit.rows
     return found
@@ -276,10 +276,10 @@ class RowHistory:
         by_table: dict[str, list[RowsPiece]] = {}
         for piece in whole:
             by_table.setdefault(piece.table, []).append(piece)
-        told = {
+        recorded = {
             name: _rows_after(before.get(name), pieces) for name, pieces in by_table.items() if name
         }
-        tables = told if first.is_base else {**before, **told}
+        tables = recorded if first.is_base else {**before, **recorded}
         changed = {
             name
             for name in before.keys() | tables.keys()
@@ -521,13 +521,13 @@ def _change(name: str, before: TableRows | None, table: RecordableRows) -> list[
     edits = edits_between(before.rows, rows.rows)
     if len(edits) > rows.count // 2 + 8:
         return _whole(name, table)
-    told = counts_between(before.rows, rows.rows, table.keys)
+    counts = counts_between(before.rows, rows.rows, table.keys)
     head = msgspec.structs.replace(
         _head(name, rows),
         of=before.digest,
-        added=told.added,
-        changed=told.changed,
-        removed=told.removed,
+        added=counts.added,
+        changed=counts.changed,
+        removed=counts.removed,
     )
     return [
         msgspec.structs.replace(head, edits=tuple(some))

@@ -268,9 +268,9 @@ def fetch(
     except ValueError:
         raise _failed("the address cannot be used", "source.bad_address") from None
     too_late = threading.Event()
-    hurry = threading.Timer(timeout_ms / 1_000, _hang_up, (connection, too_late))
-    hurry.daemon = True
-    hurry.start()
+    deadline = threading.Timer(timeout_ms / 1_000, _hang_up, (connection, too_late))
+    deadline.daemon = True
+    deadline.start()
     failed: SourceUnavailable | None = None
     try:
         fetched = _request(connection, parts, headers, tag, most_bytes)
@@ -285,7 +285,7 @@ def fetch(
     except ValueError:
         failed = _unsendable()
     finally:
-        hurry.cancel()
+        deadline.cancel()
         connection.close()
     if too_late.is_set():  # the connection was closed, so the answer is not complete
         raise _failed(f"no answer within {timeout_ms} ms", "source.timeout")
@@ -310,10 +310,10 @@ def _request(
     most_bytes: int,
 ) -> HttpDocument:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    asked = {"Accept": "application/json", **headers}
+    sent = {"Accept": "application/json", **headers}
     if tag:
-        asked["If-None-Match"] = tag
-    connection.request("GET", path, headers=asked)
+        sent["If-None-Match"] = tag
+    connection.request("GET", path, headers=sent)
     with connection.getresponse() as response:
         if response.status == http.client.NOT_MODIFIED and tag:
             return HttpDocument(None, tag)

@@ -72,7 +72,7 @@ def secret_or_plain(text: str, directory: Path) -> str:
 
 
 def _from_sqlite(path: Path, query: str, name: str, *, shown: str) -> Rows:
-    """`shown` is what the site says of the database: what a secret holds is never told."""
+    """`shown`: the name of the database in the site file; secrets are never shown."""
     if not is_file(path):
         hint = "the path is relative to the site directory; PostgreSQL is named by env: or file:"
         raise unusable_table(
@@ -115,8 +115,8 @@ def _from_postgres(address: str, login: Mapping[str, str], query: str, name: str
 
 
 def _described(address: str, login: Mapping[str, str], name: str) -> str:
-    """What the driver is told; raises SiteError for what it cannot understand, without its words:
-    they would show the password that was not written as it should be.
+    """The connection string; raises SiteError for one that the driver cannot read, without the
+    driver's message, which would show the password.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo

@@ -64,7 +64,7 @@ drop = ["*"]
 "TEMPERATURA DO AR - BULBO SECO, HORARIA (°C)" = "temperature"  # sure: the name says temperature
 "UMIDADE RELATIVA DO AR, HORARIA (%)" = "humidity"  # sure: the name says humidity
 "VENTO, VELOCIDADE HORARIA (m/s)" = "wind-speed"  # sure: the name says speed, wind
-# "PRESSAO ATMOSFERICA AO NIVEL DA ESTACAO, HORARIA (mB)" = "pressure"  # once its unit is said
+# "PRESSAO ATMOSFERICA AO NIVEL DA ESTACAO, HORARIA (mB)" = "pressure"  # once its unit is declared
 # "RADIACAO GLOBAL (Kj/m²)" = "radiation"  # station has no attribute for it; one could be added \
 to [concepts.station.attributes]
 

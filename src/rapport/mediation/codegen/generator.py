@@ -62,7 +62,7 @@ def generate(plan: Plan, *, own: bool = False) -> GeneratedCode:
 
 
 def split_functions(source: str) -> list[str]:
-    """The functions of a generated text one by one, with what is said about each.
+    """The functions of a generated text one by one, each with the comment before it.
 
     >>> split_functions("def one():\\n    return 1\\n# next\\ndef two():\\n    return 2\\n")
     ['def one():\\n    return 1\\n', '# next\\ndef two():\\n    return 2\\n']

@@ -35,7 +35,7 @@ from rapport.mediation.types import TAG, Types
 
 _ENCODER = msgspec.json.Encoder()
 
-_ROOM_BYTES = 1024
+_BUFFER_BYTES = 1024
 """Initial size of a batch's buffer; it grows on demand."""
 
 EventFunction = Callable[[bytes], bytes | None]
@@ -71,7 +71,7 @@ class NumberCondition(msgspec.Struct, frozen=True):
 
 
 def compile_event_path(
-    way: PlanSequence, surroundings: ConversionEnvironment | None = None
+    plans: PlanSequence, surroundings: ConversionEnvironment | None = None
 ) -> EventFunction | None:
     """Compiles all plans into one function without intermediate values. None for plans that
     need decoded values: split events, several stages, conversions that must not run twice (site
@@ -81,7 +81,7 @@ def compile_event_path(
     calls = CallTable(surroundings)
     writer = JsonCodeWriter(calls)
     try:
-        decoded, form, tail = _turned(writer, way)
+        decoded, form, tail = _turned(writer, plans)
     except NoFastPathError:
         return None
     result = f"encode({writer.whole(form, tail)})"
@@ -93,7 +93,7 @@ def compile_event_path(
 
 
 def compile_batch_path(
-    way: PlanSequence,
+    plans: PlanSequence,
     wanted: NumberCondition | None = None,
     surroundings: ConversionEnvironment | None = None,
 ) -> BatchFunction | None:
@@ -102,33 +102,33 @@ def compile_batch_path(
     `surroundings` it returns None for plans whose conversions may need the time of an event,
     since these must run one by one.
     """
-    for may_be_uncut in (True, False):  # a later plan may need objects that the first passes on
+    for may_keep_bytes in (True, False):  # a later plan may need objects that the first passes on
         try:
-            return _made_batch(way, wanted, surroundings, may_be_uncut=may_be_uncut)
+            return _made_batch(plans, wanted, surroundings, may_keep_bytes=may_keep_bytes)
         except NoFastPathError:
             continue
     return None
 
 
 def _made_batch(
-    way: PlanSequence,
+    plans: PlanSequence,
     wanted: NumberCondition | None,
     surroundings: ConversionEnvironment | None,
     *,
-    may_be_uncut: bool,
+    may_keep_bytes: bool,
 ) -> BatchFunction:
     calls = CallTable(surroundings)
-    writer = JsonCodeWriter(calls, give_up="told.append(None); continue")
-    uncut: list[RawObject] = []
-    decoded, form, tail = _turned(writer, way, wanted, uncut if may_be_uncut else None)
+    writer = JsonCodeWriter(calls, give_up="results.append(None); continue")
+    raw_objects: list[RawObject] = []
+    decoded, form, tail = _turned(writer, plans, wanted, raw_objects if may_keep_bytes else None)
     if surroundings is not None and not calls.are_none:
         raise NoFastPathError
     result = writer.whole(form, tail)
     names: dict[str, Any] = {"decode_first": msgspec.json.Decoder(decoded.struct).decode}
-    for number, each in enumerate(uncut):
-        names[f"is_usual_{number}"], names[f"decode_{number}"] = each.is_usual, each.decode
-    if uncut:
-        (first, types), *_ = way
+    for number, each in enumerate(raw_objects):
+        names[f"is_exact_{number}"], names[f"decode_{number}"] = each.is_exact, each.decode
+    if raw_objects:
+        (first, types), *_ = plans
         whole = decoded_layout(types, first.type, _only_step(first))
         names |= {"decode_all": msgspec.json.Decoder(whole.struct).decode, "Raw": msgspec.Raw}
     found: BatchFunction = _compiled_loop(writer, calls, result, **names)
@@ -137,24 +137,24 @@ def _made_batch(
 
 def _turned(
     writer: JsonCodeWriter,
-    way: PlanSequence,
+    plans: PlanSequence,
     wanted: NumberCondition | None = None,
-    uncut: list[RawObject] | None = None,
+    raw_objects: list[RawObject] | None = None,
 ) -> tuple[StructLayout, StructLayout, str]:
     """The decoded layout, the result layout, and the variable with the result."""
-    (first, types), *_ = way
-    form = decoded = decoded_layout(types, first.type, _only_step(first), uncut)
-    for number, each in enumerate(uncut or ()):
-        writer.look_at_uncut(each, number)
+    (first, types), *_ = plans
+    form = decoded = decoded_layout(types, first.type, _only_step(first), raw_objects)
+    for number, each in enumerate(raw_objects or ()):
+        writer.check_raw_object(each, number)
     tail, seen = "value", ""
-    for plan, types in way:
+    for plan, types in plans:
         tail, form = writer.turned(_only_step(plan), types, form, tail)
         if wanted is not None and not seen:
             seen = writer.value_of(form, tail, wanted.attribute)
     _untagged(form)
     writer.check()
     if wanted is not None:
-        writer.unless(wanted.text(seen), "told.append(FILTERED_OUT); continue")
+        writer.unless(wanted.text(seen), "results.append(FILTERED_OUT); continue")
     return decoded, form, tail
 
 
@@ -233,7 +233,7 @@ def _compiled(
     """Every exception falls back to the transformer, which reports it."""
     writer.close()
     lines = [
-        f"def straight({given}):",
+        f"def convert({given}):",
         "    try:",
         *(f"        {line}" for line in (first, *writer.lines) if line),
         f"        return {result}",
@@ -250,16 +250,16 @@ def _compiled_loop(writer: JsonCodeWriter, calls: CallTable, result: str, **name
     """
     writer.close()
     lines = [
-        "def straight(several):",
-        f"    told, room, odd, decode = [], bytearray({_ROOM_BYTES}), 0, decode_first",
+        "def convert(several):",
+        f"    results, buffer, irregular, decode = [], bytearray({_BUFFER_BYTES}), 0, decode_first",
         "    for data in several:",
         "        try:",
         *(f"            {line}" for line in ("value = decode(data)", *writer.lines)),
-        f"            encode_into({result}, room)",
-        "            told.append(join((room,)))",  # half of what bytes(room) costs
+        f"            encode_into({result}, buffer)",
+        "            results.append(join((buffer,)))",  # half of what bytes(buffer) costs
         "        except Exception:",
-        "            told.append(None)",
-        "    return told",
+        "            results.append(None)",
+        "    return results",
     ]
     names |= {"FILTERED_OUT": FILTERED_OUT, "encode_into": _ENCODER.encode_into, "join": b"".join}
     return _executed(lines, writer, calls, names)
@@ -269,8 +269,8 @@ def _executed(
     lines: list[str], writer: JsonCodeWriter, calls: CallTable, names: dict[str, Any]
 ) -> Any:
     names |= {**calls.names, **writer.structs, "UNSET": msgspec.UNSET, "encode": _ENCODER.encode}
-    exec(compile("\n".join([*lines, ""]), "<straight>", "exec"), names)
-    return names["straight"]
+    exec(compile("\n".join([*lines, ""]), "<convert>", "exec"), names)
+    return names["convert"]
 
 
 _PATIENCE = 50
@@ -290,7 +290,7 @@ class JsonFastPath:
         declared: ConceptAttribute | None = None,
     ) -> None:
         """`attribute` and its declaration if the events are readings."""
-        self._surroundings, self._way = surroundings, [(plan, types)]
+        self._surroundings, self._plans = surroundings, [(plan, types)]
         self._is_reading = declared is not None
         self._reading: ReadingFunction | None = None
         if declared is not None:
@@ -318,8 +318,8 @@ class JsonFastPath:
         if self._credit <= 0 or self._batch is None:
             return None
         found = self._batch([event.data for event in events])
-        unusual = found.count(None)
-        self._credit = _PATIENCE if unusual < len(found) else self._credit - unusual
+        irregular = found.count(None)
+        self._credit = _PATIENCE if irregular < len(found) else self._credit - irregular
         return found
 
     def prepare(self) -> None:
@@ -333,14 +333,14 @@ class JsonFastPath:
 
     @cached_property
     def _through(self) -> EventFunction | None:
-        return None if self._is_reading else compile_event_path(self._way, self._surroundings)
+        return None if self._is_reading else compile_event_path(self._plans, self._surroundings)
 
     @cached_property
     def _batch(self) -> BatchFunction | None:
         """Compiled at the first batch, since many types never get one."""
         if self._is_reading:
             return None
-        return compile_batch_path(self._way, surroundings=self._surroundings)
+        return compile_batch_path(self._plans, surroundings=self._surroundings)
 
 
 def convert_batch(

@@ -68,7 +68,7 @@ class RawObject(msgspec.Struct, frozen=True):
     """
 
     path: tuple[str, ...]
-    is_usual: Callable[[Any], Any]
+    is_exact: Callable[[Any], Any]
     decode: Callable[[Any], Any]
 
 
@@ -122,8 +122,8 @@ class StructField(msgspec.Struct, frozen=True):
     """The slot of an attribute in a struct, and what is known of its value."""
 
     slot: str
-    kind: Literal["float", "plain", "form", "uncut"] = "plain"
-    """`plain`: any JSON; `uncut`: raw bytes of an object that is passed on."""
+    kind: Literal["float", "plain", "form", "raw"] = "plain"
+    """`plain`: any JSON; `raw`: raw bytes of an object that is passed on."""
     form: StructLayout | None = None
     may_lack: bool = True
     """It may be null, or UNSET if the event lacks it."""
@@ -139,12 +139,12 @@ class StructLayout(msgspec.Struct, frozen=True):
 
 
 def decoded_layout(
-    types: Types, type_name: str, step: ObjectStep, uncut: list[RawObject] | None = None
+    types: Types, type_name: str, step: ObjectStep, raw_objects: list[RawObject] | None = None
 ) -> StructLayout:
     """The struct that an event is decoded into for a step. Linear in the plan and the types;
     raises NoFastPathError. With a list to fill, objects may stay in bytes.
     """
-    return _LayoutBuilder(types, uncut).form(type_name, step, 0, ())
+    return _LayoutBuilder(types, raw_objects).form(type_name, step, 0, ())
 
 
 def result_layout(given: Iterable[tuple[str, StructField]]) -> StructLayout:
@@ -165,8 +165,8 @@ def is_formula(part: ObjectPart) -> bool:
 class _LayoutBuilder:
     """Builds the layouts for one event; types that are only passed on have one layout each."""
 
-    def __init__(self, types: Types, uncut: list[RawObject] | None = None) -> None:
-        self._types, self._uncut = types, uncut
+    def __init__(self, types: Types, raw_objects: list[RawObject] | None = None) -> None:
+        self._types, self._raw_objects = types, raw_objects
         self._passed_on: dict[str, StructLayout] = {}
 
     def form(
@@ -201,12 +201,12 @@ class _LayoutBuilder:
         """Accepts anything that costs nothing to accept."""
         kind = self._types.kind(attribute.type)
         form = self._passed(attribute.type, depth) if kind == "object" else None
-        if form is not None and path is not None and self._uncut is not None:
-            is_usual = exact_bytes_matcher(self._types, attribute.type)
-            if is_usual is not None:
+        if form is not None and path is not None and self._raw_objects is not None:
+            is_exact = exact_bytes_matcher(self._types, attribute.type)
+            if is_exact is not None:
                 decode = msgspec.json.Decoder(form.struct | None).decode
-                self._uncut.append(RawObject((*path, slot), is_usual, decode))
-                return StructField(slot, "uncut"), msgspec.Raw
+                self._raw_objects.append(RawObject((*path, slot), is_exact, decode))
+                return StructField(slot, "raw"), msgspec.Raw
         if form is not None:
             return StructField(slot, "form", form), form.struct | None
         found: dict[str, Any] = {"text": str | None, "boolean": bool | None}
@@ -238,7 +238,7 @@ def _struct(
     defined: list[Any], fields: Mapping[str, StructField], *, kw_only: bool = False
 ) -> type[msgspec.Struct]:
     return msgspec.defstruct(
-        "Straight",
+        "Converted",
         defined,
         rename={field.slot: name for name, field in fields.items()},
         forbid_unknown_fields=True,

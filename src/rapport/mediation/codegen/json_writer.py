@@ -62,7 +62,7 @@ class CallTable:
         names = dict(GENERATED_NAMES)
         for number, conversion in enumerate(writer.conversions):
             names[f"convert_{number}"] = self._callable(conversion, types)
-        exec(compile("\n".join(writer.lines), "<straight step>", "exec"), names)
+        exec(compile("\n".join(writer.lines), "<JSON step>", "exec"), names)
         return self._called("part", names[about])
 
     def conversion(self, conversion: Conversion, types: Types) -> str:
@@ -133,26 +133,26 @@ class JsonCodeWriter:
         self._types = types
         return self._built(step, held)
 
-    def look_at_uncut(self, uncut: RawObject, number: int) -> None:
+    def check_raw_object(self, raw_object: RawObject, number: int) -> None:
         """Decodes an irregular object on its own; after many of them everything
         (`decode_all`).
         """
         variable = "value"
-        for slot in uncut.path[:-1]:
+        for slot in raw_object.path[:-1]:
             place = f"{variable}.{slot}"
             if place not in self._known:
                 self._known[place] = self._assigned(place)
             variable = self._known[place]
-        place = f"{variable}.{uncut.path[-1]}"
+        place = f"{variable}.{raw_object.path[-1]}"
         bytes_ = self._assigned(place)
-        self._write(f"if {bytes_}.__class__ is Raw and is_usual_{number}({bytes_}) is None:")
+        self._write(f"if {bytes_}.__class__ is Raw and is_exact_{number}({bytes_}) is None:")
         self._write(f" {place} = decode_{number}({bytes_})")
-        self._write(" odd += 1")
-        self._write(f" if odd == {MAX_IRREGULAR}: decode = decode_all")
+        self._write(" irregular += 1")
+        self._write(f" if irregular == {MAX_IRREGULAR}: decode = decode_all")
 
     def value_of(self, form: StructLayout, variable: str, attribute: str) -> str:
         """A variable with the present value of an attribute; raises NoFastPathError."""
-        if attribute not in form.fields or form.fields[attribute].kind == "uncut":
+        if attribute not in form.fields or form.fields[attribute].kind == "raw":
             raise NoFastPathError
         present = self._present(f"{variable}.{form.fields[attribute].slot}")
         return present if present.isidentifier() else self._assigned(present)
@@ -240,7 +240,7 @@ class JsonCodeWriter:
 
     def _part(self, part: ObjectPart, held: AttributeText, place: str = "") -> AttributeText:
         """Converts the value and assigns it to `place`, if given."""
-        if held.field.kind == "uncut":
+        if held.field.kind == "raw":
             raise NoFastPathError
         if part.optional:
             return self._optional(part, held, place)
@@ -383,7 +383,7 @@ class JsonCodeWriter:
 
 
 def _is_plain(field: StructField) -> bool:
-    return field.form is None and field.kind != "uncut"
+    return field.form is None and field.kind != "raw"
 
 
 def _at_work(step: ObjectStep) -> list[ObjectPart]:

@@ -179,18 +179,18 @@ def _in_table(
     how: TableLookup, name: str, kinds: Sequence[str], surroundings: ConversionEnvironment
 ) -> Calculation:
     def look_up(key: Any) -> Sequence[Any]:
-        asked = text(key, name)
-        fields = [_field(how.table, asked, column, surroundings) for column in how.columns]
+        key = text(key, name)
+        fields = [_field(how.table, key, column, surroundings) for column in how.columns]
         if all(fields):
             return [
-                _typed(str(field), kind, f"table {how.table!r}, {asked[:SHOWN]!r}")
+                _typed(str(field), kind, f"table {how.table!r}, {key[:SHOWN]!r}")
                 for field, kind in zip(fields, kinds, strict=True)
             ]
         if how.otherwise is msgspec.UNSET:
             column = how.columns[fields.index(next(field for field in fields if not field))]
             raise Rejected(
                 "lookup.unknown",
-                f"{name}: table {how.table!r} has no {column!r} for {asked[:SHOWN]!r}",
+                f"{name}: table {how.table!r} has no {column!r} for {key[:SHOWN]!r}",
                 f"add it to {how.table!r}, or declare `otherwise`",
             )
         return how.otherwise
@@ -229,15 +229,15 @@ def _typed(field: str, kind: str, place: str) -> Any:
 def _in_context(
     how: ContextLookup, name: str, kinds: Sequence[str], surroundings: ConversionEnvironment
 ) -> Calculation:
-    def ask(key: Any) -> Sequence[Any]:
-        asked = text(key, name)
+    def look_up(key: Any) -> Sequence[Any]:
+        key = text(key, name)
         context = surroundings.context
-        found = context.value(how.concept, asked, how.attribute) if context is not None else None
+        found = context.value(how.concept, key, how.attribute) if context is not None else None
         if found is None:
             if how.otherwise is msgspec.UNSET:
                 raise Rejected(
                     "lookup.unknown",
-                    f"{name}: there is no present value of {how.attribute!r} of {asked[:SHOWN]!r}",
+                    f"{name}: there is no present value of {how.attribute!r} of {key[:SHOWN]!r}",
                     "it is known after its first reading; or declare `otherwise`",
                 )
             return how.otherwise
@@ -246,4 +246,4 @@ def _in_context(
             raise Rejected("lookup.bad_value", message, f"expected {', '.join(kinds)}")
         return found
 
-    return ask
+    return look_up

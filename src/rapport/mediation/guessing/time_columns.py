@@ -177,7 +177,7 @@ def _of_day(day: Column, patterns: list[str]) -> TimeGuess:
         format=patterns[0],
         zone=zone,
         because=f"all values are {patterns[0]}",
-        doubts=("the time of day is not said, midnight is taken", *_either_way(patterns), *doubts),
+        doubts=("the time of day is missing, midnight is assumed", *_either_way(patterns), *doubts),
         columns=(day.path,),
     )
 
@@ -185,8 +185,10 @@ def _of_day(day: Column, patterns: list[str]) -> TimeGuess:
 def _zone(*columns: Column, pattern: str = "") -> tuple[str, tuple[str, ...]]:
     """UTC if names or values say so; else a doubt."""
     for column in columns:
-        said = [text for text in (column.path[-1], pattern, *column.examples) if _UTC.search(text)]
-        if said:
+        mentions = [
+            text for text in (column.path[-1], pattern, *column.examples) if _UTC.search(text)
+        ]
+        if mentions:
             return "UTC", ()
     return "", ('the zone is not known: add zone = "UTC" or such as zone = "America/Sao_Paulo"',)
 

@@ -353,7 +353,7 @@ def _additions(old: InterpretationRegistry, change: Augment) -> Sequence[Augment
     additions = [change]
     for number in range(len(old.replacements) - 1, -1, -1):
         newer = _added(old.canonical_versions[number + 1], additions[0])
-        asked = Interpretation(
+        addition = Interpretation(
             name=CANONICAL,
             parent="",
             types=additions[0].types,
@@ -361,7 +361,7 @@ def _additions(old: InterpretationRegistry, change: Augment) -> Sequence[Augment
             rules=additions[0].rules,
             conversions=additions[0].conversions,
         )
-        said = rewrite(asked, Scope((newer,)), old.replacements[number], back=True)
+        said = rewrite(addition, Scope((newer,)), old.replacements[number], back=True)
         parts = (said.types, said.mappings, said.rules, said.conversions)
         additions.insert(0, Augment(CANONICAL, *parts))
     return additions
