@@ -36,7 +36,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.plausibility import plausible_unit
-from rapport.mediation.rejections import Rejected, Rejection, reason_of
+from rapport.mediation.rejections import Rejected, Rejection, kind_of_value, reason_of
 from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import DecimalMark, looks_like_number, parse_number
@@ -60,7 +60,7 @@ def decode_object(raw: Event) -> dict[str, Any]:
     if data.__class__ is not dict:
         raise Rejected(
             "payload.not_an_object",
-            f"the payload is {_kind(data)}, not an object",
+            f"the payload is {kind_of_value(data)}, not an object",
             'a payload looks like {"reader": "r7", "tag": "E200-34"}; one value alone needs an '
             'interpretation with format = "value"',
         )
@@ -190,12 +190,7 @@ def _time(field: str, read: Any, *arguments: Any) -> int:
 def _wrong(value: Any, field: str, code: str, wanted: str) -> NoReturn:
     if value is MISSING:
         raise Rejected("field.missing", f"the payload has no field {field}")
-    raise Rejected(code, f"{field} is {_kind(value)}, not {wanted}")
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
-    return "null" if value is None else kinds.get(value.__class__, "a number")
+    raise Rejected(code, f"{field} is {kind_of_value(value)}, not {wanted}")
 
 
 def _cut(value: str) -> str:

@@ -25,19 +25,15 @@ from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.interpretation_checks import CheckedInterpretation
 from rapport.mediation.interpretations.model import (
     CANONICAL,
-    CreateAttribute,
-    DropAttribute,
     FieldsInterpretation,
     FormatChoice,
     IdentityRule,
-    MergeAttributes,
-    RenameAttribute,
-    SplitAttribute,
     TimeRule,
     TypeMapping,
     ValueRule,
 )
 from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.mapping_results import ShapeChecker
 from rapport.mediation.plans import ConvertStep
 from rapport.mediation.rejections import Rejected
 
@@ -231,19 +227,8 @@ def _gives(
 
 def attributes_given(mapping: TypeMapping, checked: CheckedInterpretation) -> set[str]:
     """The attributes of an event after a mapping."""
-    names = set(checked.scope.types.attributes(mapping.source))
-    for step in mapping.shape:
-        if isinstance(step, RenameAttribute):
-            names = names - {step.old} | {step.new}
-        elif isinstance(step, DropAttribute):
-            names.discard(step.name)
-        elif isinstance(step, CreateAttribute):
-            names.add(step.name)
-        elif isinstance(step, MergeAttributes):
-            names = names - set(step.sources) | {step.target}
-        elif isinstance(step, SplitAttribute):
-            names = names - {step.source} | set(step.targets)
-    return names
+    shape = ShapeChecker(mapping, checked.scope, "", [])
+    return set(shape.apply(checked.scope.types.attributes(mapping.source)))
 
 
 def _converts_whole(mapping: TypeMapping, checked: CheckedInterpretation) -> bool:

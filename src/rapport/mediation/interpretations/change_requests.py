@@ -277,38 +277,28 @@ class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Expected stamps by name; "" for an interpretation that must not exist."""
 
 
-_READ_WANTED = msgspec.json.Decoder(ChangeRequest)
-_READ_CHANGE = msgspec.json.Decoder(AnyChange)
-_READ_CHANGES = msgspec.json.Decoder(tuple[AnyChange, ...])
-
-
 def request_from_json(body: bytes) -> ChangeRequest:
     """Parses a change, a list of changes, or a `ChangeRequest`; raises InvalidInput. Unknown
     members are refused: ignoring one could change the meaning of data.
     """
     if len(body) > 2 * MOST_BYTES:
-        raise ChangeRefused([_too_long(len(body))])
+        message = f"the change has {len(body)} bytes; {MOST_BYTES} are allowed"
+        raise ChangeRefused([_too_large(message)])
     try:
         raw = msgspec.json.decode(body)
-        if isinstance(raw, dict) and "changes" in raw:
-            found: Any = _READ_WANTED.decode(body)
-            wanted: ChangeRequest = found
-        elif isinstance(raw, list):
-            found = _READ_CHANGES.decode(body)
-            wanted = ChangeRequest(changes=found)
-        else:
-            found = _READ_CHANGE.decode(body)
-            wanted = ChangeRequest(changes=(found,))
+        if not isinstance(raw, dict) or "changes" not in raw:
+            raw = {"changes": raw if isinstance(raw, list) else [raw]}
+        request = msgspec.convert(raw, ChangeRequest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = 'such as {"type": "remove", "name": "us"}; the schema lists every member'
         message = f"this is not a change of interpretations: {error}"
         raise InvalidInput(message[:500], code="change.not_a_change", hint=hint) from None
-    unknown = next(_unknown_members(raw, msgspec.to_builtins(found), "$"), None)
+    unknown = next(_unknown_members(raw, msgspec.to_builtins(request), "$"), None)
     if unknown is not None:
         raise InvalidInput(
             f"{unknown[0][:200]} has no meaning", code="change.unknown_member", hint=unknown[1]
         )
-    return wanted
+    return request
 
 
 def request_from_file(
@@ -406,8 +396,3 @@ def _unknown_members(raw: Any, known: Any, path: str) -> Iterator[tuple[str, str
     elif isinstance(raw, list) and isinstance(known, (list, tuple)):
         for number, (one, other) in enumerate(zip(raw, known, strict=False)):
             yield from _unknown_members(one, other, f"{path}[{number}]")
-
-
-def _too_long(size: int) -> Problem:
-    message = f"the change has {size} bytes; {MOST_BYTES} are allowed"
-    return Problem(code="change.too_large", message=message, hint="split it into several")

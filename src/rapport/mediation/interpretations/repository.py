@@ -103,17 +103,6 @@ class ActiveInterpretations:
             },
         )
 
-    def with_parts(
-        self,
-        typed: InterpretationRegistry,
-        formats: Mapping[str, FormatChoice],
-        refused: Mapping[str, tuple[Problem, ...]],
-    ) -> ActiveInterpretations:
-        """A copy with other typed interpretations."""
-        return ActiveInterpretations(
-            self.fields, typed, formats=formats, concepts=self.concepts, refused=refused
-        )
-
 
 def activate(
     fields: Mapping[str, FieldsInterpretation],
@@ -121,9 +110,11 @@ def activate(
     *,
     concepts: Concepts,
     formats: Mapping[str, FormatChoice] | None = None,
+    unread: Mapping[str, tuple[Problem, ...]] | None = None,
 ) -> tuple[ActiveInterpretations, list[tuple[str, tuple[Problem, ...]]]]:
     """Checks all declarations of a site together and returns the problems by the name of their
-    interpretation; a faulty one refuses only itself and its descendants.
+    interpretation; a faulty one refuses only itself and its descendants. `unread`: interpretations
+    that could not be read, with the reasons; they are refused.
     """
     base, problems = canonical_model(concepts)
     declared = {each.name: each for each in typed}
@@ -133,11 +124,10 @@ def activate(
     if has_errors(faulty_model[1]):  # the part from the ontology stays
         found, outcomes = load_all([*(declared | {CANONICAL: base}).values()])
         outcomes[CANONICAL] = faulty_model
-    refused = {
-        name: tuple(fault for fault in faults if fault.severity == "error")
-        for name, (_, faults) in outcomes.items()
-        if name not in found or has_errors(faults)
-    }
+    refused = dict(unread or {})
+    for name, (_, faults) in outcomes.items():
+        if name not in found or has_errors(faults):
+            refused[name] = tuple(fault for fault in faults if fault.severity == "error")
     in_force = ActiveInterpretations(
         fields, found, formats=formats, concepts=concepts, refused=refused
     )

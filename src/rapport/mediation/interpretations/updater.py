@@ -44,7 +44,6 @@ from rapport.mediation.interpretations.change_state import (
     evaluate_change,
     file_digests,
     read_new_changes,
-    restore_state,
     write_checkpoint,
 )
 from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
@@ -179,9 +178,7 @@ class InterpretationUpdater:
             taken = FilesRecord(number=self._kept.next_number(), said=digests)
             events.append(files_event(taken, self._kept.node, self._clock.now_ms()))
         records = self._records
-        together = await self._in_background(
-            lambda: restore_state(files, self._kept, digests, records)
-        )
+        together = await self._in_background(lambda: combine(files, self._kept, digests, records))
         self._log_outcomes(together)
         await self._put_in_force(together, events, record=record)
         if record and not events:  # appended events must be read first
@@ -296,7 +293,7 @@ class InterpretationUpdater:
             await self._follow()
             digests, records = file_digests(files, self._kept), self._records
             return await self._in_background(
-                lambda: find(restore_state(files, self._kept, digests, records).standing)
+                lambda: find(combine(files, self._kept, digests, records).standing)
             )
 
     def history(self) -> list[tuple[LoggedChange, ChangeOutcome]]:
@@ -321,7 +318,7 @@ class InterpretationUpdater:
         """In the background: everything that lanes need, and unrecorded versions."""
         active = standing.in_force
         typed = active.typed.apart(self._repository.in_force.typed)
-        in_force = active.with_parts(typed, active.formats, active.refused)
+        in_force = active.with_typed(typed)
         in_force.stamps = active.stamps
         for name in {binding.interpretation for binding in self._bindings.values()}:
             if name in typed:
