@@ -115,7 +115,7 @@ def in_one_form(said: ConsumerResult) -> Any:
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(TYPES), data), max_size=12))
 @settings(max_examples=200, deadline=None)
-def test_said_from_bytes_to_bytes_or_not_consumers_get_the_same_or_the_same_reason(
+def test_the_fast_path_gives_consumers_the_same_results_and_reasons(
     events: list[tuple[str, bytes]],
 ) -> None:
     quick, plain = speeches()
@@ -136,7 +136,7 @@ def test_said_from_bytes_to_bytes_or_not_consumers_get_the_same_or_the_same_reas
         ("Alarm", {"level": 0, "what": None}, {"level": 32.0, "what": None}),
     ],
 )  # fmt: skip
-def test_usual_events_are_said_in_the_consumers_words(name: str, sent: Any, told: Any) -> None:
+def test_regular_events_are_converted_for_the_consumer(name: str, sent: Any, told: Any) -> None:
     quick, _ = speeches()
     event = Event("s", "e", name, "", 7, json.dumps(sent).encode())
     (said,) = quick.transform(StoredEvent(1, 0, event)).events
@@ -146,7 +146,7 @@ def test_usual_events_are_said_in_the_consumers_words(name: str, sent: Any, told
     assert usual.data_of(event) == said.data
 
 
-def test_where_hardly_an_event_is_usual_nothing_is_tried_any_longer() -> None:
+def test_the_fast_path_is_given_up_when_most_events_are_irregular() -> None:
     quick, _ = speeches()
     odd = Event("s", "e", "Alarm", "", 7, b'{"level":0,"undeclared":1}')
     good = Event("s", "e", "Alarm", "", 7, b'{"level":0}')
@@ -174,7 +174,7 @@ rows = st.tuples(st.sampled_from(TYPES), st.lists(data, min_size=6, max_size=20)
 @pytest.mark.slow
 @given(st.lists(rows, max_size=4))
 @settings(max_examples=150, deadline=None)
-def test_many_said_together_are_what_each_is_by_itself(
+def test_a_batch_for_a_consumer_gives_the_results_of_single_events(
     drawn: list[tuple[str, list[bytes]]],
 ) -> None:
     quick, plain = speeches()
@@ -187,7 +187,7 @@ def test_many_said_together_are_what_each_is_by_itself(
     assert together == [in_one_form(plain.transform(one)) for one in stored]
 
 
-def test_events_of_one_type_in_a_row_are_said_in_one_call() -> None:
+def test_events_of_one_type_are_converted_in_one_call() -> None:
     quick, _ = speeches()
     stored = [
         StoredEvent(n, 0, Event("s", f"e{n}", "Alarm", "", 7, b'{"level":%d}' % n))
@@ -217,7 +217,7 @@ class _Rates:
         ]
 
 
-def test_what_depends_on_the_time_of_an_event_is_said_one_by_one() -> None:
+def test_conversions_that_need_the_event_time_run_one_by_one() -> None:
     price = ComplexType("Price", (Attribute("value", "EUR"),))
     cost = ComplexType("Cost", (Attribute("value", "USD"),))
     money = ChangeCurrency("USD", RateTable("rates", "EUR"), from_currency="EUR")

@@ -58,7 +58,7 @@ def offer(place: int) -> StoredEvent:
     return StoredEvent(place, 9, Event("shop", f"e{place}", "Offer", "", 1_800_000_000_000, data))
 
 
-def test_new_rates_hold_for_what_is_said_from_then_on() -> None:
+def test_new_rates_apply_to_later_deliveries() -> None:
     in_force, _ = activate({}, [ROOT, SHOP], concepts={})
     assert not in_force.refused
 

@@ -119,7 +119,7 @@ def test_a_declaration_is_in_force_between_two_events_and_after_a_restart() -> N
     asyncio.run(scenario())
 
 
-def test_what_is_so_already_is_not_changed_and_a_removed_one_is_gone() -> None:
+def test_a_declaration_without_difference_is_no_change_and_a_removed_one_is_gone() -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
@@ -193,7 +193,7 @@ def test_a_change_with_a_fault_changes_nothing(change: AnyChange, code: str) -> 
     asyncio.run(scenario())
 
 
-def test_a_declaration_that_no_longer_fits_its_source_is_told() -> None:
+def test_a_declaration_that_no_longer_fits_its_source_is_a_warning() -> None:
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()), BINDING)
         await node.updating.start(files(badges("degC")))
@@ -231,7 +231,7 @@ interpretations:
         request_from_json(body % b"5")
 
 
-def test_faults_of_a_file_are_told_at_their_place() -> None:
+def test_faults_of_a_file_are_reported_at_their_location() -> None:
     text = b'[interpretations.badges]\nidentity = { field = "tag" }\nvalue = 5\n'
     with pytest.raises(ChangeRefused) as caught:
         request_from_file("a.toml", text, "toml", ActiveInterpretations())

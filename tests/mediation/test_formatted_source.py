@@ -55,7 +55,7 @@ def pack(number: int, *records: Any) -> StoredEvent:
     return StoredEvent(number, 0, Event("s", f"e{number}", "s.raw", "", 9, data))
 
 
-def test_what_else_devices_measure_does_not_use_up_the_sets_of_units() -> None:
+def test_unused_measurements_do_not_count_as_sets_of_units() -> None:
     """A pack has now these and now those attributes; the one that is read says one unit."""
     others = [some for size in range(7) for some in combinations(UNITS, size)] * 3
     packs = [
@@ -72,7 +72,7 @@ def test_what_else_devices_measure_does_not_use_up_the_sets_of_units() -> None:
     assert {one.payload()["value"][0] for one in found} == {21.5}
 
 
-def test_the_sets_of_units_of_what_is_read_are_bounded() -> None:
+def test_the_sets_of_units_are_bounded() -> None:
     packs = [pack(n, {"n": "temp", "u": f"u{n}", "v": 1}) for n in range(1, 5)]
     packs.append(pack(9, {"n": "temp", "u": "K", "v": 273.15}))
     found, rejections = transformer().apply_many(packs)
@@ -87,7 +87,7 @@ def test_a_text_below_a_unit_of_the_base_is_a_text() -> None:
     assert [one.payload()["value"] for one in found] == [["warm"]]
 
 
-def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> None:
+def test_a_reading_lacks_the_format_headers_of_its_raw_event() -> None:
     """Data in base64 of which only the header is left could be read by no listener."""
     said = FieldsInterpretation(
         name="rows",

@@ -155,7 +155,7 @@ class World:
         return await self.outgoing.view(channel, found, words, **more)
 
 
-def test_a_reading_is_said_as_the_consumer_has_it() -> None:
+def test_a_reading_is_converted_for_the_consumer() -> None:
     async def scenario() -> None:
         out = outgoing(US)
         (said,) = await out.view("events", stored(reading(1, cause="w1", hops="/a/")), "us")
@@ -179,7 +179,7 @@ def test_a_signature_of_other_data_is_not_passed_on() -> None:
     asyncio.run(scenario())
 
 
-def test_root_and_what_root_does_not_know_pass_as_they_are() -> None:
+def test_canonical_consumers_and_unknown_types_get_events_unchanged() -> None:
     async def scenario() -> None:
         out = outgoing(US)
         foreign = Event("s", "1", "door.opened", "", 5, b'{"a": 1}')
@@ -191,7 +191,7 @@ def test_root_and_what_root_does_not_know_pass_as_they_are() -> None:
     asyncio.run(scenario())
 
 
-def test_values_of_other_types_of_root_are_their_data() -> None:
+def test_values_of_other_canonical_types_are_their_data() -> None:
     root = Interpretation(
         name="root",
         parent="",
@@ -239,7 +239,7 @@ def test_an_event_that_becomes_several_keeps_its_position() -> None:
     asyncio.run(scenario())
 
 
-def test_what_cannot_be_said_is_left_out_counted_and_listed() -> None:
+def test_undeliverable_events_are_left_out_counted_and_listed() -> None:
     async def scenario() -> None:
         out = outgoing(US)
         broken = msgspec.structs.replace(reading(2), data=b'{"key": "s2"}')
@@ -261,7 +261,7 @@ def test_what_cannot_be_said_is_left_out_counted_and_listed() -> None:
     asyncio.run(scenario())
 
 
-def test_a_type_without_a_mapping_is_told_for_each_event_but_planned_once() -> None:
+def test_a_type_without_a_mapping_is_reported_for_each_event_but_planned_once() -> None:
     lost = msgspec.structs.replace(US, mappings=US.mappings[:1])
 
     async def scenario() -> None:
@@ -283,7 +283,7 @@ def test_unknown_and_refused_names_are_errors_with_a_hint() -> None:
         out.transformer_for("faulty")
 
 
-def test_an_interpretation_of_fields_gives_originals_only() -> None:
+def test_a_fields_interpretation_gives_originals_only() -> None:
     fields = FieldsForm(
         name="badge",
         identity=IdentityRule(("place",)),
@@ -308,7 +308,7 @@ def test_an_interpretation_of_fields_gives_originals_only() -> None:
 RECEIVED = {"place": "s1", "temperature": 86.1, "firmware": "7"}
 
 
-def test_who_speaks_as_the_producer_gets_what_it_said_byte_by_byte() -> None:
+def test_a_consumer_with_the_producers_interpretation_gets_the_original_bytes() -> None:
     async def scenario() -> None:
         world = World(in_force(US, LAB))
         await world.receive(RECEIVED, {**RECEIVED, "place": "s2"})
@@ -373,7 +373,7 @@ def test_own_events_come_in_the_declared_types_whatever_version_they_were_writte
     asyncio.run(scenario())
 
 
-def test_a_raw_event_in_the_shape_of_another_version_is_not_given_as_it_is() -> None:
+def test_a_raw_event_of_another_version_is_not_delivered_unchanged() -> None:
     async def scenario() -> None:
         world = World(in_force(US))
         await world.receive({"place": "s1", "temperature": 86.1})
@@ -406,7 +406,7 @@ def test_an_original_of_several_readings_comes_once() -> None:
     asyncio.run(scenario())
 
 
-def test_without_the_right_to_the_raw_channel_the_original_is_not_given() -> None:
+def test_without_the_right_to_the_raw_channel_the_original_is_not_delivered() -> None:
     async def scenario() -> None:
         rights = Rights({"desk": Grant(subscribe=("events",)), "chief": Grant(subscribe=("*",))})
         world = World(in_force(US), rights=rights)
@@ -433,7 +433,7 @@ def test_without_the_right_to_the_raw_channel_the_original_is_not_given() -> Non
         {"interpretation": "us@000000000000"},
     ],
 )
-def test_what_is_gone_foreign_or_of_another_version_is_transformed(headers: Any) -> None:
+def test_missing_foreign_and_older_originals_are_replaced_by_a_conversion(headers: Any) -> None:
     async def scenario() -> None:
         world = World(in_force(US))
         await world.receive(RECEIVED)
@@ -484,7 +484,7 @@ def test_a_hundred_consumers_of_three_interpretations_cost_three_transformations
     asyncio.run(scenario())
 
 
-def test_a_change_of_the_repository_forgets_what_was_said() -> None:
+def test_a_change_of_the_repository_clears_the_cache() -> None:
     async def scenario() -> None:
         world = World(in_force(US, LAB))
         await world.channels.channel("events").append([reading(1)])
@@ -525,7 +525,7 @@ class CountedFunctions(dict[str, Any]):
         type(self).closed += 1
 
 
-def test_functions_of_the_site_run_beside_the_loop_and_once() -> None:
+def test_site_functions_run_beside_the_loop_and_once() -> None:
     calls: list[Any] = []
 
     def shout(text: str) -> str:
@@ -556,7 +556,7 @@ def test_functions_of_the_site_run_beside_the_loop_and_once() -> None:
     assert CountedFunctions.closed == 1
 
 
-def test_who_gives_up_does_not_stop_the_others() -> None:
+def test_a_cancelled_reader_does_not_stop_the_others() -> None:
     async def scenario() -> None:
         gate = asyncio.Event()
 
@@ -577,7 +577,7 @@ def test_who_gives_up_does_not_stop_the_others() -> None:
     asyncio.run(scenario())
 
 
-def test_a_change_while_something_is_said_reaches_those_who_wait_whole() -> None:
+def test_a_change_during_a_conversion_gives_waiting_readers_one_version() -> None:
     async def scenario() -> None:
         out = outgoing(US, LAB)
         events = stored(*(reading(n, n) for n in range(500)))
@@ -601,7 +601,7 @@ def test_a_change_while_something_is_said_reaches_those_who_wait_whole() -> None
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_what_fails_while_it_is_made_fails_for_all_who_wait_and_is_tried_again() -> None:
+def test_a_failed_read_of_originals_fails_for_all_waiting_readers() -> None:
     async def scenario() -> None:
         world = World(in_force(US))
         await world.receive(RECEIVED)
@@ -617,7 +617,7 @@ def test_what_fails_while_it_is_made_fails_for_all_who_wait_and_is_tried_again()
     asyncio.run(scenario())
 
 
-def test_conversions_that_depend_on_what_came_before_are_not_said() -> None:
+def test_conversions_with_memory_are_refused_for_consumers() -> None:
     moody = weather(
         "moody",
         "K",
@@ -641,7 +641,7 @@ def test_conversions_that_depend_on_what_came_before_are_not_said() -> None:
 # --- raw channels ---------------------------------------------------------------------------------
 
 
-def test_a_raw_channel_is_said_in_one_step_as_if_it_had_gone_through_root() -> None:
+def test_a_raw_channel_is_converted_as_by_way_of_the_canonical_model() -> None:
     async def scenario() -> None:
         world = World(in_force(US, LAB))
         await world.receive(
@@ -692,7 +692,7 @@ def test_a_source_whose_events_need_their_order_is_refused_with_a_hint() -> None
         ),
     ],
 )
-def test_the_format_of_an_interpretation_is_that_of_what_is_given_out(choice, media_type, text):
+def test_the_format_of_an_interpretation_is_that_of_delivered_data(choice, media_type, text):
     in_force, _ = activate({}, [US], concepts=CONCEPTS, formats={"us": choice})
     speech = ConsumerTransformer(in_force, "us")
     data = msgspec.json.encode({"key": "A", "value": [21.5]})
@@ -706,7 +706,7 @@ def test_the_format_of_an_interpretation_is_that_of_what_is_given_out(choice, me
     assert seen.event.payload() == {"place": "A", "time": 7, "temperature": 70.7}
 
 
-def test_what_is_being_said_when_words_change_is_said_to_its_end() -> None:
+def test_a_pending_conversion_ends_with_its_own_version() -> None:
     """Functions of the site are not taken away from who still says something with them."""
 
     class Closing(dict[str, Any]):

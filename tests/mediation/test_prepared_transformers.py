@@ -118,7 +118,7 @@ def run(scenario: Callable[[Node], Any]) -> None:
     asyncio.run(begun())
 
 
-def test_after_a_change_nothing_is_made_on_the_loop_for_what_was_said_before() -> None:
+def test_after_a_change_nothing_is_compiled_on_the_loop_for_types_in_use() -> None:
     async def scenario(node: Node) -> None:
         assert (await node.told())[:2] == [
             {"station": "s1", "time": 5, "temperature": 77.0},
@@ -133,7 +133,7 @@ def test_after_a_change_nothing_is_made_on_the_loop_for_what_was_said_before() -
     run(scenario)
 
 
-def test_what_nobody_reads_in_is_not_made() -> None:
+def test_transformers_without_readers_are_not_built() -> None:
     async def scenario(node: Node) -> None:
         with nothing_is_made():
             await node.change(Declare(desk("K")))
@@ -142,7 +142,7 @@ def test_what_nobody_reads_in_is_not_made() -> None:
     run(scenario)
 
 
-def test_an_interpretation_that_is_gone_is_told_to_who_reads_in_it() -> None:
+def test_readers_of_a_removed_interpretation_get_an_error() -> None:
     async def scenario(node: Node) -> None:
         await node.told()
         await node.change(Remove("desk"))

@@ -143,7 +143,7 @@ def test_the_index_agrees_with_the_log(acts: list[Act]) -> None:
     asyncio.run(played(acts))
 
 
-def test_two_who_look_at_once_take_nothing_in_twice() -> None:
+def test_concurrent_refreshes_process_nothing_twice() -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock(5))
         await channels.channel("quarantine").append([rejected("a", n, "x") for n in range(1, 40)])

@@ -217,7 +217,7 @@ def test_after_a_restart_it_goes_on_where_it_was(tmp_path, make_reader, badge, e
     assert asyncio.run(session(["c"])) == (1, ["a", "b", "c"])
 
 
-def test_started_it_mediates_what_comes_and_finds_new_sources(make_reader, badge, event):
+def test_a_started_reader_mediates_new_events_and_finds_new_sources(make_reader, badge, event):
     async def scenario():
         clock = SystemClock()
         channels = open_memory(clock)

@@ -126,7 +126,7 @@ def play(load: Any, bind: Any) -> Callable[[Scenario], None]:
     return play
 
 
-def test_what_is_held_is_grouped_with_a_hint_over_all_its_values(play: Any) -> None:
+def test_quarantined_events_are_grouped_with_a_hint_over_all_their_values(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.15, 0.5, 0.97, "wet")
         held_back = QuarantineIndex(site.channels)
@@ -155,7 +155,7 @@ def test_one_value_beyond_one_turns_the_hint_to_percent(play: Any) -> None:
     play(scenario)
 
 
-def test_what_was_held_is_released_once_its_unit_is_declared(play: Any) -> None:
+def test_quarantined_events_are_released_once_their_unit_is_declared(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, 0.5)
         assert await site.held() == [("unit.undeclared", "held", 1)] * 2
@@ -173,7 +173,7 @@ def test_what_was_held_is_released_once_its_unit_is_declared(play: Any) -> None:
     play(scenario)
 
 
-def test_what_is_rejected_again_stays_with_the_newest_reason(play: Any) -> None:
+def test_an_event_rejected_again_keeps_the_newest_reason(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, "wet")
         site.interpret(unit="1")
@@ -187,7 +187,7 @@ def test_what_is_rejected_again_stays_with_the_newest_reason(play: Any) -> None:
     play(scenario)
 
 
-def test_only_what_was_asked_for_is_released(play: Any) -> None:
+def test_only_requested_events_are_released(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, 0.5, 0.75)
         held_back = QuarantineIndex(site.channels)
@@ -212,7 +212,7 @@ def test_only_what_was_asked_for_is_released(play: Any) -> None:
     play(scenario)
 
 
-def test_a_trial_says_what_would_happen_and_changes_nothing(play: Any) -> None:
+def test_a_trial_reports_the_result_and_changes_nothing(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, "wet")
         site.interpret(unit="1")
@@ -226,7 +226,7 @@ def test_a_trial_says_what_would_happen_and_changes_nothing(play: Any) -> None:
     play(scenario)
 
 
-def test_what_retention_took_is_released_from_its_copy(play: Any) -> None:
+def test_an_event_removed_by_retention_is_released_from_its_copy(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25)
         await site.receive(0.5)
@@ -258,7 +258,7 @@ def test_thousands_are_released_batch_by_batch(play: Any) -> None:
     play(scenario)
 
 
-def test_mediating_again_corrects_what_differs_and_leaves_the_rest(play: Any) -> None:
+def test_mediating_again_corrects_different_readings_and_leaves_the_others(play: Any) -> None:
     async def scenario(site: Site) -> None:
         site.interpret(unit="%")
         await site.receive(0.25, 0)
@@ -290,7 +290,7 @@ def test_going_back_to_a_former_version_corrects_again(play: Any) -> None:
     play(scenario)
 
 
-def test_mediating_again_keeps_to_the_time_asked_for(play: Any) -> None:
+def test_mediating_again_is_limited_to_the_requested_period(play: Any) -> None:
     async def scenario(site: Site) -> None:
         site.interpret(unit="%")
         for later in range(4):
@@ -426,7 +426,9 @@ def test_dying_while_mediating_again_corrects_each_once(
     play(scenario)
 
 
-def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: Any) -> None:
+def test_readings_quarantined_by_policies_are_listed_and_corrected_by_mediating_again(
+    play: Any,
+) -> None:
     async def scenario(site: Site) -> None:
         site.interpret(unit="%")
         await site.receive(0.25)
@@ -448,7 +450,7 @@ def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: A
     play(scenario)
 
 
-def test_counts_follow_what_becomes_of_what_is_held(play: Any) -> None:
+def test_counts_follow_the_state_of_quarantined_events(play: Any) -> None:
     async def scenario(site: Site) -> None:
         held_back = QuarantineIndex(site.channels)
         await site.receive(0.25, "wet")

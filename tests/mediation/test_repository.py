@@ -11,7 +11,7 @@ def test_a_swap_replaces_everything_and_is_a_new_generation(feeds):
     assert list(repository.in_force.fields) == ["cameras"]
 
 
-def test_changing_the_given_mapping_afterwards_changes_nothing(feeds):
+def test_changing_the_mapping_afterwards_changes_nothing(feeds):
     given = dict(feeds)
     repository = Repository(ActiveInterpretations(given))
     given.clear()

@@ -144,9 +144,7 @@ def told(event: Event) -> Any:
 @pytest.mark.slow
 @given(batches(), st.sampled_from(["", "Warning"]))
 @settings(max_examples=300, deadline=None)
-def test_events_together_mean_what_they_mean_one_by_one(
-    batch: list[StoredEvent], speaks: str
-) -> None:
+def test_a_batch_gives_the_results_of_single_events(batch: list[StoredEvent], speaks: str) -> None:
     together, rejected = transformer(speaks=speaks).apply_many(batch)
     alone = [transformer(speaks=speaks).apply_many([one]) for one in batch]
     assert list(map(told, together)) == [told(each) for found, _ in alone for each in found]
@@ -156,7 +154,9 @@ def test_events_together_mean_what_they_mean_one_by_one(
 @pytest.mark.slow
 @given(batches())
 @settings(max_examples=150, deadline=None)
-def test_a_raw_channel_is_said_together_as_it_is_one_by_one(batch: list[StoredEvent]) -> None:
+def test_a_raw_channel_in_a_batch_gives_the_results_of_single_events(
+    batch: list[StoredEvent],
+) -> None:
     class Sources:
         def binding(self, source: str) -> SourceBinding:
             return BINDING
@@ -196,7 +196,7 @@ def warning(place: int, type_name: str = "Warning", **extra: Any) -> StoredEvent
     return StoredEvent(place, 5, event)
 
 
-def test_what_is_as_declared_is_turned_in_rows_though_other_types_stand_between() -> None:
+def test_regular_events_are_converted_in_batches_although_other_types_stand_between() -> None:
     events = [warning(place, "Warning" if place % 2 else "strange") for place in range(1, 41)]
     assert rows_made(transformer(), events) == 20
 
@@ -209,7 +209,7 @@ def test_what_is_as_declared_is_turned_in_rows_though_other_types_stand_between(
         ({}, FormatChoice("senml")),
     ],
 )
-def test_readings_and_other_formats_are_taken_one_by_one(binding: Any, format: Any) -> None:
+def test_readings_and_other_formats_are_processed_one_by_one(binding: Any, format: Any) -> None:
     in_force = SITE if format is None else site(us=format)
     meaning = TypedTransformer(msgspec.structs.replace(BINDING, **binding), in_force)
     assert rows_made(meaning, [warning(place) for place in range(1, 9)]) == 0

@@ -107,7 +107,7 @@ def test_a_conversion_that_ends_its_process_is_rejected_and_the_next_call_works(
     assert conversions.call(rule("one"), (1.0,)) == (2.0,)
 
 
-def test_what_a_plug_in_prints_does_not_disturb_its_replies(conversions):
+def test_the_output_of_a_plug_in_does_not_disturb_its_replies(conversions):
     assert conversions.call(rule("prints"), (4.0,)) == (4.0,)
     assert conversions.call(rule("prints"), (5.0,)) == (5.0,)
 

@@ -172,7 +172,7 @@ def test_rows_that_cannot_be_used_are_refused_and_the_old_ones_stay(
     in_a_world(tmp_path, [people(rows_server)], scenario)
 
 
-def test_a_failing_source_is_asked_again_after_growing_pauses_and_recovers(
+def test_a_failing_source_is_read_again_after_growing_pauses_and_recovers(
     tmp_path: Path, rows_server: RowsServer
 ) -> None:
     give(rows_server, ada="guest")
@@ -361,7 +361,7 @@ def test_a_table_added_at_run_time_changes_the_choice_of_tables(
     in_a_world(tmp_path, [table("s", "status"), table("a", "age")], scenario)
 
 
-def test_what_was_read_for_a_table_that_changed_meanwhile_is_dropped(
+def test_rows_for_a_declaration_that_changed_meanwhile_are_dropped(
     tmp_path: Path, rows_server: RowsServer
 ) -> None:
     give(rows_server, ada="guest")
@@ -427,7 +427,7 @@ def test_age_and_error_are_those_of_the_tables_in_force_after_a_reload_and_after
     in_a_world(tmp_path, [table], scenario)
 
 
-def test_a_reload_whose_source_does_not_answer_tells_the_age_of_the_rows_that_were_kept(
+def test_a_reload_without_an_answer_reports_the_age_of_the_cached_rows(
     tmp_path: Path, rows_server: RowsServer
 ) -> None:
     give(rows_server, ada="guest")
@@ -447,7 +447,7 @@ def test_a_reload_whose_source_does_not_answer_tells_the_age_of_the_rows_that_we
     in_a_world(tmp_path, [table], scenario)
 
 
-def test_who_failed_for_rows_of_before_a_reload_says_nothing_of_those_in_force(
+def test_a_failure_of_a_read_before_a_reload_does_not_affect_the_new_status(
     tmp_path: Path, rows_server: RowsServer
 ) -> None:
     give(rows_server, ada="guest")

@@ -22,7 +22,7 @@ MOST = 1_000
 
 
 @given(ROWS, ROWS)
-def test_the_first_rows_and_what_changed_give_the_second(before: list, after: list) -> None:
+def test_the_first_rows_and_the_edits_give_the_second(before: list, after: list) -> None:
     assert apply_edits(before, edits_between(before, after), MOST) == after
 
 

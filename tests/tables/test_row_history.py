@@ -123,7 +123,7 @@ def test_events_that_come_twice_change_nothing(states: list[Told], chance: objec
 
 
 @given(st.lists(STATE, min_size=1, max_size=6), st.integers(min_value=0, max_value=20))
-def test_a_record_that_lost_its_beginning_never_says_wrong_rows(
+def test_a_record_without_its_beginning_never_gives_wrong_rows(
     states: list[Told], lost: int
 ) -> None:
     record = Record()
@@ -183,7 +183,7 @@ def test_other_columns_are_another_whole_and_a_table_that_goes_makes_a_base() ->
     assert third.changed == {"rooms"}
 
 
-def test_what_a_later_version_adds_is_passed_over_and_nonsense_is_nothing() -> None:
+def test_unknown_fields_are_ignored_and_invalid_events_give_nothing() -> None:
     record = Record()
     record.write({"people": of_table([("a", "b")])})
     [stored] = record.log
@@ -270,7 +270,7 @@ def test_a_table_beyond_its_limit_is_recorded_by_digest_and_number() -> None:
     assert told(record.versions()[-1]) == {"people": [("a", "guest"), ("b", "guest")]}
 
 
-def test_the_beginning_is_what_policies_call_it() -> None:
+def test_the_beginning_has_the_value_that_policies_use() -> None:
     from rapport.policy.operators.base import END_OF_TIME
 
     assert FROM_THE_BEGINNING == -END_OF_TIME

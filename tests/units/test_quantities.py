@@ -226,7 +226,7 @@ def test_the_usual_units_of_a_dimension_are_known_and_are_all_of_it(dimension):
         ("kg", "L", "density"),
     ],
 )
-def test_what_no_factor_can_convert_is_refused_with_what_it_would_take(one, other, needs):
+def test_a_conversion_that_needs_more_than_a_factor_is_refused_with_the_reason(one, other, needs):
     with pytest.raises(InvalidInput) as caught:
         converter(one, other)
     assert caught.value.code == "unit.mismatch"

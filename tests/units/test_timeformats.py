@@ -64,7 +64,7 @@ def test_of_an_hour_that_comes_twice_it_is_the_first():
     assert from_iso("2026-10-25T02:30", "Europe/Berlin") == from_iso("2026-10-25T00:30Z")
 
 
-def test_of_an_hour_that_comes_twice_fold_says_which_is_meant():
+def test_fold_selects_one_of_two_equal_hours():
     text, zone = "2026-10-25T02:30", "Europe/Berlin"
     assert from_iso(text, zone, "first") == from_iso("2026-10-25T00:30Z")
     assert from_iso(text, zone, "second") == from_iso("2026-10-25T01:30Z")
@@ -101,7 +101,7 @@ def test_a_time_outside_of_the_years_that_have_names_is_not_written():
     st.integers(-2_000_000_000_000, 4_000_000_000_000),
     st.sampled_from(["Europe/Berlin", "America/Sao_Paulo", "Asia/Kolkata"]),
 )
-def test_what_is_written_with_its_offset_reads_back(time_ms, zone):
+def test_a_time_written_with_its_offset_reads_back(time_ms, zone):
     assert from_iso(to_iso(time_ms, zone)) == time_ms
 
 

@@ -129,7 +129,7 @@ def test_the_good_example_has_no_fault_and_the_others_go_on_beside_a_faulty_one(
     assert list(found.interpretations) == ["other"]
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     text = GOOD.replace("about", "abouut").replace('"degF"\nh', '"degFF"\nh').replace("true", "5")
     found = read_declarations("us.toml", text.encode(), "toml", known=KNOWN)
     assert {each.line for each in found.problems} == {2, 5, 6, 19}

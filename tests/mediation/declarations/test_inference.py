@@ -130,7 +130,7 @@ def test_a_child_adds_to_the_units_of_its_parent(root: Interpretation) -> None:
         ('"station.position" = "degF"', "unit.mismatch", ""),
     ],
 )
-def test_a_wish_that_cannot_be_is_told_at_its_line(
+def test_an_impossible_unit_declaration_is_reported_at_its_line(
     root: Interpretation, wish: str, code: str, hint: str
 ) -> None:
     found = completed(f"[interpretations.us.units]\n\n{wish}\n", root)
@@ -140,7 +140,7 @@ def test_a_wish_that_cannot_be_is_told_at_its_line(
     assert not found.interpretations
 
 
-def test_a_number_without_a_unit_is_refused_with_what_it_looks_like(root: Interpretation) -> None:
+def test_a_number_without_a_unit_is_refused_with_a_likely_unit(root: Interpretation) -> None:
     text = """
     [interpretations.us.types.UsWeather]
     key = "text"
@@ -162,7 +162,7 @@ def test_a_number_without_a_unit_is_refused_with_what_it_looks_like(root: Interp
     assert "us" not in found.interpretations
 
 
-def test_a_unit_that_root_does_not_have_is_said_so(root: Interpretation) -> None:
+def test_a_missing_canonical_unit_is_reported(root: Interpretation) -> None:
     text = """
     [interpretations.us.types.UsWeather]
     key = "text"
@@ -318,7 +318,7 @@ def test_there_is_no_way_back_where_two_lead_there_or_none_leads_back() -> None:
     ]  # fmt: skip
 
 
-def test_what_remembers_events_has_no_way_back() -> None:
+def test_a_conversion_with_memory_has_no_inverse() -> None:
     origin = MovingOrigin("Ship")
     moving = converts("moved", "Word", "State", ToAbsolute(origin))
     fixed = converts("moved", "Word", "State", ToAbsolute(FixedOrigin(1, 2)))
@@ -372,7 +372,7 @@ def test_one_event_per_element_is_in_the_unit_of_root() -> None:
     ]
 
 
-def test_what_has_no_place_on_the_other_side_can_be_dropped(root: Interpretation) -> None:
+def test_attributes_that_the_other_side_lacks_can_be_dropped(root: Interpretation) -> None:
     text = """
     [interpretations.desk.types.Shown]
     label = "text"

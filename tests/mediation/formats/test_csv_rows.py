@@ -40,7 +40,7 @@ def test_one_row_without_a_heading_needs_declared_columns(read: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "fault"), [("3;4;5\n", "line 5 has 3 cells"), ('"3;4\n', "line 5 is not CSV")]
 )
-def test_a_fault_is_told_with_the_line_of_the_text_it_stands_in(row: str, fault: str) -> None:
+def test_a_fault_is_reported_with_its_line(row: str, fault: str) -> None:
     lines = ["report of a station\n", "UF:;RS\n", "a;b\n", "1;2\n", row]
     rows = CsvFormat({"delimiter": ";", "skip": 1, "metadata": 1}).rows(lines)
     assert next(rows) == {"UF": "RS", "a": "1", "b": "2"}

@@ -197,7 +197,7 @@ def test_bad_announcements_are_refused(node: Node, topic: str, data: Any, code: 
     assert node.refused(topic, data) == code
 
 
-def test_a_state_without_what_its_template_names_is_refused(node: Node) -> None:
+def test_a_state_without_the_value_of_its_template_is_refused(node: Node) -> None:
     node.say("homeassistant/sensor/node7/temperature/config", TEMPERATURE)
     assert node.refused("radio/node7/state", {"Humidity": 2}) == "field.missing"
     assert node.refused("radio/node7/state", "no json") == "payload.not_json"

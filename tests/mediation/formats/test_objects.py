@@ -36,7 +36,7 @@ def test_json_that_came_as_text_or_octets_is_read_too(read: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [1, "x", None, [1], [{"a": 1}, 2]])
-def test_what_is_no_object_is_refused(refusal: Any, data: Any) -> None:
+def test_a_payload_that_is_no_object_is_refused(refusal: Any, data: Any) -> None:
     assert refusal("json", data).code in ("payload.not_an_object", "payload.not_json")
 
 
@@ -60,7 +60,7 @@ def test_a_text_header_without_a_text_is_refused() -> None:
         get_format("csv", {}).read(event, {})
 
 
-def test_messagepack_becomes_what_json_would_say(read: Any) -> None:
+def test_messagepack_becomes_the_values_of_json(read: Any) -> None:
     packed = msgspec.msgpack.encode({1: b"\x00\x01", "t": 1.5, "n": float("nan"), "l": [True]})
     assert read("msgpack", packed) == [Document({"1": "AAE=", "t": 1.5, "n": None, "l": [True]})]
 
@@ -73,7 +73,7 @@ def test_messagepack_with_foreign_types_or_keys_is_refused(refusal: Any) -> None
 
 
 @given(objects)
-def test_what_is_written_as_json_or_messagepack_reads_back(value: dict[str, Any]) -> None:
+def test_written_json_and_messagepack_reads_back(value: dict[str, Any]) -> None:
     for name in ("json", "msgpack"):
         data, headers = write_event_data(value, FormatChoice(name), "Row")
         event = Event("s", "1", "t", "", 0, data, headers)

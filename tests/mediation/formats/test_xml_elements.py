@@ -91,7 +91,7 @@ values = st.recursive(
 
 @pytest.mark.slow
 @given(st.dictionaries(names.map("@".__add__), texts, max_size=2), st.dictionaries(names, values))
-def test_what_is_written_reads_back(attributes: dict[str, str], below: dict[str, Any]) -> None:
+def test_written_xml_reads_back(attributes: dict[str, str], below: dict[str, Any]) -> None:
     value = {**attributes, **below}
     data, headers = write_event_data(value, FormatChoice("xml"), "reading")
     assert headers == {"datacontenttype": "application/xml"}
@@ -100,13 +100,13 @@ def test_what_is_written_reads_back(attributes: dict[str, str], below: dict[str,
 
 
 @pytest.mark.parametrize("value", [{"a b": 1}, {"a": [[1]]}, {"@ ": 1}, {"a": "\x00"}])
-def test_what_xml_cannot_say_is_not_written(value: dict[str, Any]) -> None:
+def test_a_value_that_xml_cannot_represent_is_not_written(value: dict[str, Any]) -> None:
     with pytest.raises(Rejected) as caught:
         write_event_data(value, FormatChoice("xml"), "event")
     assert caught.value.code == "format.unwritable"
 
 
-def test_an_element_that_says_it_is_not_nil_is_its_text(read: Any) -> None:
+def test_an_element_with_nil_false_is_its_text(read: Any) -> None:
     instance = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
     said = f'<f {instance}><t xsi:nil="false">3</t><u xsi:nil="true"/><v xsi:nil="0"> </v></f>'
     (document,) = read("xml", said)

@@ -76,7 +76,7 @@ def changed(held: InterpretationRegistry, change: Any) -> InterpretationRegistry
     return new
 
 
-def test_4_2_2_the_injected_rule_keeps_what_a_child_with_a_conflicting_rule_did() -> None:
+def test_4_2_2_the_injected_rule_keeps_the_behaviour_of_a_child_with_a_conflicting_rule() -> None:
     held = family(
         Interpretation(name="with", rules=(Rule("T1", "f1"),)), Interpretation(name="without")
     )
@@ -91,7 +91,7 @@ def test_4_2_2_the_injected_rule_keeps_what_a_child_with_a_conflicting_rule_did(
     assert run(new, "without", EVENT)["one"] == {"v": 10, "w": 10}
 
 
-def test_4_2_2_where_paths_disagree_each_gets_what_it_had() -> None:
+def test_4_2_2_where_paths_disagree_each_keeps_its_conversion() -> None:
     child = Interpretation(name="child", rules=(Rule("T.one", "f3"),))
     held = family(child)
     new = changed(held, Augment("root", rules=(Rule("Other.T1", "f7"), Rule("T1", "f5"))))
@@ -335,7 +335,7 @@ NEW_ORDER = {
 }
 
 
-def test_4_2_3_both_functions_are_chained_to_those_who_know_only_the_old_type() -> None:
+def test_4_2_3_both_functions_are_chained_for_interpretations_of_the_old_type() -> None:
     held = changed(orders(), REPLACE)
     assert send(held, "local", "Order", "out", NEW_ORDER) == {
         "to": {"line": "A"},
@@ -347,7 +347,7 @@ def test_4_2_3_both_functions_are_chained_to_those_who_know_only_the_old_type() 
     }
 
 
-def test_4_2_3_who_has_no_rule_for_it_still_sees_the_old_type() -> None:
+def test_4_2_3_an_interpretation_without_a_rule_for_it_keeps_the_old_type() -> None:
     held = changed(orders(), REPLACE)
     old = {"to": {"street": "a"}, "stops": [{"street": "b"}]}
     assert send(held, "plain", "Order", "out", NEW_ORDER) == old
@@ -391,7 +391,7 @@ def test_4_2_3_both_ways_give_exactly_the_declared_type(how: str) -> None:
     assert pass_on("Address", "in", {"street": "a", "@type": "Address", "b": 1}) == {"street": "a"}
 
 
-def test_4_2_3_who_comes_later_speaks_the_new_type() -> None:
+def test_4_2_3_a_later_interpretation_uses_the_new_type() -> None:
     held = changed(changed(orders(), REPLACE), Declare(Interpretation(name="late")))
     assert send(held, "late", "Order", "out", NEW_ORDER) == NEW_ORDER
     held = changed(held, Declare(Interpretation(name="plain")))
@@ -516,7 +516,7 @@ def test_a_redeclared_parent_that_breaks_a_child_is_refused() -> None:
     assert problems[0].message.startswith("b: rule T1 -> own: there is no conversion")
 
 
-def test_a_type_that_cannot_be_passed_is_said_when_asked_for() -> None:
+def test_a_plan_for_a_type_that_cannot_be_passed_raises() -> None:
     flat = ComplexType("Flat", (Attribute("v", "number"),))
     child = Interpretation(
         name="child",

@@ -336,7 +336,7 @@ def outcome(transform: Any, value: Any) -> Any:
     derandomize=EXAMPLES == 300,
     suppress_health_check=list(HealthCheck),
 )
-def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
+def test_a_generated_transformer_equals_a_direct_application_of_the_rules(
     family: list[Interpretation], data: st.DataObject
 ) -> None:
     interpretations, found = load_all(family)
@@ -436,7 +436,7 @@ def typed_changes(draw: st.DrawFn) -> tuple[list[Interpretation], str]:
     derandomize=EXAMPLES == 300,
     suppress_health_check=list(HealthCheck),
 )
-def test_types_and_shapes_change_as_a_direct_reading_of_rules_and_mapping_says(
+def test_types_and_shapes_change_as_by_direct_application_of_rules_and_mapping(
     given_family: tuple[list[Interpretation], str], data: st.DataObject
 ) -> None:
     family, name = given_family

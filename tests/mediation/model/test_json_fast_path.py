@@ -207,7 +207,7 @@ def canonical(data: bytes) -> str:
 @pytest.mark.slow
 @given(ways(), st.data())
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-def test_bytes_to_bytes_gives_what_the_transformers_give_and_nothing_where_they_refuse(
+def test_the_fast_path_equals_the_transformers_and_gives_none_where_they_reject(
     way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:
     held, said, root = way
@@ -239,7 +239,7 @@ def _by_halves(arriving: Any, leaving: Any, sent: bytes) -> Any:
 
 @given(ways(), st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_what_is_as_declared_is_never_left_to_the_transformers(
+def test_regular_events_never_leave_the_fast_path(
     way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:
     held, said, root = way
@@ -358,7 +358,7 @@ def as_batch(
 @pytest.mark.slow
 @given(ways(), st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_batch_gives_for_each_event_what_it_would_get_alone(
+def test_a_batch_gives_each_event_the_result_of_a_single_call(
     way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:
     held, said, root = way
@@ -378,7 +378,7 @@ def test_a_batch_gives_for_each_event_what_it_would_get_alone(
     st.lists(st.sampled_from((b"10", b"20", b"-10", b"0", b"null", b'"x"', b"1e308", b"9e999"))),
 )
 @settings(deadline=None)
-def test_root_is_looked_at_between_the_plans_and_what_is_not_wanted_is_kept_back(
+def test_the_condition_is_tested_on_the_canonical_event_between_the_plans(
     optional: bool, comparison: Comparison, number: float, numbers: list[bytes]
 ) -> None:
     """An attribute that may be missing is written into its struct by each plan."""
@@ -440,7 +440,7 @@ def test_a_bound_that_means_nothing_is_not_made_into_code(wanted: NumberConditio
 
 
 @pytest.mark.parametrize("count", [1, 4, 12])
-def test_a_struct_in_which_much_has_changed_is_made_anew_and_says_the_same(count: int) -> None:
+def test_a_struct_with_many_changes_is_built_anew_with_the_same_result(count: int) -> None:
     names = [f"a{number}" for number in range(14)]
     kinds = ["Feet" if number < count else "text" for number in range(14)]
     said = ComplexType("In", tuple(map(Attribute, names, kinds)))
@@ -522,7 +522,7 @@ def test_numbers_that_are_very_large_are_left_to_the_transformer_which_decides(
         (b"null", None),
     ],
 )
-def test_readings_are_said_straight_from_their_data(data: bytes, expected: bytes | None) -> None:
+def test_readings_are_converted_from_bytes_to_bytes(data: bytes, expected: bytes | None) -> None:
     told = ComplexType(
         "Told", (Attribute("key", "text"), Attribute("time", "integer", True),
                  Attribute("t", "Metres", True))

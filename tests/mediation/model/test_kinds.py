@@ -92,7 +92,7 @@ def test_a_reference_point_that_moves_is_fed_by_events_and_outlives_a_restart() 
     assert again({"x": 1, "y": 2}) == {"x": 101.0, "y": 52.0}
 
 
-def test_another_kind_under_the_same_name_does_not_take_over_what_was_learned() -> None:
+def test_another_kind_under_the_same_name_does_not_reuse_the_state() -> None:
     memory = ConversionMemory()
     for feed in ("truck", "ship"):
         learned = converts("c", "Point", "Point", ToAbsolute(MovingOrigin(feed)))
@@ -103,7 +103,7 @@ def test_another_kind_under_the_same_name_does_not_take_over_what_was_learned() 
     assert memory.state_of(counting) == 5
 
 
-def test_what_earlier_versions_learned_is_still_known() -> None:
+def test_the_state_of_earlier_versions_is_still_read() -> None:
     origin = converts("c", "Point", "Point", ToAbsolute(MovingOrigin("truck")))
     memory = ConversionMemory()
     memory.feed(origin, {"x": 1.0, "y": 1.0})
@@ -132,7 +132,7 @@ def test_a_position_of_the_wrong_kind_is_rejected_and_the_last_one_stays(bad: An
     assert made(conversion, memory)({"x": 0, "y": 0}) == {"x": 1.0, "y": 1.0}
 
 
-def test_a_heading_that_is_not_told_again_stays() -> None:
+def test_a_heading_that_is_not_sent_again_stays() -> None:
     origin = MovingOrigin("Point", heading="looks")
     conversion = converts("c", "Point", "Point", ToAbsolute(origin))
     memory = ConversionMemory()
@@ -165,7 +165,7 @@ def test_an_update_of_the_site_that_raises_leaves_the_state_as_it_was() -> None:
         ([], "[] is no Point"),
     ],
 )
-def test_what_a_function_gives_is_looked_at_all_the_way_down(result: Any, says: str) -> None:
+def test_the_result_of_a_function_is_checked_at_every_depth(result: Any, says: str) -> None:
     conversion = converts("c", "number", "Point", Call("f"))
     convert = callable_of(conversion, {"f": lambda value: result}, ConversionMemory(), TYPES)
     with pytest.raises(Rejected) as caught:
@@ -215,7 +215,7 @@ def test_between_two_currencies_the_base_is_in_the_middle() -> None:
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "x", "1e999"])
-def test_a_rate_that_is_none_rejects_what_needs_the_table(rate: str) -> None:
+def test_an_invalid_rate_rejects_events_that_need_the_table(rate: str) -> None:
     class Rates:
         revision = 0
 
@@ -364,7 +364,7 @@ def test_the_inverse_leads_back(conversion: Conversion, value: Any) -> None:
         ChangeCurrency("EUR", RateTable("r", "EUR")),
     ],
 )
-def test_what_cannot_be_undone_has_no_inverse(how: How) -> None:
+def test_a_lossy_conversion_has_no_inverse(how: How) -> None:
     assert inverse_of(converts("c", "number", "number", how), "back") is None
 
 

@@ -194,7 +194,7 @@ def test_many_that_are_written_otherwise_change_nothing_about_the_others(odd: in
     assert [one is None for one in found] == [False] * (odd + 5) + [True, True, False]
 
 
-def test_a_later_plan_that_looks_into_them_finds_what_is_there() -> None:
+def test_a_later_plan_that_reads_raw_objects_gets_their_values() -> None:
     """The first plan does nothing to the chain, the second calculates at its end."""
     root = Interpretation(
         name="root",
@@ -252,7 +252,7 @@ def test_an_attribute_that_is_dropped_is_not_missed() -> None:
     assert batch([data]) == [through(data)]
 
 
-def test_only_what_is_worth_it_is_looked_at() -> None:
+def test_only_large_objects_are_matched_as_bytes() -> None:
     types = Types((FEET, *chain("C"), *chain("N", "Feet")))
     first = LEVELS - MIN_OBJECTS
     assert exact_bytes_matcher(types, f"C{first}") is not None
@@ -271,7 +271,7 @@ def test_a_type_that_is_in_many_places_is_not_written_out_without_end() -> None:
 
 @pytest.mark.parametrize("level", range(LEVELS))
 @pytest.mark.parametrize("key", ["t", "is it", "below"])
-def test_what_does_not_fit_its_type_is_handed_on_by_nobody(level: int, key: str) -> None:
+def test_an_object_that_does_not_fit_its_type_is_never_passed_on(level: int, key: str) -> None:
     batch, through = PLAIN
     several: list[bytes] = []
     for odd in (None, 5, 1.5, True, False, [], {}, "x", "\x7f", "\x1f", "é", '"'):

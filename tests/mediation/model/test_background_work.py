@@ -36,7 +36,7 @@ def test_turns_stay_short_until_the_last_work_ends() -> None:
     assert sys.getswitchinterval() == usual
 
 
-def test_what_the_work_raises_is_raised_and_turns_are_as_before() -> None:
+def test_an_exception_of_the_work_is_raised_and_the_switch_interval_restored() -> None:
     usual = sys.getswitchinterval()
 
     def fail() -> None:
@@ -81,7 +81,7 @@ def test_a_change_rests_after_as_many_calls_however_large_it_is(rules: int) -> N
     assert len(rests) >= rules // 10
 
 
-def test_who_watched_before_watches_again_also_after_a_fault() -> None:
+def test_a_former_profiler_is_restored_also_after_an_exception() -> None:
     def watch(_frame: object, _event: str, _about: object) -> None:
         return None
 
