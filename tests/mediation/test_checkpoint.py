@@ -66,7 +66,7 @@ class Node:
     async def change(self, *changes: AnyChange) -> Any:
         return await self.updating.change(lambda _: ChangeRequest(changes=changes))
 
-    def told(self) -> Any:
+    def results(self) -> Any:
         in_force = self.repository.in_force
         return (
             dict(in_force.stamps),
@@ -130,9 +130,9 @@ def test_a_checkpoint_of_something_else_is_not_believed(
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         await changed_often(channels, CHECKPOINT_EVERY)
-        said = files(us(1.0), us(1.0, "other"))
+        result = files(us(1.0), us(1.0, "other"))
         if what == "files":
-            said = files(us(7.0), us(1.0, "other"))
+            result = files(us(7.0), us(1.0, "other"))
         elif what == "program":
             monkeypatch.setattr(change_state, "__version__", "0.0.0")
         elif what == "broken":
@@ -145,9 +145,9 @@ def test_a_checkpoint_of_something_else_is_not_believed(
             await channels.channel("interpretations").append([one.event for one in stored])
         tried[0] = 0
         again, whole = Node(channels), Node(channels, checked=True)
-        await again.updating.start(said)
+        await again.updating.start(result)
         assert tried[0] >= 2 if what == "files" else tried[0] > CHECKPOINT_EVERY
-        await whole.updating.start(said)
+        await whole.updating.start(result)
         assert again.told() == whole.told()
 
     asyncio.run(scenario())

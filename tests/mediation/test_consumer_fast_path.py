@@ -102,14 +102,14 @@ def canonical(speech: ConsumerTransformer, event: Event) -> Any:
     return in_one_form(speech.transform(StoredEvent(1, 0, event)))
 
 
-def in_one_form(said: ConsumerResult) -> Any:
-    if not said.is_made:
-        return said
+def in_one_form(result: ConsumerResult) -> Any:
+    if not result.is_made:
+        return result
     told = [
         (one.id, one.type, one.headers, json.dumps(json.loads(one.data), sort_keys=True))
-        for one in said.events
+        for one in result.events
     ]
-    return told, said.code, said.message, said.is_made, said.plain
+    return told, result.code, result.message, result.is_made, result.plain
 
 
 @pytest.mark.slow
@@ -139,11 +139,11 @@ def test_the_fast_path_gives_consumers_the_same_results_and_reasons(
 def test_regular_events_are_converted_for_the_consumer(name: str, sent: Any, told: Any) -> None:
     quick, _ = speeches()
     event = Event("s", "e", name, "", 7, json.dumps(sent).encode())
-    (said,) = quick.transform(StoredEvent(1, 0, event)).events
-    assert json.loads(said.data) == told
-    usual = quick._fast_paths[name]
-    assert usual is not None
-    assert usual.data_of(event) == said.data
+    (result,) = quick.transform(StoredEvent(1, 0, event)).events
+    assert json.loads(result.data) == told
+    regular = quick._fast_paths[name]
+    assert regular is not None
+    assert regular.data_of(event) == result.data
 
 
 def test_the_fast_path_is_given_up_when_most_events_are_irregular() -> None:
@@ -151,13 +151,13 @@ def test_the_fast_path_is_given_up_when_most_events_are_irregular() -> None:
     odd = Event("s", "e", "Alarm", "", 7, b'{"level":0,"undeclared":1}')
     good = Event("s", "e", "Alarm", "", 7, b'{"level":0}')
     for _ in range(60):
-        (said,) = quick.transform(StoredEvent(1, 0, odd)).events
-        assert json.loads(said.data) == {"level": 32.0, "undeclared": 1}
-    usual = quick._fast_paths["Alarm"]
-    assert usual is not None
-    assert usual.data_of(good) is None
-    (said,) = quick.transform(StoredEvent(1, 0, good)).events
-    assert json.loads(said.data) == {"level": 32.0}
+        (result,) = quick.transform(StoredEvent(1, 0, odd)).events
+        assert json.loads(result.data) == {"level": 32.0, "undeclared": 1}
+    regular = quick._fast_paths["Alarm"]
+    assert regular is not None
+    assert regular.data_of(good) is None
+    (result,) = quick.transform(StoredEvent(1, 0, good)).events
+    assert json.loads(result.data) == {"level": 32.0}
 
 
 def test_consumers_of_another_format_get_it() -> None:
@@ -196,9 +196,9 @@ def test_events_of_one_type_are_converted_in_one_call() -> None:
     with patch.object(
         JsonFastPath, "data_of", autospec=True, side_effect=JsonFastPath.data_of
     ) as one_by_one:
-        said = quick.transform_all(stored)
+        result = quick.transform_all(stored)
     assert one_by_one.call_count == 0, "events of one type are converted together"
-    levels = [json.loads(one.events[0].data)["level"] for one in said]
+    levels = [json.loads(one.events[0].data)["level"] for one in result]
     assert levels == pytest.approx([n * 1.8 + 32 for n in range(1_000)])
 
 

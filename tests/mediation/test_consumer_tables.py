@@ -69,8 +69,8 @@ def test_new_rates_apply_to_later_deliveries() -> None:
         )
 
         async def price(place: int) -> Any:
-            (said,) = await outgoing.view("events", [offer(place)], "shop")
-            return msgspec.json.decode(said.event.data)["price"]
+            (result,) = await outgoing.view("events", [offer(place)], "shop")
+            return msgspec.json.decode(result.event.data)["price"]
 
         assert await price(1) == 125.0
         rates.dollar, rates.revision = "1.5", 2

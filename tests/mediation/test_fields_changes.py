@@ -45,12 +45,12 @@ BINDING = SourceBinding(
 )
 
 
-def said(unit: str = "degF", **more: Any) -> dict[str, Any]:
+def result(unit: str = "degF", **more: Any) -> dict[str, Any]:
     return {"identity": {"field": "tag"}, "value": {"field": "heat", "unit": unit}} | more
 
 
 def badges(unit: str = "degF", **more: Any) -> DeclareFields:
-    return DeclareFields("badges", said(unit, **more))
+    return DeclareFields("badges", result(unit, **more))
 
 
 def files(*fields: DeclareFields, typed: tuple[Interpretation, ...] = ()) -> SiteInterpretations:
@@ -157,9 +157,9 @@ def test_a_file_that_was_changed_later_wins() -> None:
         (DeclareFields("badges", {}), "interpretation.missing_key"),
         (badges("Kelwin"), "unit.unknown"),
         (badges(more=1), "interpretation.unknown_key"),
-        (DeclareFields("../x", said()), "interpretation.bad_name"),
-        (DeclareFields("root", said()), "interpretation.other_form"),
-        (DeclareFields("us", said()), "interpretation.other_form"),
+        (DeclareFields("../x", result()), "interpretation.bad_name"),
+        (DeclareFields("root", result()), "interpretation.other_form"),
+        (DeclareFields("us", result()), "interpretation.other_form"),
         (badges(units={}), "interpretation.other_form"),
         (Declare(Interpretation(name="plain", parent="root")), "interpretation.other_form"),
         (Augment("plain"), "interpretation.other_form"),
@@ -177,12 +177,12 @@ def test_a_file_that_was_changed_later_wins() -> None:
 )
 def test_a_change_with_a_fault_changes_nothing(change: AnyChange, code: str) -> None:
     async def scenario() -> None:
-        spoken = SourceBinding(
+        exported = SourceBinding(
             source="w", concept="station", attribute="temperature", interpretation="plain"
         )
-        node = Node(open_memory(ManualClock()), spoken)
+        node = Node(open_memory(ManualClock()), exported)
         us = Interpretation(name="us", parent="root")
-        plain = DeclareFields("plain", said())
+        plain = DeclareFields("plain", result())
         await node.updating.start(files(plain, typed=(us,)))
         before = node.repository.in_force
         with pytest.raises(ChangeRefused) as caught:

@@ -249,6 +249,6 @@ def test_the_generated_text_reads_like_the_declaration(badges):
 def test_a_number_that_means_nobody_is_nobody(build, feeds_text, camera, event, seen):
     """An identity that comes as a number is named by its digits; so is nobody."""
     text = feeds_text[feeds_text.index("[interpretations.cameras]") :]
-    said = text.replace('nobody = "unknown"', 'nobody = ["0", "-1"]')
-    reading = build(said).apply(event(camera | {"face": seen}))
+    result = text.replace('nobody = "unknown"', 'nobody = ["0", "-1"]')
+    reading = build(result).apply(event(camera | {"face": seen}))
     assert reading.subject == "person/unknown:t91"

@@ -58,7 +58,7 @@ def save(memory: SourceMemory, records: MemoryRecordStore, position: int = 1) ->
 
 
 def announcement(number: int, unit: str = "°C") -> Event:
-    said = {
+    result = {
         "name": "temperature",
         "unique_id": f"u{number}",
         "state_topic": f"home/{number}/state",
@@ -72,7 +72,7 @@ def announcement(number: int, unit: str = "°C") -> Event:
         type="mqtt",
         subject="",
         time=0,
-        data=msgspec.json.encode(said),
+        data=msgspec.json.encode(result),
         headers={TOPIC: f"homeassistant/sensor/d{number}/config"},
     )
 

@@ -158,14 +158,14 @@ class World:
 def test_a_reading_is_converted_for_the_consumer() -> None:
     async def scenario() -> None:
         out = outgoing(US)
-        (said,) = await out.view("events", stored(reading(1, cause="w1", hops="/a/")), "us")
-        assert (said.position, said.received) == (1, 9)
-        assert (said.event.source, said.event.id, said.event.time) == ("weather", "e1", 5)
-        assert said.event.type == "us-weather"
-        assert said.event.payload() == {"place": "s1", "time": 5, "temperature": 77.0}
-        assert said.event.headers["cause"] == "w1"
-        assert said.event.headers["hops"] == "/a/"
-        assert said.event.headers["interpretation"] == out.transformer_for("us").stamp
+        (result,) = await out.view("events", stored(reading(1, cause="w1", hops="/a/")), "us")
+        assert (result.position, result.received) == (1, 9)
+        assert (result.event.source, result.event.id, result.event.time) == ("weather", "e1", 5)
+        assert result.event.type == "us-weather"
+        assert result.event.payload() == {"place": "s1", "time": 5, "temperature": 77.0}
+        assert result.event.headers["cause"] == "w1"
+        assert result.event.headers["hops"] == "/a/"
+        assert result.event.headers["interpretation"] == out.transformer_for("us").stamp
 
     asyncio.run(scenario())
 
@@ -173,8 +173,8 @@ def test_a_reading_is_converted_for_the_consumer() -> None:
 def test_a_signature_of_other_data_is_not_passed_on() -> None:
     async def scenario() -> None:
         signed = reading(1, signature="x", signedby="y", datacontenttype="text/csv")
-        (said,) = await outgoing(US).view("events", stored(signed), "us")
-        assert set(said.event.headers) == {"interpretation"}
+        (result,) = await outgoing(US).view("events", stored(signed), "us")
+        assert set(result.event.headers) == {"interpretation"}
 
     asyncio.run(scenario())
 
@@ -207,9 +207,9 @@ def test_values_of_other_canonical_types_are_their_data() -> None:
 
     async def scenario() -> None:
         order = Event("shop", "o1", "Order", "order/1", 5, b'{"weight": 0.45359237}')
-        (said,) = await outgoing(root, uk).view("orders", stored(order), "uk")
-        assert said.event.type == "UkOrder"
-        assert said.event.payload() == {"weight": pytest.approx(1.0)}
+        (result,) = await outgoing(root, uk).view("orders", stored(order), "uk")
+        assert result.event.type == "UkOrder"
+        assert result.event.payload() == {"weight": pytest.approx(1.0)}
 
     asyncio.run(scenario())
 
@@ -232,9 +232,9 @@ def test_an_event_that_becomes_several_keeps_its_position() -> None:
     async def scenario() -> None:
         data = b'{"lines": [{"item": "a"}, {"item": "b"}], "buyer": "x"}'
         order = Event("shop", "o1", "Order", "", 5, data)
-        said = await outgoing(root, split).view("orders", stored(order), "lines")
-        assert [(one.position, one.event.id) for one in said] == [(1, "o1:0"), (1, "o1:1")]
-        assert said[1].event.payload() == {"lines": {"item": "b"}, "buyer": "x"}
+        result = await outgoing(root, split).view("orders", stored(order), "lines")
+        assert [(one.position, one.event.id) for one in result] == [(1, "o1:0"), (1, "o1:1")]
+        assert result[1].event.payload() == {"lines": {"item": "b"}, "buyer": "x"}
 
     asyncio.run(scenario())
 
@@ -246,8 +246,8 @@ def test_undeliverable_events_are_left_out_counted_and_listed() -> None:
         wrong = msgspec.structs.replace(reading(3), data=b'{"key": "s3", "value": ["hot"]}')
         torn = msgspec.structs.replace(reading(4), data=b"{")
         for _ in range(3):
-            said = await out.view("events", stored(reading(1), broken, wrong, torn), "us")
-            assert [one.position for one in said] == [1]
+            result = await out.view("events", stored(reading(1), broken, wrong, torn), "us")
+            assert [one.position for one in result] == [1]
         assert out.statistics.counts["us"].rejected == {
             "reading.malformed": 1,
             "value.not_a_number": 1,
@@ -296,8 +296,8 @@ def test_a_fields_interpretation_gives_originals_only() -> None:
         world = World(in_force(US, fields={"badge": fields}), binding)
         await world.receive({"place": "s1", "temperature": 77})
         await world.channels.channel("events").append([reading(9)])
-        said = await world.read("events", "badge")
-        assert [one.event.payload() for one in said] == [{"place": "s1", "temperature": 77}]
+        result = await world.read("events", "badge")
+        assert [one.event.payload() for one in result] == [{"place": "s1", "temperature": 77}]
         assert world.outgoing.statistics.counts["badge"].rejected == {"interpretation.one_way": 1}
 
     asyncio.run(scenario())
@@ -313,10 +313,12 @@ def test_a_consumer_with_the_producers_interpretation_gets_the_original_bytes() 
         world = World(in_force(US, LAB))
         await world.receive(RECEIVED, {**RECEIVED, "place": "s2"})
         (raw, _) = await world.channels.channel("raw.weather").read_after(0)
-        said = await world.read("events", "us")
-        assert next(one.event.data for one in said) == raw.event.data
-        assert (said[0].event.id, said[0].event.type) == ("w0", "us-weather")
-        assert said[0].event.headers["interpretation"] == world.outgoing.transformer_for("us").stamp
+        result = await world.read("events", "us")
+        assert next(one.event.data for one in result) == raw.event.data
+        assert (result[0].event.id, result[0].event.type) == ("w0", "us-weather")
+        assert (
+            result[0].event.headers["interpretation"] == world.outgoing.transformer_for("us").stamp
+        )
         counts = world.outgoing.statistics.counts["us"]
         assert (counts.transformed, counts.originals) == (0, 2)
         assert "firmware" not in (await world.read("events", "lab"))[0].event.payload()
@@ -329,8 +331,8 @@ def test_originals_have_the_declared_type_whatever_the_producer_calls_them(chann
     async def scenario() -> None:
         world = World(in_force(US))
         await world.receive(RECEIVED, type="json")
-        (said,) = await world.read(channel, "us")
-        assert (said.event.type, said.event.payload()) == ("us-weather", RECEIVED)
+        (result,) = await world.read(channel, "us")
+        assert (result.event.type, result.event.payload()) == ("us-weather", RECEIVED)
 
     asyncio.run(scenario())
 
@@ -362,13 +364,13 @@ def test_own_events_come_in_the_declared_types_whatever_version_they_were_writte
         await world.receive({"place": "s1", "temperature": 86.1})
         world.repository.swap(in_force(US_LATER))
         await world.receive({"site": "s2", "temperature": 50.5}, type="us-report")
-        said = await world.read("events", "us")
-        assert [(one.event.type, one.event.payload()) for one in said] == [
+        result = await world.read("events", "us")
+        assert [(one.event.type, one.event.payload()) for one in result] == [
             ("us-report", {"site": "s1", "temperature": pytest.approx(86.1)}),
             ("us-report", {"site": "s2", "temperature": 50.5}),
         ]
         stamp = world.outgoing.transformer_for("us").stamp
-        assert {one.event.headers["interpretation"] for one in said} == {stamp}
+        assert {one.event.headers["interpretation"] for one in result} == {stamp}
 
     asyncio.run(scenario())
 
@@ -380,8 +382,8 @@ def test_a_raw_event_of_another_version_is_not_delivered_unchanged() -> None:
         world.repository.swap(in_force(US_LATER))
         await world.receive({"site": "s2", "temperature": 50.5}, type="us-weather")
         for _ in range(2):
-            (said,) = await world.read("raw.weather", "us")
-            assert (said.event.type, said.event.payload()["site"]) == ("us-report", "s2")
+            (result,) = await world.read("raw.weather", "us")
+            assert (result.event.type, result.event.payload()["site"]) == ("us-report", "s2")
         counts = world.outgoing.statistics.counts["us"]
         assert (sum(counts.rejected.values()), counts.originals) == (1, 1)
 
@@ -393,8 +395,8 @@ def test_an_original_of_several_readings_comes_once() -> None:
         world = World(in_force(US))
         await world.receive({**RECEIVED, "humidity": 40}, {**RECEIVED, "humidity": 50})
         assert world.channels.channel("events").last_position() == 4
-        said = await world.read("events", "us")
-        assert [(one.position, one.event.payload()["humidity"]) for one in said] == [
+        result = await world.read("events", "us")
+        assert [(one.position, one.event.payload()["humidity"]) for one in result] == [
             (1, 40),
             (3, 50),
         ]
@@ -438,10 +440,10 @@ def test_missing_foreign_and_older_originals_are_replaced_by_a_conversion(header
         world = World(in_force(US))
         await world.receive(RECEIVED)
         (one,) = await world.channels.channel("events").read_after(0)
-        told = msgspec.structs.replace(one.event, headers={**one.event.headers, **headers})
-        (said,) = await world.outgoing.view("events", stored(told), "us")
-        assert said.event.payload()["temperature"] == pytest.approx(86.1)
-        assert "firmware" not in said.event.payload()
+        results = msgspec.structs.replace(one.event, headers={**one.event.headers, **headers})
+        (result,) = await world.outgoing.view("events", stored(results), "us")
+        assert result.event.payload()["temperature"] == pytest.approx(86.1)
+        assert "firmware" not in result.event.payload()
 
     asyncio.run(scenario())
 
@@ -452,10 +454,10 @@ def test_a_child_is_not_its_parent() -> None:
     async def scenario() -> None:
         world = World(in_force(US, child))
         await world.receive(RECEIVED)
-        (said,) = await world.read("events", "us/ny")
-        assert said.event.type == "us-weather"
-        assert "firmware" not in said.event.payload()
-        assert said.event.headers["interpretation"].startswith("us/ny@")
+        (result,) = await world.read("events", "us/ny")
+        assert result.event.type == "us-weather"
+        assert "firmware" not in result.event.payload()
+        assert result.event.headers["interpretation"].startswith("us/ny@")
 
     asyncio.run(scenario())
 
@@ -582,18 +584,18 @@ def test_a_change_during_a_conversion_gives_waiting_readers_one_version() -> Non
         out = outgoing(US, LAB)
         events = stored(*(reading(n, n) for n in range(500)))
         old = out.transformer_for("us").stamp
-        under_way = [asyncio.create_task(out.view("events", events, "us")) for _ in range(3)]
+        pending = [asyncio.create_task(out.view("events", events, "us")) for _ in range(3)]
         changes = 0
-        while not all(one.done() for one in under_way):
-            await asyncio.wait(under_way, timeout=0)
+        while not all(one.done() for one in pending):
+            await asyncio.wait(pending, timeout=0)
             more = ComplexType(f"Extra{changes}", (Attribute("x", "text"),))
             change_typed(out.repository, Augment("us", types=(more,)))
             out.transformer_for("us")
             changes += 1
-        for one in under_way:
-            said = await one
-            assert len(said) == 500
-            assert {each.event.headers["interpretation"] for each in said} == {old}
+        for one in pending:
+            result = await one
+            assert len(result) == 500
+            assert {each.event.headers["interpretation"] for each in result} == {old}
         (now,) = await out.view("events", events[:1], "us")
         assert now.event.headers["interpretation"] == out.transformer_for("us").stamp != old
         assert changes > 0
@@ -697,8 +699,8 @@ def test_the_format_of_an_interpretation_is_that_of_delivered_data(choice, media
     speech = ConsumerTransformer(in_force, "us")
     data = msgspec.json.encode({"key": "A", "value": [21.5]})
     stored = StoredEvent(1, 1, Event("s", "e", "station.temperature", "station/A", 7, data))
-    said = speech.transform(stored)
-    (event,) = said.events
+    result = speech.transform(stored)
+    (event,) = result.events
     assert event.headers["datacontenttype"] == media_type
     assert msgspec.json.decode(event.data) == text
     # Conditions are about values, however they are written.

@@ -41,7 +41,7 @@ ROOT = Interpretation(
 
 
 def desk(unit: str) -> Interpretation:
-    told = ComplexType(
+    results = ComplexType(
         "Told",
         (
             Attribute("station", "text"),
@@ -52,7 +52,7 @@ def desk(unit: str) -> Interpretation:
     warning = ComplexType("Warning", (Attribute("level", unit),))
     return Interpretation(
         name="desk",
-        types=(unit_type(unit), told, warning),
+        types=(unit_type(unit), results, warning),
         mappings=(
             TypeMapping("station", "Told", "out", (RenameAttribute("key", "station"),)),
             TypeMapping("Alarm", "Warning", "out"),
@@ -64,11 +64,11 @@ def desk(unit: str) -> Interpretation:
 
 def events() -> list[StoredEvent]:
     """A reading, and enough alarms to be said together."""
-    said = [("station.temperature", b'{"key":"s1","value":[25.0]}')]
-    said += [("Alarm", b'{"level":%d}' % level) for level in range(20)]
+    result = [("station.temperature", b'{"key":"s1","value":[25.0]}')]
+    result += [("Alarm", b'{"level":%d}' % level) for level in range(20)]
     return [
         StoredEvent(place, 9, Event("feed", f"e{place}", each, "", 5, data))
-        for place, (each, data) in enumerate(said, start=1)
+        for place, (each, data) in enumerate(result, start=1)
     ]
 
 
@@ -85,13 +85,13 @@ class Node:
 
     async def begin(self) -> None:
         typed = {one.name: one for one in (ROOT, desk("degF"))}
-        said = {name: interpretation_digest(one) for name, one in typed.items()}
-        await self.updating.start(SiteInterpretations(typed=typed, concepts=CONCEPTS, said=said))
+        result = {name: interpretation_digest(one) for name, one in typed.items()}
+        await self.updating.start(SiteInterpretations(typed=typed, concepts=CONCEPTS, said=result))
 
     async def change(self, *changes: Change) -> None:
         await self.updating.change(lambda _: ChangeRequest(changes=changes), by="me")
 
-    async def told(self) -> list[Any]:
+    async def results(self) -> list[Any]:
         found = await self.outgoing.view("events", events(), "desk")
         return [msgspec.json.decode(one.event.data) for one in found]
 

@@ -85,8 +85,8 @@ def reading(stream: str, key: str, time: int, value: list[Any]) -> Event:
 
 
 def scan() -> StoredEvent:
-    said = {"key": "p1", "position": {"truck": "t1", "x": 1.0, "y": 2.0}, "content": "t1"}
-    return StoredEvent(1, 0, Event("scans", "s1", "Scan", "", 9, msgspec.json.encode(said)))
+    result = {"key": "p1", "position": {"truck": "t1", "x": 1.0, "y": 2.0}, "content": "t1"}
+    return StoredEvent(1, 0, Event("scans", "s1", "Scan", "", 9, msgspec.json.encode(result)))
 
 
 def test_a_reference_point_moves_with_the_readings_of_another_source():

@@ -67,8 +67,10 @@ def mediated(
         readings = await channels.channel("events").read_after(0)
         quarantined = await channels.channel("quarantine").read_after(0)
         await reader.stop()
-        told = [one.event.payload() for one in quarantined]
-        return [one.event.time for one in readings], [(one["reason"], one["hint"]) for one in told]
+        results = [one.event.payload() for one in quarantined]
+        return [one.event.time for one in readings], [
+            (one["reason"], one["hint"]) for one in results
+        ]
 
     return asyncio.run(scenario())
 

@@ -85,8 +85,8 @@ class Site:
         await raw.append(events)
         await self.reader.lane("sensor").step(timeout_ms=0)
 
-    async def release(self, **asked: Any) -> ReleaseDone:
-        await self.releasing.request(ReleaseRequest(**asked))
+    async def release(self, **requests: Any) -> ReleaseDone:
+        await self.releasing.request(ReleaseRequest(**requests))
         await self.releasing.step(timeout_ms=0)
         done = (await self.events("releases", RELEASE_DONE))[-1]
         found: ReleaseDone = done.payload_as(ReleaseDone)

@@ -111,7 +111,7 @@ warnings = st.fixed_dictionaries(
     {"heat": st.sampled_from([32, 71.5, -459.67]) | scalars},
     optional={"what": scalars, "place": places | scalars, "more": scalars, "@type": scalars},
 )
-said = st.one_of(
+result = st.one_of(
     warnings,
     warnings,
     st.fixed_dictionaries({"text": scalars}),
@@ -119,7 +119,7 @@ said = st.one_of(
     scalars,
 )
 data = st.one_of(
-    said.map(lambda value: json.dumps(value).encode()),
+    result.map(lambda value: json.dumps(value).encode()),
     st.sampled_from([b"", b"{", b'{"heat":1e999}', b'{"heat":"\xff"}', b'{"heat":1} {"heat":2}']),
 )
 headers = st.sampled_from([{}, {}, {}, {"rawposition": "7"}, {DATA_TYPE: "text/plain"}])
@@ -129,12 +129,12 @@ headers = st.sampled_from([{}, {}, {}, {"rawposition": "7"}, {DATA_TYPE: "text/p
 def batches(draw: st.DrawFn) -> list[StoredEvent]:
     rows = draw(st.lists(st.tuples(st.sampled_from(TYPES), data, headers), min_size=4, max_size=14))
     return [
-        StoredEvent(place, 5, Event("feed", f"e{place % 11}", type_name, "s", place, said, given))
-        for place, (type_name, said, given) in enumerate(rows, start=1)
+        StoredEvent(place, 5, Event("feed", f"e{place % 11}", type_name, "s", place, result, given))
+        for place, (type_name, result, given) in enumerate(rows, start=1)
     ]
 
 
-def told(event: Event) -> Any:
+def results(event: Event) -> Any:
     """All of an event, its data in one form."""
     return msgspec.structs.replace(
         event, data=json.dumps(msgspec.json.decode(event.data), sort_keys=True).encode()
@@ -147,7 +147,7 @@ def told(event: Event) -> Any:
 def test_a_batch_gives_the_results_of_single_events(batch: list[StoredEvent], speaks: str) -> None:
     together, rejected = transformer(speaks=speaks).apply_many(batch)
     alone = [transformer(speaks=speaks).apply_many([one]) for one in batch]
-    assert list(map(told, together)) == [told(each) for found, _ in alone for each in found]
+    assert list(map(results, together)) == [results(each) for found, _ in alone for each in found]
     assert rejected == [each for _, found in alone for each in found]
 
 
@@ -172,7 +172,7 @@ def test_a_raw_channel_in_a_batch_gives_the_results_of_single_events(
 
 
 def in_one_form(one: ConsumerResult) -> Any:
-    return (tuple(map(told, one.events)), one.code, one.message, one.is_made)
+    return (tuple(map(results, one.events)), one.code, one.message, one.is_made)
 
 
 def rows_made(meaning: TypedTransformer, events: list[StoredEvent]) -> int:

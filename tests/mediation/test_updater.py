@@ -230,8 +230,8 @@ def test_every_version_that_was_in_force_is_found_by_its_stamp():
         await node.change(Remove("us"))
         for factor, stamp in zip((1.0, 2.0, 3.0), stamps, strict=True):
             found = await read_version(node.channels, stamp)
-            said = msgspec.json.decode(found.version.said, type=Interpretation)
-            assert said == us(factor)
+            result = msgspec.json.decode(found.version.said, type=Interpretation)
+            assert result == us(factor)
 
     asyncio.run(scenario())
 
@@ -505,8 +505,8 @@ def test_two_hundred_changes_under_load_lose_double_and_mix_nothing(monkeypatch)
 
 
 def _event(number: int) -> Event:
-    said = {"station": f"s{number}", "temperature": 1.0, "humidity": 1.0}
-    return Event("weather", f"w{number}", "usWeather", "", 1_000, msgspec.json.encode(said))
+    result = {"station": f"s{number}", "temperature": 1.0, "humidity": 1.0}
+    return Event("weather", f"w{number}", "usWeather", "", 1_000, msgspec.json.encode(result))
 
 
 def _judge(readings: list[Event], sent: int) -> None:

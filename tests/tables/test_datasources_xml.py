@@ -143,9 +143,9 @@ def test_its_tables_load_from_postgresql(
 def test_faults_are_reported_with_the_file(site: Path, old: str, new: str, code: str) -> None:
     listing = LISTING.replace(old, new)
     _found, problems = declared(site, listing)
-    told = [problem for problem in problems if problem.code == code]
-    assert told
-    assert told[0].file == "datasources.xml"
+    results = [problem for problem in problems if problem.code == code]
+    assert results
+    assert results[0].file == "datasources.xml"
 
 
 def test_a_missing_listing_and_a_duplicate_table_are_reported(site: Path) -> None:

@@ -80,8 +80,12 @@ def test_secrets_of_headers_stand_elsewhere(
     (tmp_path / "key.txt").write_text("k-1\n")
     headers = {"Authorization": "Bearer env:ROSTER_TOKEN", "X-Key": "file:key.txt", "X-A": "b c"}
     load(tmp_path, declared(rows_server, headers=headers))
-    asked = rows_server.asked[0]
-    assert (asked["authorization"], asked["x-key"], asked["x-a"]) == ("Bearer s3cret", "k-1", "b c")
+    requests = rows_server.asked[0]
+    assert (requests["authorization"], requests["x-key"], requests["x-a"]) == (
+        "Bearer s3cret",
+        "k-1",
+        "b c",
+    )
     code, message = problem_of(tmp_path, declared(rows_server, headers={"X": "env:NOT_THERE"}))
     assert code == "settings.no_secret"
     monkeypatch.setenv("ROSTER_TOKEN", "s3cret\nHost: x")

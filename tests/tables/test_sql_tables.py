@@ -8,7 +8,7 @@ import pytest
 from rapport.core.errors import SiteError, UnknownName
 from rapport.kernel.toml import TomlFile
 from rapport.tables.config import TableDeclaration, tables_from_site
-from rapport.tables.sql_source import read_query
+from rapport.tables.sources import read_query
 from rapport.tables.tables import Tables
 from support.servers.postgres import PostgresAddress
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_database_is_refused(site: Path) -> None:
 
 
 def test_a_query_without_end_is_ended(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rapport.tables.sql_source._MOST_LOOKS", 3)
+    monkeypatch.setattr("rapport.tables.sources._MOST_LOOKS", 3)
     endless = (
         "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) "
         "SELECT max(id) AS id, 'x' AS status, 1 AS age, 'no' AS armed FROM n"

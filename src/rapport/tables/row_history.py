@@ -216,7 +216,7 @@ class TableRows(msgspec.Struct, frozen=True, kw_only=True):
         return TableRows(
             header=tuple(header),
             rows=made,
-            digest=digest_of_rows(header, made),
+            digest=rows_digest(header, made),
             count=len(made),
         )
 
@@ -232,11 +232,6 @@ class RowsVersion(msgspec.Struct, frozen=True, kw_only=True):
     is_base: bool = False
     position: int = 0
     """Of its last piece."""
-
-
-def digest_of_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A name for rows, however they were read."""
-    return rows_digest(list(header), rows)
 
 
 class RowHistory:
@@ -318,7 +313,7 @@ def _rows_after(before: TableRows | None, pieces: Sequence[RowsPiece]) -> TableR
     except Corrupt:
         return unknown
     fits = all(len(row) == len(first.header) for row in rows)
-    if not fits or digest_of_rows(first.header, rows) != first.digest:
+    if not fits or rows_digest(first.header, rows) != first.digest:
         return unknown
     return TableRows(header=first.header, rows=rows, digest=first.digest, count=len(rows))
 

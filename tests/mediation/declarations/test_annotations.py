@@ -200,8 +200,8 @@ class Odd:
 def test_every_fault_of_a_class_is_reported_at_once() -> None:
     with pytest.raises(InterpretationError) as caught:
         interpretation_of([Odd], "x")
-    told = [(each.code, each.message.split(":")[0]) for each in caught.value.problems]
-    assert told == [
+    results = [(each.code, each.message.split(":")[0]) for each in caught.value.problems]
+    assert results == [
         ("type.unsupported_annotation", "Odd.when"),
         ("type.unsupported_annotation", "Odd.either"),
         ("type.unsupported_annotation", "Odd.pair"),

@@ -58,8 +58,8 @@ def test_each_fault_is_reported_once_with_its_file(site: Path) -> None:
     (site / "feeds/d.xml").write_text("<context/>")
     file = TomlFile.load(site / "site.toml")
     _, problems = interpretations_from_site(file, site)
-    told = [*problems, *typed_from_site(file, site).problems]
-    assert sorted((each.file, each.code) for each in told) == [
+    results = [*problems, *typed_from_site(file, site).problems]
+    assert sorted((each.file, each.code) for each in results) == [
         ("feeds/a.toml", "site.bad_toml"),
         ("feeds/b.yaml", "yaml.alias"),
         ("feeds/d.xml", "interpretation.missing_key"),

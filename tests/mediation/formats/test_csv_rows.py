@@ -187,12 +187,12 @@ def test_numbers_are_written_with_the_decimal_mark() -> None:
 
 def test_a_row_that_was_imported_is_read_by_the_options_of_now(read: Any) -> None:
     """So that it can be mediated again after they were mended: the raw event stays as it was."""
-    said = "day,hour,t\n2026-03-02,9,-\n"
-    (first,) = read("csv", said, join={"time": "{hour} {day}"})
+    payload = "day,hour,t\n2026-03-02,9,-\n"
+    (first,) = read("csv", payload, join={"time": "{hour} {day}"})
     assert first.value == {"day": "2026-03-02", "hour": "9", "t": "-", "time": "9 2026-03-02"}
     mended: dict[str, Any] = {"join": {"time": "{day}T{hour:02}"}, "nulls": ["", "-"]}
     (again,) = read("csv", first.value, **mended)
     assert again.value == {**first.value, "t": None, "time": "2026-03-02T09"}
-    assert again == read("csv", said, **mended)[0]
+    assert again == read("csv", payload, **mended)[0]
     (other,) = read("csv", {"time": "noon", "t": "1"}, **mended)
     assert other.value == {"time": "noon", "t": "1"}

@@ -108,8 +108,8 @@ def test_a_value_that_xml_cannot_represent_is_not_written(value: dict[str, Any])
 
 def test_an_element_with_nil_false_is_its_text(read: Any) -> None:
     instance = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
-    said = f'<f {instance}><t xsi:nil="false">3</t><u xsi:nil="true"/><v xsi:nil="0"> </v></f>'
-    (document,) = read("xml", said)
+    payload = f'<f {instance}><t xsi:nil="false">3</t><u xsi:nil="true"/><v xsi:nil="0"> </v></f>'
+    (document,) = read("xml", payload)
     assert document.value == {"t": "3", "u": None, "v": ""}
 
 

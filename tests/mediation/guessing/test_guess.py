@@ -189,8 +189,8 @@ def test_units_in_the_data_count_unless_they_contradict_each_other() -> None:
 def test_the_range_of_a_column_suggests_more_than_one_value(
     name: str, low: float, high: float, unit: str
 ) -> None:
-    said = plausible_column(name, low, high)
-    assert said.endswith(f"unit = {unit}") if unit else not said
+    result = plausible_column(name, low, high)
+    assert result.endswith(f"unit = {unit}") if unit else not result
 
 
 def test_the_key_is_a_repeated_identifier() -> None:

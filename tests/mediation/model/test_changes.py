@@ -65,9 +65,9 @@ def family(*children: Interpretation, root: Interpretation = ROOT) -> Interpreta
 
 
 def run(
-    held: InterpretationRegistry, name: str, event: Any, kind: str = "T", way: Any = "out"
+    held: InterpretationRegistry, name: str, event: Any, kind: str = "T", direction: Any = "out"
 ) -> Any:
-    return make_transformer(held, name, kind, way, FUNCTIONS)(event)
+    return make_transformer(held, name, kind, direction, FUNCTIONS)(event)
 
 
 def changed(held: InterpretationRegistry, change: Any) -> InterpretationRegistry:
@@ -235,10 +235,12 @@ def test_after_any_augmentation_a_childs_own_decisions_stand_and_the_rest_is_inh
         "one": {"v": 1.0, "w": 1.0},
         "t": {"one": {"v": 1.0, "w": 1.0}, "two": {"v": 1.0, "w": 1.0}},
     }
-    for way in DIRECTIONS:
-        owners = _own_leaves(held, way)
-        before, after = (_leaves(run(each, "child", event, "Other", way)) for each in (held, new))
-        plain = _leaves(run(natural, "child", event, "Other", way))
+    for direction in DIRECTIONS:
+        owners = _own_leaves(held, direction)
+        before, after = (
+            _leaves(run(each, "child", event, "Other", direction)) for each in (held, new)
+        )
+        plain = _leaves(run(natural, "child", event, "Other", direction))
         for leaf, value in after.items():
             beside = leaf.rpartition(".")[0]
             if leaf in owners:
@@ -255,7 +257,7 @@ def _leaves(value: Any, path: str = "Other") -> dict[str, Any]:
     }
 
 
-def _own_leaves(held: InterpretationRegistry, way: Any) -> set[str]:
+def _own_leaves(held: InterpretationRegistry, direction: Any) -> set[str]:
     """Leaves that a rule of the child decided."""
     found = set()
     leaves = [
@@ -268,7 +270,7 @@ def _own_leaves(held: InterpretationRegistry, way: Any) -> set[str]:
     ]
     for each in (
         held.checked("child")
-        .resolver(way)
+        .resolver(direction)
         .transforming_paths_below((PathPosition("", ("Other",)),))
     ):
         text = str(each).partition(" by ")[0]
@@ -325,8 +327,8 @@ def orders(*more: Interpretation, rules: tuple[Rule, ...] = ()) -> Interpretatio
     return family(local, plain, *more, root=root)
 
 
-def send(held: InterpretationRegistry, name: str, kind: str, way: Any, event: Any) -> Any:
-    return make_transformer(held, name, kind, way, ADDRESS_FUNCTIONS)(event)
+def send(held: InterpretationRegistry, name: str, kind: str, direction: Any, event: Any) -> Any:
+    return make_transformer(held, name, kind, direction, ADDRESS_FUNCTIONS)(event)
 
 
 NEW_ORDER = {
@@ -376,8 +378,8 @@ def test_4_2_3_both_ways_give_exactly_the_declared_type(how: str) -> None:
         ReplaceType("Address", newer, forth, back),
     )
 
-    def pass_on(kind: str, way: Any, event: Any) -> Any:
-        return make_transformer(held, "plain", kind, way, {"copy": dict})(event)
+    def pass_on(kind: str, direction: Any, event: Any) -> Any:
+        return make_transformer(held, "plain", kind, direction, {"copy": dict})(event)
 
     new = {"street": "a", "country": "de", "strange": 1}
     event = {"to": new | {"@type": "Address2"}, "home": new}
@@ -427,7 +429,10 @@ def test_4_2_3_two_replacements_one_after_the_other() -> None:
         "country": None,
         "floor": 1,
     }
-    assert [len(held.plan("plain", "Order", way).stages) for way in DIRECTIONS] == [3, 3]
+    assert [len(held.plan("plain", "Order", direction).stages) for direction in DIRECTIONS] == [
+        3,
+        3,
+    ]
 
 
 def test_4_2_3_root_is_augmented_for_those_before_and_after() -> None:

@@ -360,18 +360,18 @@ def test_a_generated_transformer_equals_a_direct_application_of_the_rules(
             direct = outcome(lambda each, way=direction: judge.transform(each, name, way), value)
             assert outcome(transformer, value) == direct, transformer.source
             assert repr(value) == before, "what came in was changed"
-            straight = compile_event_path([(plan, checked.scope.types)], around)
-            if straight is not None:
-                same_straight(straight, transformer, json.dumps(value).encode())
+            fast = compile_event_path([(plan, checked.scope.types)], around)
+            if fast is not None:
+                check_fast_path(fast, transformer, json.dumps(value).encode())
 
 
-def same_straight(straight: EventFunction, transformer: Transformer, sent: bytes) -> None:
+def check_fast_path(fast: EventFunction, transformer: Transformer, sent: bytes) -> None:
     """From bytes to bytes comes what the transformer gives, or nothing."""
-    found = straight(sent)
+    found = fast(sent)
     if found is not None:
         plain = msgspec.json.encode(transformer(msgspec.json.decode(sent)))
-        told, expected = map(msgspec.json.decode, (found, plain))
-        assert json.dumps(told, sort_keys=True) == json.dumps(expected, sort_keys=True), sent
+        results, expected = map(msgspec.json.decode, (found, plain))
+        assert json.dumps(results, sort_keys=True) == json.dumps(expected, sort_keys=True), sent
 
 
 @st.composite

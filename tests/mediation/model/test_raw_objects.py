@@ -61,7 +61,7 @@ def outer(name: str, unit: str, inner: str, about: str = "about") -> tuple[Compl
 
 
 def world(shape: tuple[Any, ...] = (), about: str = "about") -> InterpretationRegistry:
-    told = {"Feet": "sent", "Yards": "wanted"}
+    shown = {"Feet": "sent", "Yards": "wanted"}
     declared = (
         Interpretation(
             name="root",
@@ -69,14 +69,14 @@ def world(shape: tuple[Any, ...] = (), about: str = "about") -> InterpretationRe
             types=(FEET, METRES, YARDS, *chain("C"), *outer("Root", "Metres", "C0", about)),
         ),
         Interpretation(
-            name=told["Feet"],
+            name=shown["Feet"],
             types=outer("Sent", "Feet", "C0"),
             mappings=(TypeMapping("Sent", "Root", "in", shape),),
             rules=(Rule("Feet", "metres"),),
             conversions=(converts("metres", "Feet", "Metres", Formula(0.3048)),),
         ),
         Interpretation(
-            name=told["Yards"],
+            name=shown["Yards"],
             types=outer("Wanted", "Yards", "C0", about),
             mappings=(TypeMapping("Root", "Wanted", "out"),),
             rules=(Rule("Metres", "yards"),),
@@ -89,11 +89,11 @@ def world(shape: tuple[Any, ...] = (), about: str = "about") -> InterpretationRe
 
 
 def both(held: InterpretationRegistry) -> tuple[BatchFunction, EventFunction]:
-    way = [
+    plans = [
         (held.plan("sent", "Sent", "in"), held.types_met("sent")),
         (held.plan("wanted", "Root", "out"), held.types_met("wanted")),
     ]
-    batch, through = compile_batch_path(way), compile_event_path(way)
+    batch, through = compile_batch_path(plans), compile_event_path(plans)
     assert batch is not None
     assert through is not None
     return batch, through
@@ -177,8 +177,8 @@ def test_they_are_handed_on_in_their_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("rapport.mediation.codegen.json_structs.exact_bytes_matcher", watched)
     batch, through = both(world())
-    usual, spaced = msgspec.json.encode(event()), json.dumps(event()).encode()
-    assert batch([usual, spaced]) == [through(usual)] * 2
+    regular, spaced = msgspec.json.encode(event()), json.dumps(event()).encode()
+    assert batch([regular, spaced]) == [through(regular)] * 2
     about = msgspec.json.encode(event()["about"])
     assert seen == [about, about, b"", b""]
 
@@ -218,17 +218,17 @@ def test_a_later_plan_that_reads_raw_objects_gets_their_values() -> None:
     held, found = load_all((root, sent, wanted))
     assert {"sent", "wanted"} <= {*held.names}, found
     batch, through = both(held)
-    said = event()
-    ends = [said["about"], said["part"]["rest"]]
+    result = event()
+    ends = [result["about"], result["part"]["rest"]]
     for end in ends:
         while "below" in end:
             end = end["below"]
         end["last"] = 9.144
-    data = msgspec.json.encode(said)
+    data = msgspec.json.encode(result)
     assert batch([data]) == [through(data)]
-    told = through(data)
-    assert told is not None
-    assert b'"last":10.0' in told
+    results = through(data)
+    assert results is not None
+    assert b'"last":10.0' in results
 
 
 def test_an_attribute_that_is_dropped_is_not_missed() -> None:
@@ -244,8 +244,8 @@ def test_an_attribute_that_is_dropped_is_not_missed() -> None:
     root = Interpretation(name="root", parent="", types=(FEET, METRES, *chain("C"), part, bare))
     held, found = load_all((root, dropped))
     assert "sent" in held, found
-    way = [(held.plan("sent", "Sent", "in"), held.types_met("sent"))]
-    batch, through = compile_batch_path(way), compile_event_path(way)
+    plans = [(held.plan("sent", "Sent", "in"), held.types_met("sent"))]
+    batch, through = compile_batch_path(plans), compile_event_path(plans)
     assert batch is not None
     assert through is not None
     data = msgspec.json.encode(event())
@@ -275,14 +275,14 @@ def test_an_object_that_does_not_fit_its_type_is_never_passed_on(level: int, key
     batch, through = PLAIN
     several: list[bytes] = []
     for odd in (None, 5, 1.5, True, False, [], {}, "x", "\x7f", "\x1f", "é", '"'):
-        said = event()
-        at = said["about"]
+        result = event()
+        at = result["about"]
         for _ in range(level):
             at = at["below"]
         at[{"t": f"t{level}", "below": "below" if level + 1 < LEVELS else "last"}.get(key, key)] = (
             odd
         )
-        several.append(msgspec.json.encode(said))
+        several.append(msgspec.json.encode(result))
     found = batch(several)
     assert found == [through(data) for data in several]
     assert any(one is None for one in found)
@@ -296,6 +296,6 @@ def test_an_object_that_does_not_fit_its_type_is_never_passed_on(level: int, key
 )
 def test_texts_that_can_be_written_in_two_ways_come_out_in_one(text: bytes) -> None:
     batch, through = PLAIN
-    usual = msgspec.json.encode(event("HERE"))
-    several = [usual.replace(b"HERE", text, count) for count in (1, 2, 7, -1)]
+    regular = msgspec.json.encode(event("HERE"))
+    several = [regular.replace(b"HERE", text, count) for count in (1, 2, 7, -1)]
     assert batch(several) == [through(data) for data in several]
