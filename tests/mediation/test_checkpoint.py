@@ -113,11 +113,11 @@ def test_a_start_checks_few_changes_however_many_there_were(times: int, tried: l
         again = Node(channels)
         await again.updating.start(files(us(1.0), us(1.0, "other")))
         assert tried[0] <= CHECKPOINT_EVERY
-        assert again.told() == node.told()
+        assert again.results() == node.results()
         assert len(again.updating.history()) == times + 3
         whole = Node(channels, checked=True)
         await whole.updating.start(files(us(1.0), us(1.0, "other")))
-        assert whole.told() == again.told()
+        assert whole.results() == again.results()
         assert (await again.change(Declare(us(1.5)))).changed
 
     asyncio.run(scenario())
@@ -148,6 +148,6 @@ def test_a_checkpoint_of_something_else_is_not_believed(
         await again.updating.start(result)
         assert tried[0] >= 2 if what == "files" else tried[0] > CHECKPOINT_EVERY
         await whole.updating.start(result)
-        assert again.told() == whole.told()
+        assert again.results() == whole.results()
 
     asyncio.run(scenario())

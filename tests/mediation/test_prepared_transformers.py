@@ -120,13 +120,13 @@ def run(scenario: Callable[[Node], Any]) -> None:
 
 def test_after_a_change_nothing_is_compiled_on_the_loop_for_types_in_use() -> None:
     async def scenario(node: Node) -> None:
-        assert (await node.told())[:2] == [
+        assert (await node.results())[:2] == [
             {"station": "s1", "time": 5, "temperature": 77.0},
             {"level": 32.0},
         ]
         await node.change(Declare(desk("K")))
         with nothing_is_made():
-            after = await node.told()
+            after = await node.results()
         assert after[:2] == [{"station": "s1", "time": 5, "temperature": 298.15}, {"level": 273.15}]
         assert len(after) == 21
 
@@ -137,16 +137,16 @@ def test_transformers_without_readers_are_not_built() -> None:
     async def scenario(node: Node) -> None:
         with nothing_is_made():
             await node.change(Declare(desk("K")))
-        assert (await node.told())[0] == {"station": "s1", "time": 5, "temperature": 298.15}
+        assert (await node.results())[0] == {"station": "s1", "time": 5, "temperature": 298.15}
 
     run(scenario)
 
 
 def test_readers_of_a_removed_interpretation_get_an_error() -> None:
     async def scenario(node: Node) -> None:
-        await node.told()
+        await node.results()
         await node.change(Remove("desk"))
         with pytest.raises(UnknownName, match="desk"):
-            await node.told()
+            await node.results()
 
     run(scenario)
