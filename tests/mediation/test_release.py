@@ -23,7 +23,7 @@ from rapport.core.release import (
     ReleaseRequest,
 )
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.quarantine.index import QuarantineFilter, QuarantineIndex, group_quarantined
 from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
@@ -57,7 +57,9 @@ class Site:
         binding = self.bind(
             "sensor", "sensor", concept="room", attribute="humidity", type="number", units=("%",)
         )
-        self.reader = MediationReader(self.channels, [binding], Repository(found), self.clock)
+        self.reader = MediationReader(
+            self.channels, [binding], Repository(ActiveInterpretations(found)), self.clock
+        )
         self.releasing = self.start()
 
     def start(self, channels: Any = None) -> ReleaseService:
@@ -85,8 +87,8 @@ class Site:
         await raw.append(events)
         await self.reader.lane("sensor").step(timeout_ms=0)
 
-    async def release(self, **requests: Any) -> ReleaseDone:
-        await self.releasing.request(ReleaseRequest(**requests))
+    async def release(self, **request: Any) -> ReleaseDone:
+        await self.releasing.request(ReleaseRequest(**request))
         await self.releasing.step(timeout_ms=0)
         done = (await self.events("releases", RELEASE_DONE))[-1]
         found: ReleaseDone = done.payload_as(ReleaseDone)
