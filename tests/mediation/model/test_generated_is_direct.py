@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.codegen import generator
-from rapport.mediation.codegen.generator import MAX_FUNCTION_LINES
+from rapport.mediation.codegen import transformer as generator
 from rapport.mediation.codegen.json_fast_path import EventFunction, compile_event_path
-from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.codegen.transformer import MAX_FUNCTION_LINES, Transformer, make_transformer
 from rapport.mediation.conversion.conversions import (
     Call,
     Chain,

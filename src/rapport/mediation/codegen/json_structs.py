@@ -18,9 +18,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rapport.mediation.codegen.generator import is_idle
 from rapport.mediation.conversion.conversions import Formula, UnitChange
-from rapport.mediation.plans import ConvertStep, ObjectPart, ObjectStep
+from rapport.mediation.plans import ConvertStep, ObjectPart, ObjectStep, is_idle
 from rapport.mediation.types import TAG, Attribute, Types
 from rapport.units.quantities import Affine
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from rapport.mediation.codegen.generator import CodeWriter, is_idle
 from rapport.mediation.codegen.json_structs import (
     MAX_IRREGULAR,
     NoFastPathError,
@@ -24,6 +23,7 @@ from rapport.mediation.codegen.json_structs import (
     result_layout,
 )
 from rapport.mediation.codegen.runtime import GENERATED_NAMES, callable_of
+from rapport.mediation.codegen.transformer import CodeWriter
 from rapport.mediation.conversion.conversions import Call, Chain, Conversion, Stateful
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.interpretations.model import (
@@ -35,7 +35,7 @@ from rapport.mediation.interpretations.model import (
     SplitAttribute,
 )
 from rapport.mediation.memory import ConversionMemory, remembers
-from rapport.mediation.plans import LEAVE, ConvertStep, ObjectPart, ObjectStep, Step
+from rapport.mediation.plans import LEAVE, ConvertStep, ObjectPart, ObjectStep, Step, is_idle
 from rapport.mediation.types import TAG, Types
 from rapport.units.quantities import Affine
 
