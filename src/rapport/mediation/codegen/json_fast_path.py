@@ -17,17 +17,18 @@ import msgspec
 
 from rapport.core.event import Event
 from rapport.core.schema import PARTS, AttributeType
-from rapport.mediation.codegen.json_structs import (
+from rapport.mediation.codegen.json_writer import (
     MAX_FAST_NUMBER,
+    AttributeText,
     BoundedNumber,
+    CallTable,
+    JsonCodeWriter,
     NoFastPathError,
-    RawObject,
     StructField,
     StructLayout,
     decoded_layout,
     is_formula,
 )
-from rapport.mediation.codegen.json_writer import AttributeText, CallTable, JsonCodeWriter
 from rapport.mediation.concepts import ConceptAttribute
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.plans import KeepStep, ObjectStep, Plan
@@ -102,36 +103,16 @@ def compile_batch_path(
     `surroundings` it returns None for plans whose conversions may need the time of an event,
     since these must run one by one.
     """
-    for may_keep_bytes in (True, False):  # a later plan may need objects that the first passes on
-        try:
-            return _made_batch(plans, wanted, surroundings, may_keep_bytes=may_keep_bytes)
-        except NoFastPathError:
-            continue
-    return None
-
-
-def _made_batch(
-    plans: PlanSequence,
-    wanted: NumberCondition | None,
-    surroundings: ConversionEnvironment | None,
-    *,
-    may_keep_bytes: bool,
-) -> BatchFunction:
     calls = CallTable(surroundings)
     writer = JsonCodeWriter(calls, give_up="results.append(None); continue")
-    raw_objects: list[RawObject] = []
-    decoded, form, tail = _turned(writer, plans, wanted, raw_objects if may_keep_bytes else None)
+    try:
+        decoded, form, tail = _turned(writer, plans, wanted)
+    except NoFastPathError:
+        return None
     if surroundings is not None and not calls.are_none:
-        raise NoFastPathError
-    result = writer.whole(form, tail)
-    names: dict[str, Any] = {"decode_first": msgspec.json.Decoder(decoded.struct).decode}
-    for number, each in enumerate(raw_objects):
-        names[f"is_exact_{number}"], names[f"decode_{number}"] = each.is_exact, each.decode
-    if raw_objects:
-        (first, types), *_ = plans
-        whole = decoded_layout(types, first.type, _only_step(first))
-        names |= {"decode_all": msgspec.json.Decoder(whole.struct).decode, "Raw": msgspec.Raw}
-    found: BatchFunction = _compiled_loop(writer, calls, result, **names)
+        return None
+    decode = msgspec.json.Decoder(decoded.struct).decode
+    found: BatchFunction = _compiled_loop(writer, calls, writer.whole(form, tail), decode=decode)
     return found
 
 
@@ -139,13 +120,10 @@ def _turned(
     writer: JsonCodeWriter,
     plans: PlanSequence,
     wanted: NumberCondition | None = None,
-    raw_objects: list[RawObject] | None = None,
 ) -> tuple[StructLayout, StructLayout, str]:
     """The decoded layout, the result layout, and the variable with the result."""
     (first, types), *_ = plans
-    form = decoded = decoded_layout(types, first.type, _only_step(first), raw_objects)
-    for number, each in enumerate(raw_objects or ()):
-        writer.check_raw_object(each, number)
+    form = decoded = decoded_layout(types, first.type, _only_step(first))
     tail, seen = "value", ""
     for plan, types in plans:
         tail, form = writer.turned(_only_step(plan), types, form, tail)
@@ -251,7 +229,7 @@ def _compiled_loop(writer: JsonCodeWriter, calls: CallTable, result: str, **name
     writer.close()
     lines = [
         "def convert(several):",
-        f"    results, buffer, irregular, decode = [], bytearray({_BUFFER_BYTES}), 0, decode_first",
+        f"    results, buffer = [], bytearray({_BUFFER_BYTES})",
         "    for data in several:",
         "        try:",
         *(f"            {line}" for line in ("value = decode(data)", *writer.lines)),

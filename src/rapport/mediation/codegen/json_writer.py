@@ -1,30 +1,30 @@
-"""Generates the text that converts one struct into another: formulas inline, other steps as calls.
-[ME-8]
+"""Structs generated for one type each, into which JSON is decoded directly, and the text that
+converts one struct into another: formulas inline, other steps as calls; no I/O. [ME-8]
 
-An irregular value ends the text with None or an exception; rejections are left to the transformer.
+A struct accepts exactly what the plan can process: numbers where there is a formula, no undeclared
+attributes. An event that does not fit is not wrong, only irregular: the text ends with None or an
+exception, and rejections are left to the transformer. The range of numbers is known in advance, so
+results need not be checked one by one.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rapport.mediation.codegen.json_structs import (
-    MAX_IRREGULAR,
-    NoFastPathError,
-    RawObject,
-    StructField,
-    StructLayout,
-    affine_of,
-    is_formula,
-    most_after,
-    result_layout,
-)
 from rapport.mediation.codegen.runtime import GENERATED_NAMES, callable_of
 from rapport.mediation.codegen.transformer import CodeWriter
-from rapport.mediation.conversion.conversions import Call, Chain, Conversion, Stateful
+from rapport.mediation.conversion.conversions import (
+    Call,
+    Chain,
+    Conversion,
+    Formula,
+    Stateful,
+    UnitChange,
+)
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.interpretations.model import (
     CreateAttribute,
@@ -36,8 +36,149 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.memory import ConversionMemory, remembers
 from rapport.mediation.plans import LEAVE, ConvertStep, ObjectPart, ObjectStep, Step, is_idle
-from rapport.mediation.types import TAG, Types
+from rapport.mediation.types import TAG, Attribute, Types
 from rapport.units.quantities import Affine
+
+MAX_FAST_NUMBER = 1e100
+"""Larger inputs of formulas are irregular; below it hardly any formula overflows."""
+BoundedNumber = Annotated[float, msgspec.Meta(ge=-MAX_FAST_NUMBER, le=MAX_FAST_NUMBER)]
+_NEARLY_TOO_LARGE = 1e300
+
+
+def affine_of(part: ObjectPart) -> Affine:
+    """The arithmetic of a formula part."""
+    assert isinstance(part.step, ConvertStep)
+    how = part.step.conversion.how
+    assert isinstance(how, (Formula, UnitChange))
+    return how.affine()
+
+
+def most_after(affine: Affine, given: float) -> float:
+    """The maximum absolute value of results and intermediate results; infinite near overflow.
+    >>> most_after(Affine(5.0, -160.0, 9.0), 320.0), most_after(Affine(1e250, 0.0, 1.0), 1e100)
+    (195.55555555555554, inf)
+    """
+    if affine.divide == 0.0:
+        return math.inf
+    product = given * abs(affine.multiply) + abs(affine.add)
+    result = product / abs(affine.divide)
+    return result if max(product, result) < _NEARLY_TOO_LARGE else math.inf
+
+
+DEEPEST = 30
+"""Deeper objects are decoded as plain values."""
+
+
+class NoFastPathError(Exception):
+    """The plan needs decoded values."""
+
+
+class StructField(msgspec.Struct, frozen=True):
+    """The slot of an attribute in a struct, and what is known of its value."""
+
+    slot: str
+    kind: Literal["float", "plain", "form"] = "plain"
+    """`plain`: any JSON."""
+    form: StructLayout | None = None
+    may_lack: bool = True
+    """It may be null, or UNSET if the event lacks it."""
+    most: float = math.inf
+    """Maximum absolute value of a number."""
+
+
+class StructLayout(msgspec.Struct, frozen=True):
+    """A struct and its attributes by name."""
+
+    struct: type[msgspec.Struct]
+    fields: Mapping[str, StructField]
+
+
+def decoded_layout(types: Types, type_name: str, step: ObjectStep) -> StructLayout:
+    """The struct that an event is decoded into for a step. Linear in the plan and the types;
+    raises NoFastPathError.
+    """
+    return _LayoutBuilder(types).form(type_name, step, 0)
+
+
+def result_layout(given: Iterable[tuple[str, StructField]]) -> StructLayout:
+    """The struct built from values by position and then encoded."""
+    fields = {
+        name: msgspec.structs.replace(field, slot=f"f{number}")
+        for number, (name, field) in enumerate(given)
+    }
+    return StructLayout(_struct([(field.slot, Any) for field in fields.values()], fields), fields)
+
+
+def is_formula(part: ObjectPart) -> bool:
+    return isinstance(part.step, ConvertStep) and isinstance(
+        part.step.conversion.how, (Formula, UnitChange)
+    )
+
+
+class _LayoutBuilder:
+    """Builds the layouts for one event; types that are only passed on have one layout each."""
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+        self._passed_on: dict[str, StructLayout] = {}
+
+    def form(self, type_name: str, step: ObjectStep | None, depth: int) -> StructLayout:
+        """Without a step the object is passed on."""
+        attributes = self._types.attributes(type_name)
+        if TAG in attributes:
+            raise NoFastPathError
+        parts = {part.attribute: part for part in step.parts} if step else {}
+        fields: dict[str, StructField] = {}
+        defined: list[Any] = []
+        for number, attribute in enumerate(attributes.values()):
+            part, slot = parts.get(attribute.name), f"f{number}"
+            if part is None or is_idle(part.step):
+                field, kind = self._untouched(attribute, slot, depth)
+            else:
+                field, kind = self._changed(part, slot, depth)
+            fields[attribute.name] = field
+            defined.append((slot, kind, msgspec.UNSET) if field.may_lack else (slot, kind))
+        return StructLayout(_struct(defined, fields, kw_only=True), fields)
+
+    def _untouched(self, attribute: Attribute, slot: str, depth: int) -> tuple[StructField, Any]:
+        """Accepts anything that costs nothing to accept."""
+        kind = self._types.kind(attribute.type)
+        form = self._passed(attribute.type, depth) if kind == "object" else None
+        if form is not None:
+            return StructField(slot, "form", form), form.struct | None
+        found: dict[str, Any] = {"text": str | None, "boolean": bool | None}
+        return StructField(slot), found.get(kind, Any)
+
+    def _passed(self, type_name: str, depth: int) -> StructLayout | None:
+        if depth >= DEEPEST or len(self._types.dynamic(type_name)) > 1:
+            return None
+        if type_name not in self._passed_on:
+            self._passed_on[type_name] = self.form(type_name, None, depth + 1)
+        return self._passed_on[type_name]
+
+    def _changed(self, part: ObjectPart, slot: str, depth: int) -> tuple[StructField, Any]:
+        step, lacks = part.step, part.optional
+        if is_formula(part):
+            field = StructField(slot, "float", may_lack=lacks, most=MAX_FAST_NUMBER)
+            return field, BoundedNumber | None if lacks else BoundedNumber
+        if isinstance(step, ObjectStep) and not step.each and depth < DEEPEST:
+            form = self.form(step.type, step, depth + 1)
+            kind = form.struct | None if lacks else form.struct
+            return StructField(slot, "form", form, may_lack=lacks), kind
+        return StructField(slot, may_lack=lacks), Any
+
+
+def _struct(
+    defined: list[Any], fields: Mapping[str, StructField], *, kw_only: bool = False
+) -> type[msgspec.Struct]:
+    return msgspec.defstruct(
+        "Converted",
+        defined,
+        rename={field.slot: name for name, field in fields.items()},
+        forbid_unknown_fields=True,
+        kw_only=kw_only,
+        gc=False,
+    )
 
 
 class CallTable:
@@ -133,26 +274,9 @@ class JsonCodeWriter:
         self._types = types
         return self._built(step, held)
 
-    def check_raw_object(self, raw_object: RawObject, number: int) -> None:
-        """Decodes an irregular object on its own; after many of them everything
-        (`decode_all`).
-        """
-        variable = "value"
-        for slot in raw_object.path[:-1]:
-            place = f"{variable}.{slot}"
-            if place not in self._known:
-                self._known[place] = self._assigned(place)
-            variable = self._known[place]
-        place = f"{variable}.{raw_object.path[-1]}"
-        bytes_ = self._assigned(place)
-        self._write(f"if {bytes_}.__class__ is Raw and is_exact_{number}({bytes_}) is None:")
-        self._write(f" {place} = decode_{number}({bytes_})")
-        self._write(" irregular += 1")
-        self._write(f" if irregular == {MAX_IRREGULAR}: decode = decode_all")
-
     def value_of(self, form: StructLayout, variable: str, attribute: str) -> str:
         """A variable with the present value of an attribute; raises NoFastPathError."""
-        if attribute not in form.fields or form.fields[attribute].kind == "raw":
+        if attribute not in form.fields:
             raise NoFastPathError
         present = self._present(f"{variable}.{form.fields[attribute].slot}")
         return present if present.isidentifier() else self._assigned(present)
@@ -240,8 +364,6 @@ class JsonCodeWriter:
 
     def _part(self, part: ObjectPart, held: AttributeText, place: str = "") -> AttributeText:
         """Converts the value and assigns it to `place`, if given."""
-        if held.field.kind == "raw":
-            raise NoFastPathError
         if part.optional:
             return self._optional(part, held, place)
         if is_formula(part) and held.field.kind == "float" and not held.field.may_lack:
@@ -347,7 +469,7 @@ class JsonCodeWriter:
         merges = isinstance(shape, MergeAttributes)
         sources = shape.sources if isinstance(shape, MergeAttributes) else (shape.source,)
         targets = (shape.target,) if isinstance(shape, MergeAttributes) else shape.targets
-        is_plain = all(name in held and _is_plain(held[name].field) for name in sources)
+        is_plain = all(name in held and held[name].field.form is None for name in sources)
         if not is_plain or len(set(sources)) != len(sources) or not (merges or targets):
             raise NoFastPathError
         taken = [self._assigned(held.pop(name).text) for name in sources]
@@ -380,10 +502,6 @@ class JsonCodeWriter:
 
     def _write(self, line: str) -> None:
         self.lines.append(f"{self._indent}{line}")
-
-
-def _is_plain(field: StructField) -> bool:
-    return field.form is None and field.kind != "raw"
 
 
 def _at_work(step: ObjectStep) -> list[ObjectPart]:
