@@ -130,7 +130,6 @@ def _turned(
         if wanted is not None and not seen:
             seen = writer.value_of(form, tail, wanted.attribute)
     _untagged(form)
-    writer.check()
     if wanted is not None:
         writer.unless(wanted.text(seen), "results.append(FILTERED_OUT); continue")
     return decoded, form, tail
@@ -152,7 +151,6 @@ def compile_reading_path(
         held = _reading_held(attribute, kind, calculated=calculated)
         tail, form = writer.built(step, types, held)
         _untagged(form)
-        writer.check()
     except NoFastPathError:
         return None
     decode = msgspec.json.Decoder(_reading_struct(kind, calculated=calculated)).decode

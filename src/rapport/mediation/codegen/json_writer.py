@@ -252,7 +252,6 @@ class JsonCodeWriter:
         self._types = Types(())
         self._count = 0
         self._indent = ""
-        self._sums: list[str] = []
         self._known: dict[str, str] = {}
         """Variables by the expression whose value they hold."""
         self._unwritten: set[str] = set()
@@ -280,14 +279,6 @@ class JsonCodeWriter:
             raise NoFastPathError
         present = self._present(f"{variable}.{form.fields[attribute].slot}")
         return present if present.isidentifier() else self._assigned(present)
-
-    def check(self) -> None:
-        """Tests that all numbers are finite with one sum, which is finite only if they are.
-        An overflow of the sum counts as irregular.
-        """
-        if self._sums:
-            total = self._assigned(" + ".join(self._sums))
-            self._write(f"if {total} - {total} != 0.0: {self._give_up}")
 
     def unless(self, condition: str, otherwise: str) -> None:
         """Continues only if the condition holds."""
@@ -429,16 +420,10 @@ class JsonCodeWriter:
         return result, self._finite(result, affine, held)
 
     def _finite(self, result: str, affine: Affine, held: AttributeText) -> StructField:
-        """Checks a result that may overflow, at the end if possible: a number that is not
-        finite stays so.
-        """
+        """Checks a result that may overflow: `x - x` is 0.0 only for finite numbers."""
         most = most_after(affine, held.field.most)
-        if most == math.inf and self._indent:
+        if most == math.inf:
             self._write(f"if {result} - {result} != 0.0: {self._give_up}")
-        elif most == math.inf:
-            if held.text in self._sums:
-                self._sums.remove(held.text)
-            self._sums.append(result)
         return _replace(held.field, kind="float", most=most)
 
     # --- changes of shape -------------------------------------------------------------------------
