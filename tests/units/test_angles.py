@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.units.angles import parse_angle, write_angle
+from rapport.units.coordinates import parse_angle, write_angle
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rapport.units.angles
 import rapport.units.coordinates
 import rapport.units.quantities
 import rapport.units.timeformats
@@ -273,7 +272,6 @@ def test_the_expression_and_the_array_form_do_the_same_arithmetic(source, target
     [
         rapport.units.quantities,
         rapport.units.coordinates,
-        rapport.units.angles,
         rapport.units.timeformats,
     ],
     ids=lambda module: module.__name__,

@@ -17,10 +17,9 @@ from rapport.mediation.guessing.columns import (
     number_marks,
 )
 from rapport.mediation.guessing.concept_match import match_concept
-from rapport.mediation.guessing.guess import Guess, guess, guess_unit
+from rapport.mediation.guessing.guess import Guess, guess, guess_time, guess_unit
 from rapport.mediation.guessing.proposal import propose
 from rapport.mediation.guessing.sample import detect_format, encoding_of, sample_of
-from rapport.mediation.guessing.time_columns import guess_time
 from rapport.mediation.plausibility import plausible_column
 
 

@@ -48,6 +48,7 @@ from rapport.mediation.interpretations.type_changes import (
     Declare,
     Remove,
     ReplaceType,
+    parents_first,
 )
 from rapport.mediation.source_bindings import SourceBinding, source_problems
 from rapport.mediation.types import ComplexType, Type
@@ -331,7 +332,7 @@ def request_from_file(
         raise ChangeRefused([Problem(file=name, code="change.empty", message=message)])
     if how == "replace":
         return ChangeRequest(changes=_replacement(name, read, old))
-    changes = tuple(_change(each, how) for each in _parents_first(read.interpretations))
+    changes = tuple(_change(each, how) for each, _ in parents_first(read.interpretations.values()))
     return ChangeRequest(changes=(*changes, *fields), formats=read.formats)
 
 
@@ -372,17 +373,6 @@ def _replacement(file: str, read: Declarations, old: str) -> tuple[Change, ...]:
 
 def _both_ways(conversions: Mapping[str, Conversion]) -> tuple[Conversion, Conversion]:
     return conversions["forth"], conversions["back"]
-
-
-def _parents_first(declared: Mapping[str, Interpretation]) -> Iterator[Interpretation]:
-    """The canonical model first; cyclic parents last, for the checks to report."""
-    waiting = dict(declared)
-    if CANONICAL in waiting:
-        yield waiting.pop(CANONICAL)
-    while waiting:
-        ready = [each for each in waiting.values() if each.parent not in waiting]
-        for each in ready or list(waiting.values()):
-            yield waiting.pop(each.name)
 
 
 def _unknown_members(raw: Any, known: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -215,24 +215,31 @@ def load_all(
     """Loads interpretations, parents first; a faulty one refuses only itself and its
     descendants. The second part has the result by name.
     """
-    waiting = {each.name: each for each in interpretations}
-    model = waiting.pop(CANONICAL, None)
     now = InterpretationRegistry()
     found: dict[str, ApplyResult] = {}
-    if model is not None:
-        parts = (model.types, model.mappings, model.rules, model.conversions)
-        now, problems = apply_change(now, Augment(CANONICAL, *parts))
-        found[CANONICAL] = now, problems
-    while waiting:
-        ready = [each for each in waiting.values() if each.parent not in waiting]
-        for each in ready or list(waiting.values()):
-            del waiting[each.name]
-            if not ready:
-                found[each.name] = now, (_cyclic(each),)
-                continue
-            now, problems = apply_change(now, Declare(each))
-            found[each.name] = now, problems
+    for each, is_cyclic in parents_first(interpretations):
+        parts = (each.types, each.mappings, each.rules, each.conversions)
+        change = Augment(CANONICAL, *parts) if each.name == CANONICAL else Declare(each)
+        now, problems = (now, (_cyclic(each),)) if is_cyclic else apply_change(now, change)
+        found[each.name] = now, problems
     return now, found
+
+
+def parents_first(
+    interpretations: Iterable[Interpretation],
+) -> Iterator[tuple[Interpretation, bool]]:
+    """Parents before their children, the canonical model first; last those whose parents are
+    cyclic, marked with True.
+    """
+    waiting = {each.name: each for each in interpretations}
+    while waiting:
+        ready = [
+            each
+            for each in waiting.values()
+            if each.name == CANONICAL or each.parent not in waiting
+        ]
+        for each in ready or list(waiting.values()):
+            yield waiting.pop(each.name), not ready
 
 
 def _declare(old: InterpretationRegistry, declared: Interpretation) -> ApplyResult:
