@@ -82,10 +82,10 @@ def compile_event_path(
     calls = CallTable(surroundings)
     writer = JsonCodeWriter(calls)
     try:
-        decoded, form, tail = _turned(writer, plans)
+        decoded, layout, tail = _convert_plans(writer, plans)
     except NoFastPathError:
         return None
-    result = f"encode({writer.whole(form, tail)})"
+    result = f"encode({writer.whole(layout, tail)})"
     decode = msgspec.json.Decoder(decoded.struct).decode
     found: EventFunction = _compiled(
         writer, calls, "data", "value = decode(data)", result, decode=decode
@@ -106,33 +106,33 @@ def compile_batch_path(
     calls = CallTable(surroundings)
     writer = JsonCodeWriter(calls, give_up="results.append(None); continue")
     try:
-        decoded, form, tail = _turned(writer, plans, wanted)
+        decoded, layout, tail = _convert_plans(writer, plans, wanted)
     except NoFastPathError:
         return None
     if surroundings is not None and not calls.are_none:
         return None
     decode = msgspec.json.Decoder(decoded.struct).decode
-    found: BatchFunction = _compiled_loop(writer, calls, writer.whole(form, tail), decode=decode)
+    found: BatchFunction = _compiled_loop(writer, calls, writer.whole(layout, tail), decode=decode)
     return found
 
 
-def _turned(
+def _convert_plans(
     writer: JsonCodeWriter,
     plans: PlanSequence,
     wanted: NumberCondition | None = None,
 ) -> tuple[StructLayout, StructLayout, str]:
     """The decoded layout, the result layout, and the variable with the result."""
     (first, types), *_ = plans
-    form = decoded = decoded_layout(types, first.type, _only_step(first))
+    layout = decoded = decoded_layout(types, first.type, _only_step(first))
     tail, seen = "value", ""
     for plan, types in plans:
-        tail, form = writer.turned(_only_step(plan), types, form, tail)
+        tail, layout = writer.convert(_only_step(plan), types, layout, tail)
         if wanted is not None and not seen:
-            seen = writer.value_of(form, tail, wanted.attribute)
-    _untagged(form)
+            seen = writer.value_of(layout, tail, wanted.attribute)
+    _untagged(layout)
     if wanted is not None:
         writer.unless(wanted.text(seen), "results.append(FILTERED_OUT); continue")
-    return decoded, form, tail
+    return decoded, layout, tail
 
 
 def compile_reading_path(
@@ -148,9 +148,9 @@ def compile_reading_path(
     try:
         step = _only_step(plan)
         calculated = any(part.attribute == attribute and is_formula(part) for part in step.parts)
-        held = _reading_held(attribute, kind, calculated=calculated)
-        tail, form = writer.built(step, types, held)
-        _untagged(form)
+        held = _reading_attributes(attribute, kind, calculated=calculated)
+        tail, layout = writer.build(step, types, held)
+        _untagged(layout)
     except NoFastPathError:
         return None
     decode = msgspec.json.Decoder(_reading_struct(kind, calculated=calculated)).decode
@@ -171,9 +171,9 @@ def _only_step(plan: Plan) -> ObjectStep:
     return step
 
 
-def _untagged(form: StructLayout) -> None:
+def _untagged(layout: StructLayout) -> None:
     """Events with `@type` may have several types."""
-    if TAG in form.fields:
+    if TAG in layout.fields:
         raise NoFastPathError
 
 
@@ -183,7 +183,7 @@ def _reading_struct(kind: AttributeType, *, calculated: bool) -> type[msgspec.St
     return msgspec.defstruct("Reading", [("key", str), ("value", value)], gc=False)
 
 
-def _reading_held(
+def _reading_attributes(
     attribute: str, kind: AttributeType, *, calculated: bool
 ) -> dict[str, AttributeText]:
     """A position is one value with several parts, any other reading its only part."""

@@ -77,9 +77,9 @@ class StructField(msgspec.Struct, frozen=True):
     """The slot of an attribute in a struct, and what is known of its value."""
 
     slot: str
-    kind: Literal["float", "plain", "form"] = "plain"
+    kind: Literal["float", "plain", "struct"] = "plain"
     """`plain`: any JSON."""
-    form: StructLayout | None = None
+    layout: StructLayout | None = None
     may_lack: bool = True
     """It may be null, or UNSET if the event lacks it."""
     most: float = math.inf
@@ -97,7 +97,7 @@ def decoded_layout(types: Types, type_name: str, step: ObjectStep) -> StructLayo
     """The struct that an event is decoded into for a step. Linear in the plan and the types;
     raises NoFastPathError.
     """
-    return _LayoutBuilder(types).form(type_name, step, 0)
+    return _LayoutBuilder(types).layout(type_name, step, 0)
 
 
 def result_layout(given: Iterable[tuple[str, StructField]]) -> StructLayout:
@@ -122,7 +122,7 @@ class _LayoutBuilder:
         self._types = types
         self._passed_on: dict[str, StructLayout] = {}
 
-    def form(self, type_name: str, step: ObjectStep | None, depth: int) -> StructLayout:
+    def layout(self, type_name: str, step: ObjectStep | None, depth: int) -> StructLayout:
         """Without a step the object is passed on."""
         attributes = self._types.attributes(type_name)
         if TAG in attributes:
@@ -143,9 +143,9 @@ class _LayoutBuilder:
     def _untouched(self, attribute: Attribute, slot: str, depth: int) -> tuple[StructField, Any]:
         """Accepts anything that costs nothing to accept."""
         kind = self._types.kind(attribute.type)
-        form = self._passed(attribute.type, depth) if kind == "object" else None
-        if form is not None:
-            return StructField(slot, "form", form), form.struct | None
+        layout = self._passed(attribute.type, depth) if kind == "object" else None
+        if layout is not None:
+            return StructField(slot, "struct", layout), layout.struct | None
         found: dict[str, Any] = {"text": str | None, "boolean": bool | None}
         return StructField(slot), found.get(kind, Any)
 
@@ -153,7 +153,7 @@ class _LayoutBuilder:
         if depth >= DEEPEST or len(self._types.dynamic(type_name)) > 1:
             return None
         if type_name not in self._passed_on:
-            self._passed_on[type_name] = self.form(type_name, None, depth + 1)
+            self._passed_on[type_name] = self.layout(type_name, None, depth + 1)
         return self._passed_on[type_name]
 
     def _changed(self, part: ObjectPart, slot: str, depth: int) -> tuple[StructField, Any]:
@@ -162,9 +162,9 @@ class _LayoutBuilder:
             field = StructField(slot, "float", may_lack=lacks, most=MAX_FAST_NUMBER)
             return field, BoundedNumber | None if lacks else BoundedNumber
         if isinstance(step, ObjectStep) and not step.each and depth < DEEPEST:
-            form = self.form(step.type, step, depth + 1)
-            kind = form.struct | None if lacks else form.struct
-            return StructField(slot, "form", form, may_lack=lacks), kind
+            layout = self.layout(step.type, step, depth + 1)
+            kind = layout.struct | None if lacks else layout.struct
+            return StructField(slot, "struct", layout, may_lack=lacks), kind
         return StructField(slot, may_lack=lacks), Any
 
 
@@ -257,45 +257,45 @@ class JsonCodeWriter:
         self._unwritten: set[str] = set()
         """Expressions that are not updated yet."""
 
-    def turned(
-        self, step: ObjectStep, types: Types, form: StructLayout, variable: str
+    def convert(
+        self, step: ObjectStep, types: Types, layout: StructLayout, variable: str
     ) -> tuple[str, StructLayout]:
         """Returns the variable and the layout of the result; raises NoFastPathError.
         `types`: the types of the step's conversions.
         """
         self._types = types
-        return self._turned(step, form, variable)
+        return self._convert(step, layout, variable)
 
-    def built(
+    def build(
         self, step: ObjectStep, types: Types, held: dict[str, AttributeText]
     ) -> tuple[str, StructLayout]:
         """The same for attributes from any expressions."""
         self._types = types
-        return self._built(step, held)
+        return self._build(step, held)
 
-    def value_of(self, form: StructLayout, variable: str, attribute: str) -> str:
+    def value_of(self, layout: StructLayout, variable: str, attribute: str) -> str:
         """A variable with the present value of an attribute; raises NoFastPathError."""
-        if attribute not in form.fields:
+        if attribute not in layout.fields:
             raise NoFastPathError
-        present = self._present(f"{variable}.{form.fields[attribute].slot}")
+        present = self._present(f"{variable}.{layout.fields[attribute].slot}")
         return present if present.isidentifier() else self._assigned(present)
 
     def unless(self, condition: str, otherwise: str) -> None:
         """Continues only if the condition holds."""
         self._write(f"if not {condition}: {otherwise}")
 
-    def whole(self, form: StructLayout, variable: str) -> str:
+    def whole(self, layout: StructLayout, variable: str) -> str:
         """The expression of a result that is only encoded. If many fields changed, a new
         struct is cheaper than writing into the old one.
         """
-        places = [f"{variable}.{field.slot}" for field in form.fields.values()]
+        places = [f"{variable}.{field.slot}" for field in layout.fields.values()]
         changed = self._unwritten.intersection(places)
         kept = len(places) - len(changed)
         if len(changed) * _WRITE_NS <= _MAKE_NS + kept * _LOAD_NS:
             return variable
         values = ", ".join(map(self._present, places))
         self._unwritten.difference_update(changed)
-        return f"{self._struct_named(result_layout(form.fields.items()))}({values})"
+        return f"{self._struct_named(result_layout(layout.fields.items()))}({values})"
 
     def close(self) -> None:
         """Writes the variables into their structs."""
@@ -307,19 +307,19 @@ class JsonCodeWriter:
 
     # --- objects ----------------------------------------------------------------------------------
 
-    def _turned(
-        self, step: ObjectStep, form: StructLayout, variable: str
+    def _convert(
+        self, step: ObjectStep, layout: StructLayout, variable: str
     ) -> tuple[str, StructLayout]:
         if not step.shape and step.only is None and step.tag in (LEAVE, ""):
-            return variable, self._in_place(step, form, variable)
+            return variable, self._in_place(step, layout, variable)
         held = {
             name: AttributeText(self._present(f"{variable}.{field.slot}"), field)
-            for name, field in form.fields.items()
+            for name, field in layout.fields.items()
         }
-        return self._built(step, held)
+        return self._build(step, held)
 
-    def _built(self, step: ObjectStep, held: dict[str, AttributeText]) -> tuple[str, StructLayout]:
-        for part in _at_work(step):
+    def _build(self, step: ObjectStep, held: dict[str, AttributeText]) -> tuple[str, StructLayout]:
+        for part in _active_parts(step):
             if part.attribute in held:
                 held[part.attribute] = self._part(part, held[part.attribute])
             elif not part.optional:
@@ -330,18 +330,18 @@ class JsonCodeWriter:
             held = {name: held[name] for name in step.only if name in held}
         if step.tag not in (LEAVE, ""):
             held[TAG] = AttributeText(repr(step.tag), StructField("", may_lack=False))
-        form = result_layout((name, each.field) for name, each in held.items())
+        layout = result_layout((name, each.field) for name, each in held.items())
         values = ", ".join(each.text for each in held.values())
-        made = self._assigned(f"{self._struct_named(form)}({values})")
+        made = self._assigned(f"{self._struct_named(layout)}({values})")
         if not self._indent:
-            for field, each in zip(form.fields.values(), held.values(), strict=True):
+            for field, each in zip(layout.fields.values(), held.values(), strict=True):
                 if each.text.isidentifier():  # an object must not have two names
                     self._known[f"{made}.{field.slot}"] = each.text
-        return made, form
+        return made, layout
 
-    def _in_place(self, step: ObjectStep, form: StructLayout, variable: str) -> StructLayout:
-        fields = dict(form.fields)
-        for part in _at_work(step):
+    def _in_place(self, step: ObjectStep, layout: StructLayout, variable: str) -> StructLayout:
+        fields = dict(layout.fields)
+        for part in _active_parts(step):
             field = fields.get(part.attribute)
             if field is not None:
                 place = f"{variable}.{field.slot}"
@@ -349,7 +349,7 @@ class JsonCodeWriter:
                 fields[part.attribute] = _replace(held.field, slot=field.slot)
             elif not part.optional:
                 raise NoFastPathError
-        return StructLayout(form.struct, fields)
+        return StructLayout(layout.struct, fields)
 
     # --- attributes -------------------------------------------------------------------------------
 
@@ -360,14 +360,14 @@ class JsonCodeWriter:
         if is_formula(part) and held.field.kind == "float" and not held.field.may_lack:
             value, (result, field) = "", self._calculated(part, held)
         else:
-            known = held.field.form is not None and held.text.isidentifier()
+            known = held.field.layout is not None and held.text.isidentifier()
             value = held.text if known else self._assigned(held.text)
             result, field = self._value(part, value, held)
         if place and self._indent:
             self._write(f"{place} = {result}")
         elif place:
             self._known[place] = result
-            if field.form is None or result != value:
+            if field.layout is None or result != value:
                 self._unwritten.add(place)
         return AttributeText(result, _replace(field, may_lack=False))
 
@@ -390,13 +390,13 @@ class JsonCodeWriter:
         step, field = part.step, held.field
         if field.may_lack and not part.optional:
             self._write(f"if {value} is UNSET: {self._give_up}")
-        if field.form is not None:
+        if field.layout is not None:
             if not isinstance(step, ObjectStep) or step.each:
                 raise NoFastPathError
             if field.may_lack and not part.optional:
                 self._write(f"if {value} is None: {self._give_up}")
-            result, form = self._turned(step, field.form, value)
-            return result, _replace(field, form=form)
+            result, layout = self._convert(step, field.layout, value)
+            return result, _replace(field, layout=layout)
         if is_formula(part):
             return value, self._formula(part, value, held)
         call = self._calls.step(step, self._types)
@@ -442,9 +442,9 @@ class JsonCodeWriter:
                 held[shape.new] = held.pop(shape.old)
         else:
             assert conversion is not None
-            self._converted(shape, conversion, held)
+            self._merge_or_split(shape, conversion, held)
 
-    def _converted(
+    def _merge_or_split(
         self,
         shape: MergeAttributes | SplitAttribute,
         conversion: Conversion,
@@ -454,7 +454,7 @@ class JsonCodeWriter:
         merges = isinstance(shape, MergeAttributes)
         sources = shape.sources if isinstance(shape, MergeAttributes) else (shape.source,)
         targets = (shape.target,) if isinstance(shape, MergeAttributes) else shape.targets
-        is_plain = all(name in held and held[name].field.form is None for name in sources)
+        is_plain = all(name in held and held[name].field.layout is None for name in sources)
         if not is_plain or len(set(sources)) != len(sources) or not (merges or targets):
             raise NoFastPathError
         taken = [self._assigned(held.pop(name).text) for name in sources]
@@ -471,9 +471,9 @@ class JsonCodeWriter:
     def _present(self, place: str) -> str:
         return self._known.get(place, place)
 
-    def _struct_named(self, form: StructLayout) -> str:
+    def _struct_named(self, layout: StructLayout) -> str:
         name = f"Struct_{len(self.structs)}"
-        self.structs[name] = form.struct
+        self.structs[name] = layout.struct
         return name
 
     def _assigned(self, text: str) -> str:
@@ -489,5 +489,5 @@ class JsonCodeWriter:
         self.lines.append(f"{self._indent}{line}")
 
 
-def _at_work(step: ObjectStep) -> list[ObjectPart]:
+def _active_parts(step: ObjectStep) -> list[ObjectPart]:
     return [part for part in step.parts if not is_idle(part.step)]
