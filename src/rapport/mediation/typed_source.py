@@ -219,12 +219,14 @@ class TypedTransformer:
             plain = [(n, one.event) for n, one in enumerate(events) if _is_plain(one.event)]
             converted = convert_batch(plain, self._fast_path_of, least=_ENOUGH)
         for number, stored in enumerate(events):
-            if number not in converted:
+            fast = converted.get(number)
+            if fast is None:
                 self._apply_alone(stored, found, rejections)
                 continue
-            (type_name, data), raw = converted[number], stored.event
-            headers = self._headers(stored)
-            found.append(Event(raw.source, raw.id, type_name, raw.subject, raw.time, data, headers))
+            raw, headers = stored.event, self._headers(stored)
+            found.append(
+                Event(raw.source, raw.id, fast[0], raw.subject, raw.time, fast[1], headers)
+            )
         return found, rejections
 
     def _fast_path_of(self, event: Event) -> JsonFastPath | None:

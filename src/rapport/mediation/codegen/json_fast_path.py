@@ -337,7 +337,8 @@ def convert_batch(
         converted = fast_path.data_of_all([event for _, event in row]) if fast_path else None
         if fast_path is None or converted is None:
             continue
+        type_name = fast_path.type
         for (number, _event), data in zip(row, converted, strict=True):
             if data is not None:
-                found[number] = fast_path.type, data
+                found[number] = type_name, data
     return found
