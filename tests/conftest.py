@@ -87,12 +87,12 @@ _MAY_BLOCK = {
     "rapport/communication/api.py": {"_assembly"},
     "rapport/channel/log/channels.py": {"off_loop"},
     "rapport/channel/log/writer.py": {"_write_lone", "write"},
-    "rapport/mediation/quarantine/index.py": {"get", "apply", "page", "_move_to_file"},
+    "rapport/mediation/quarantine/index.py": {"__init__", "_get", "_flush"},
 }
 """Opening and closing: nothing else runs on the loop then. Memory channels have no thread, and
 "write" of the writer that has none keeps its index in memory. A lone
-append is written where it is while the disk is fast. What quarantine spills into its scratch file
-is never synced.
+append is written where it is while the disk is fast. The unnamed database of the quarantine
+index is never synced.
 """
 
 

@@ -46,8 +46,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, close_all
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.lane import RejectingTransformer
-from rapport.mediation.reader import MediationReader
+from rapport.mediation.reader import MediationReader, RejectingTransformer
 from rapport.store.base import Delete
 
 _log = get_logger(__name__)

@@ -144,7 +144,7 @@ def sizes(net) -> int:
     for machine in net.machines.values():
         total += len(machine.table) + len(machine._searches) + len(machine._hop_sender)
         total += len(machine._probes) + len(machine._subscriptions) + len(machine._state.agenda)
-        total += len(machine._requests._finished) + len(machine._requests._under_way)
+        total += len(machine._requests._finished) + len(machine._requests._pending)
         total += len(machine._requests._per_sender)
     return total
 
