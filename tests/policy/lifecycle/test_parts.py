@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.policy.engine.shadows import ShadowComparison, ShadowTally, longest_memory
+from rapport.policy.engine.active_plans import ShadowComparison, ShadowTally, longest_memory
 from rapport.policy.engine.stream_steps import (
     PlanChange,
     StreamPosition,

@@ -16,12 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.operators import absence, joins, make_operator
+from rapport.policy.operators import absence, make_operator, match_finder
 from rapport.policy.operators.base import Operator
 from rapport.policy.operators.columns import concatenate, unpack_state
-from rapport.policy.operators.occurrences import Lookup
-from rapport.policy.operators.pending_matches import OpenMatches
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Lookup, Predicate
+from rapport.policy.operators.operator import OpenMatches
 from rapport.policy.operators.spatial import partner_rows
 from rapport.policy.plan import Plan
 from rapport.policy.readings import readings_schema
@@ -108,7 +107,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("holds", "holds_of"):
         own = counted("decided", lambda _, mask: len(mask), getattr(Predicate, name))
         monkeypatch.setattr(Predicate, name, own)
-    for module in (absence, joins):
+    for module in (absence, match_finder):
         touched = counted("touched", lambda _, found: len(found[0]), module.spread)
         monkeypatch.setattr(module, "spread", touched)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.policy.operators.columns import compare
 from rapport.policy.operators.identities import Identities
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.plan import (
     Compared,
     Constant,

@@ -16,12 +16,11 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.correlations import Correlator, SharedPairs
-from rapport.policy.operators.events import saved_ordinals
-from rapport.policy.operators.joins import JoinPath
-from rapport.policy.operators.pending_matches import MatchFinder
+from rapport.policy.operators.match_finder import JoinPath, MatchFinder
 from rapport.policy.operators.sharing import SharedCache
+from rapport.policy.operators.window import saved_ordinals
 from rapport.policy.plan import Plan
-from rapport.policy.runner.groups import SavedGroup
+from rapport.policy.runner.deployed_plans import SavedGroup
 from rapport.policy.runner.local import LocalRunner, read_snapshot
 from support.judge.occurrences import Reading
 from support.varied.feeding import fed, of

@@ -21,7 +21,7 @@ from rapport.policy.lint.satisfiability import never_fires, place_of_alias
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import Mask
 from rapport.policy.operators.identities import Identities, satisfies
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.plan import (
     Constraint,
     ConstraintTerm,

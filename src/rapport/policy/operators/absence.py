@@ -29,9 +29,8 @@ from rapport.policy.operators.columns import (
     take,
 )
 from rapport.policy.operators.correlations import EventQuery
-from rapport.policy.operators.joins import apart, matching
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.operators.plan_shape import ClauseShape
-from rapport.policy.operators.predicates import Predicate
 from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed
 from rapport.policy.operators.spatial import cells_of, partner_rows
 from rapport.policy.operators.variants import NEED
@@ -125,7 +124,7 @@ def _search(window: Window, frame: Columns, terms: list[int], span: SearchSpan) 
     if len(terms) > 1:
         term = min(terms, key=lambda other: _cost(window, other, frame, span))
     rest = [other for other in terms if other != term]
-    keep = {alias for other in rest for alias in _aliases(window, other)}
+    keep = {alias for other in rest for alias in window.alias_columns(other)}
     keep |= {f"@{alias}" for pair in window.plan.distinct for alias in pair} if rest else set()
     return _search(window, _extended(window, frame, term, span, keep), rest, span)
 
@@ -133,16 +132,11 @@ def _search(window: Window, frame: Columns, terms: list[int], span: SearchSpan) 
 def _cost(window: Window, term: int, frame: Columns, span: SearchSpan) -> tuple[int, int]:
     """The order of joining: few unbound aliases first, then tables before pairs of events, unless
     many rows must be looked up."""
-    unbound = sum(alias not in frame for alias in set(_aliases(window, term)))
+    unbound = sum(alias not in frame for alias in set(window.alias_columns(term)))
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return unbound, 1 if window.predicate(term).reach is not None else 3
     unevaluated = window.unevaluated(term, frame, int(span.latest.max()))
     return unbound, 2 if unevaluated > _MANY_UNEVALUATED * count(frame) else 0
-
-
-def _aliases(window: Window, term: int) -> tuple[str, str]:
-    step = window.plan.terms[term]
-    return f"@{step.first.alias}", f"@{step.second.alias}"
 
 
 def _extended(
@@ -157,26 +151,26 @@ def _extended(
         first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(table))
     else:
         first, last = table.rows_from(low)[rows], table.rows_from(span.latest)[rows]
-    owners, places = matching(window, table, term, frame, first, last)
+    owners, places = table.agreeing(window.alias_columns(term), frame, first, last)
     if span.unsure_ms and "blur" in table.columns:
         ends, blurs = table.columns["end"][places], table.columns["blur"][places]
         possible = span.holds(rows[owners], ends, blurs)
         owners, places = owners[possible], places[possible]
     joined = take(frame, owners)
-    for alias, name in zip(_aliases(window, term), ("first", "second"), strict=True):
+    for alias, name in zip(window.alias_columns(term), ("first", "second"), strict=True):
         joined[alias] = table.columns[name][places]
     if NEED in table.columns:
         joined[NEED] = table.columns[NEED][places]
     if LATEST in frame and not window.is_constraint(term):
         joined[LATEST] = np.maximum(joined[LATEST], table.columns["end"][places])
-    return _thin(window, apart(window, joined), keep)
+    return _thin(window, window.apart(joined), keep)
 
 
 def _with_pairs(
     window: Window, frame: Columns, term: int, span: SearchSpan, keep: set[str]
 ) -> Columns:
     """Joins all pairs of different events within the window, computed for these matches only."""
-    aliases = _aliases(window, term)
+    aliases = window.alias_columns(term)
     near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
     rows, length = frame["row"], span.pair_ms(window.correlations.window_ms(term))
     since = np.maximum(span.since, span.earliest - length + 1)[rows]
@@ -206,7 +200,7 @@ def _with_pairs(
         joined = take(frame, owners)
         joined[aliases[near]] = mine.columns["code"][events]
         found = _partners(window, joined, term, (near, mine, theirs, events), span, since[owners])
-        pieces.append(_thin(window, apart(window, found), keep))
+        pieces.append(_thin(window, window.apart(found), keep))
     return concatenate(pieces)
 
 
@@ -230,7 +224,7 @@ def _partners(
     near, mine, theirs, events = sides
     predicate = window.predicate(term)
     length = span.pair_ms(window.correlations.window_ms(term))
-    alias = _aliases(window, term)[1 - near]
+    alias = window.alias_columns(term)[1 - near]
     times, rows = mine.columns["end"][events], frame["row"]
     earliest = span.low[rows]
     low = theirs.rows_from(np.maximum(since, times - length + 1))

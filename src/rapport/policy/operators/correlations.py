@@ -30,11 +30,9 @@ from rapport.policy.operators.columns import (
     with_blurs,
 )
 from rapport.policy.operators.deferred_terms import DeferredRowsReader, DeferredStreams
-from rapport.policy.operators.events import StreamRows
-from rapport.policy.operators.identities import IdentityFilter
-from rapport.policy.operators.occurrences import side_rows
-from rapport.policy.operators.plan_shape import pair_window_ms
-from rapport.policy.operators.predicates import Predicate, is_of_tables_alone
+from rapport.policy.operators.identities import IdentityFilter, StreamRows
+from rapport.policy.operators.occurrences import Predicate, side_rows
+from rapport.policy.operators.plan_shape import is_of_tables_alone, pair_window_ms
 from rapport.policy.operators.sharing import Horizons, IdentityFilters, SharedCache, renamed
 from rapport.policy.operators.spatial import cells_of, partner_rows
 from rapport.policy.plan import CorrelationTerm, Plan, Side

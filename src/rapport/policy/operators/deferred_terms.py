@@ -28,16 +28,15 @@ from rapport.policy.operators.columns import (
     take,
     with_blurs,
 )
-from rapport.policy.operators.events import StreamRows
-from rapport.policy.operators.identities import Identities, IdentityFilter
+from rapport.policy.operators.identities import Identities, IdentityFilter, StreamRows
 from rapport.policy.operators.occurrences import (
+    Predicate,
     QueryTerms,
     StreamOccurrences,
     TermQuery,
     query_occurrences,
     reading_occurrences,
 )
-from rapport.policy.operators.predicates import Predicate
 from rapport.policy.operators.sharing import Horizons, IdentityFilters, SharedCache
 from rapport.policy.operators.variants import VariantMask
 from rapport.policy.plan import QueryTerm, ReadingTerm, Side

@@ -13,11 +13,10 @@ import numpy as np
 
 from rapport.core.detection import Detection, Undecided, detection_order, unique_undecided
 from rapport.policy.operators.columns import Array, Columns, Rows, take
-from rapport.policy.operators.events import causes_of_rows
 from rapport.policy.operators.plan_shape import PlanShape
 from rapport.policy.operators.uncertainty import SourceSilence, absence_uncertainty
 from rapport.policy.operators.variants import FamilyMembers, VaryingProperty
-from rapport.policy.operators.window import Window
+from rapport.policy.operators.window import Window, causes_of_rows
 from rapport.policy.plan import Plan
 
 _time = attrgetter("time")

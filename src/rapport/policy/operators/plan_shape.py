@@ -16,15 +16,18 @@ from rapport.policy.plan import (
     Absent,
     Child,
     Clause,
+    Compared,
     ConstraintTerm,
     CorrelationTerm,
     LastingTerm,
+    LookedUp,
     Measure,
     Plan,
     Positive,
     Sequence,
     SilentTerm,
     StateTerm,
+    TermStep,
     state_atoms,
 )
 
@@ -382,3 +385,35 @@ def _windows(plan: Plan) -> Iterator[int]:
     for term in plan.terms:
         if isinstance(term, CorrelationTerm) and term.window_ms is not None:
             yield term.window_ms
+
+
+def looked_up(plan: Plan) -> frozenset[str]:
+    """The looked-up site functions of a plan."""
+    found: set[str] = set()
+    for term in plan.terms:
+        for compared in _comparisons(term):
+            operands = (compared.left, compared.right)
+            found |= {one.function for one in operands if isinstance(one, LookedUp)}
+    return frozenset(found)
+
+
+def is_built_in(term: StateTerm) -> bool:
+    """Whether it uses no Python function of the site."""
+    if term.compared is None:
+        return term.function in relations.BUILT_IN
+    operands = (term.compared.left, term.compared.right)
+    return all(one.function in measures.BUILT_IN for one in operands if isinstance(one, Measure))
+
+
+def is_of_tables_alone(term: StateTerm) -> bool:
+    """Whether only instances decide it: no function or looked-up table of the site."""
+    ends = () if term.compared is None else (term.compared.left, term.compared.right)
+    return is_built_in(term) and not any(isinstance(one, LookedUp) for one in ends)
+
+
+def _comparisons(term: TermStep) -> Iterator[Compared]:
+    if isinstance(term, LastingTerm):
+        for atom in state_atoms(term.state):
+            yield from _comparisons(atom.term)
+    elif not isinstance(term, SilentTerm) and term.compared is not None:
+        yield term.compared

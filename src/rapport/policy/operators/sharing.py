@@ -19,9 +19,8 @@ from msgspec.structs import replace
 
 from rapport.policy.operators.base import BEGIN_OF_TIME
 from rapport.policy.operators.columns import Array, Table, pack_state
-from rapport.policy.operators.events import StreamRows
-from rapport.policy.operators.identities import Identities, IdentityFilter
-from rapport.policy.operators.predicates import is_of_tables_alone
+from rapport.policy.operators.identities import Identities, IdentityFilter, StreamRows
+from rapport.policy.operators.plan_shape import is_of_tables_alone
 from rapport.policy.plan import (
     Constraint,
     LastingTerm,

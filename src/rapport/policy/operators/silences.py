@@ -20,8 +20,7 @@ from rapport.policy.operators.columns import (
     take,
     widened,
 )
-from rapport.policy.operators.events import blurs_of, rows_of_stream
-from rapport.policy.operators.identities import Identities, IdentityFilter
+from rapport.policy.operators.identities import Identities, IdentityFilter, blurs_of, rows_of_stream
 from rapport.policy.operators.timeline import DueQueue, texts_at
 from rapport.policy.plan import SilentTerm
 

@@ -16,10 +16,18 @@ import numpy as np
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, spread
 from rapport.policy.operators.identities import Identities, IdentityFilter
-from rapport.policy.operators.intervals import Moments, OpenIntervals, keys_of, pairs_of
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.operators.spatial import Grid
-from rapport.policy.operators.timeline import EXPIRED, HeldValues, LastValues, Track
+from rapport.policy.operators.timeline import (
+    EXPIRED,
+    HeldValues,
+    LastValues,
+    Moments,
+    OpenIntervals,
+    Track,
+    keys_of,
+    pairs_of,
+)
 from rapport.policy.plan import (
     CorrelationTerm,
     LastingTerm,

@@ -36,10 +36,13 @@ from rapport.core.release import (
     ReleaseDone,
 )
 from rapport.kernel.clock import ManualClock
-from rapport.policy.engine.active_plans import ActivePlans
-from rapport.policy.engine.output import EmittedResults, EngineOutput
-from rapport.policy.engine.shadows import ShadowDifference
-from rapport.policy.engine.stream_reader import EngineSchedule, StreamReader
+from rapport.policy.engine.active_plans import ActivePlans, ShadowDifference
+from rapport.policy.engine.stream_reader import (
+    EmittedResults,
+    EngineOutput,
+    EngineSchedule,
+    StreamReader,
+)
 from rapport.policy.engine.stream_steps import (
     LATE_TYPE,
     StreamPosition,

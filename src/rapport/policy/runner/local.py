@@ -19,9 +19,8 @@ from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
 from rapport.policy.operators.sharing import StepCounts
 from rapport.policy.operators.uncertainty import SilenceState, SourceSilence
 from rapport.policy.plan import Plan
-from rapport.policy.runner.deployed_plans import DeployedPlans, RecentOutput
+from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan, RecentOutput, SavedGroup
 from rapport.policy.runner.families import OperatorContext
-from rapport.policy.runner.groups import FailedPlan, SavedGroup
 
 _MANY_TIES = 4
 _ORDERING = ["time", "id", "stream", "key"]
