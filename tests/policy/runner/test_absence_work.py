@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.operators import absence, make_operator, match_finder
+from rapport.policy.operators import absence, columns, make_operator
 from rapport.policy.operators.base import Operator
 from rapport.policy.operators.columns import concatenate, unpack_state
 from rapport.policy.operators.occurrences import Lookup, Predicate
@@ -107,7 +107,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("holds", "holds_of"):
         own = counted("decided", lambda _, mask: len(mask), getattr(Predicate, name))
         monkeypatch.setattr(Predicate, name, own)
-    for module in (absence, match_finder):
+    for module in (absence, columns):
         touched = counted("touched", lambda _, found: len(found[0]), module.spread)
         monkeypatch.setattr(module, "spread", touched)
 

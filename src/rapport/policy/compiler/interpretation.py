@@ -36,6 +36,7 @@ from rapport.core.terms import (
 )
 from rapport.policy import measures, relations
 from rapport.policy.compiler.check import (
+    TRUTHS,
     ComparisonFault,
     function_unit,
 )
@@ -43,6 +44,7 @@ from rapport.policy.compiler.scope import IDENTITY
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.printer import print_expression, print_measured, print_term
 from rapport.policy.language.tree import (
+    MIRRORED_OPERATORS,
     AttributeOf,
     Call,
     Comparison,
@@ -69,21 +71,12 @@ from rapport.units.catalogue import UNITS
 from rapport.units.quantities import converter, unit_named
 
 _LARGEST = sys.float_info.max
-_TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 Translated = TypeVar("Translated")
 _USE_CANONICAL_OR_UNITS = (
     "write this policy in root's terms, or give the interpretation units or a look-up"
 )
-MIRRORED: dict[Operator, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": ">",
-    ">": "<",
-    "<=": ">=",
-    ">=": "<=",
-}
 _USE_CANONICAL = "write this policy in root's terms"
 
 
@@ -180,7 +173,7 @@ def _holds(item: Property, value: Scalar) -> bool:
         return False
     wanted: Scalar = item.value
     if isinstance(value, bool):
-        wanted = _TRUTHS.get(item.value.lower()) if isinstance(item.value, str) else None
+        wanted = TRUTHS.get(item.value.lower()) if isinstance(item.value, str) else None
     is_same = isinstance(value, str) == isinstance(wanted, str) and value == wanted
     return is_same is (item.operator == "=")
 
@@ -243,7 +236,7 @@ class ComparisonRewriter:
             comparison = msgspec.structs.replace(
                 comparison,
                 left=comparison.right,
-                operator=MIRRORED[comparison.operator],
+                operator=MIRRORED_OPERATORS[comparison.operator],
                 right=comparison.left,
             )
         match comparison.left, comparison.right:
@@ -394,7 +387,7 @@ class ComparisonRewriter:
         return msgspec.structs.replace(
             comparison,
             left=msgspec.structs.replace(left, attribute=self.canonical_attribute(left)),
-            operator=MIRRORED[operator] if first.turns else operator,
+            operator=MIRRORED_OPERATORS[operator] if first.turns else operator,
             right=msgspec.structs.replace(right, attribute=self.canonical_attribute(right)),
         )
 

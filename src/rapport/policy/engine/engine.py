@@ -281,7 +281,7 @@ class PolicyEngine:
             )
             await self._stream.move_on(
                 now_ms,
-                beating=bool(self.on_spark),
+                beating=bool(self.on_spark.names),
                 reset_skew_ms=self.skew_ms if is_accepted else None,
             )
             await self._stream.report_still_true()

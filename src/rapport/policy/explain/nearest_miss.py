@@ -43,6 +43,7 @@ from rapport.policy.explain.term_truth import (
     values,
 )
 from rapport.policy.explain.wording import Wording, approximate, duration, value_text
+from rapport.policy.language.tree import MIRRORED_OPERATORS, NEGATED_OPERATORS
 from rapport.policy.operators.plan_shape import (
     NotFollowed,
     NotPreceded,
@@ -52,8 +53,6 @@ from rapport.policy.operators.plan_shape import (
     pair_window_ms,
 )
 from rapport.policy.plan import (
-    MIRRORED_OPERATORS,
-    NEGATED_OPERATORS,
     CorrelationTerm,
     LastingTerm,
     Measure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rapport.core.times import format_time
 from rapport.policy import measures, relations
@@ -287,40 +287,3 @@ class ClauseWords:
             case NotPreceded(absent, second):
                 nots = " OR ".join(wording.term(terms[one], negated=True) for one in absent)
                 return f"{nots} FOLLOWED-BY {wording.term(terms[second])}"
-
-
-class ClauseKinds(NamedTuple):
-    """For every clause of the plan, its kind and its index among those of the kind."""
-
-    positive: dict[int, int]
-    mixed: dict[int, int]
-    absent: dict[int, int]
-
-
-def kinds_of(clauses: tuple[Clause, ...]) -> ClauseKinds:
-    """Classifies clauses as `shape_of` does."""
-    kinds = ClauseKinds({}, {}, {})
-    every = [(_has_absent(clause), _has_positive(clause)) for clause in clauses]
-    opens = any(not absent for absent, _ in every)
-    for number, (absent, positive) in enumerate(every):
-        if not absent or (positive and not opens):
-            kinds.positive[number] = len(kinds.positive)
-        elif positive:
-            kinds.mixed[number] = len(kinds.mixed)
-        else:
-            kinds.absent[number] = len(kinds.absent)
-    return kinds
-
-
-def _has_absent(clause: Clause) -> bool:
-    return any(not _is_positive(child) for child in clause.children)
-
-
-def _has_positive(clause: Clause) -> bool:
-    return any(_is_positive(child) for child in clause.children)
-
-
-def _is_positive(child: Child) -> bool:
-    if isinstance(child, Sequence):
-        return not (child.first_negated and child.second_negated)
-    return isinstance(child, Positive)

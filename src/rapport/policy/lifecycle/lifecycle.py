@@ -201,14 +201,12 @@ class PolicyLifecycle:
             channels, clock, engine.name, CompiledTexts(compile), act_within_ms=act_within_ms
         )
         engine.follow(self._record)
+        self.phrases: Callable[[str, str], Sequence[str]] = self._record.phrases
+        """The actions of a version, by policy and version; see `PolicyRecord.phrases`."""
 
     @property
     def texts(self) -> CompiledTexts:
         return self._record.texts
-
-    def phrases(self, policy: str, version: str) -> Sequence[str]:
-        """The actions of a version for other packages, also of a replaced or deleted one."""
-        return self._record.phrases(policy, version)
 
     @property
     def _registry(self) -> PolicyRegistry:

@@ -33,7 +33,7 @@ from rapport.policy.plan import (
     SilentTerm,
     StateTerm,
     TermStep,
-    state_atoms,
+    state_terms,
 )
 from rapport.tables.instances import Instances
 
@@ -147,7 +147,7 @@ class KnownInstances:
         if isinstance(term, SilentTerm):
             return False
         if isinstance(term, LastingTerm):
-            parts = [atom.term for atom in state_atoms(term.state)]
+            parts = list(state_terms(term))
             heard = {one.alias for part in parts for one in (part.first, part.second) if one.stream}
             return side.alias not in heard
         if side.stream is not None:
@@ -262,21 +262,13 @@ def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Diagnosti
 
 def _lookups(plan: Plan) -> Iterator[tuple[str, Side, str]]:
     """Every looked-up function with the side and attribute of its key."""
-    for term in _terms(plan):
+    for term in (state for each in plan.terms for state in state_terms(each)):
         if term.compared is None:
             continue
         for operand in (term.compared.left, term.compared.right):
             if isinstance(operand, LookedUp):
                 for value in operand.of:
                     yield operand.function, _side(term, value), value.attribute
-
-
-def _terms(plan: Plan) -> Iterator[StateTerm]:
-    for term in plan.terms:
-        if isinstance(term, LastingTerm):
-            yield from (atom.term for atom in state_atoms(term.state))
-        elif not isinstance(term, SilentTerm):
-            yield term
 
 
 def _side(term: StateTerm, value: SideValue) -> Side:

@@ -293,7 +293,7 @@ def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
     thinned = {name: frame[name] for name in kept}
     key, size = frame["row"], int(frame["row"].max(initial=0)) + 1
     for name in names:
-        known = len(window.identities[window.alias_concept(name[1:])].ids)
+        known = len(window.identities[window.concepts[name[1:]]].ids)
         key, size = key * known + frame[name], size * known
     if NEED in frame and least != NEED:
         values = int(frame[NEED].max(initial=0)) + 1
@@ -393,7 +393,6 @@ class Activations:
         self._queries: dict[
             tuple[tuple[int, ...], int, frozenset[str]], CounterexampleQuery | None
         ] = {}
-        self._watermark = -_NEVER
         self._own_before = -_NEVER
 
     def expect(self, clause: ClauseShape, bound: Iterable[str]) -> None:
@@ -406,36 +405,39 @@ class Activations:
         different events before it."""
         self._own_before = time
 
-    def begin_batch(self, watermark: int) -> None:
-        """Everything that ended before the watermark is known."""
-        self._watermark = watermark
-
-    def hold(self, clause: ClauseShape, bound: Columns, t0: Array) -> Mask:
+    def hold(self, clause: ClauseShape, bound: Columns, t0: Array, watermark: int) -> Mask:
         """Rule 4: which matches have no joint counterexample in [t0, t0 + window). All are due;
-        `bound` holds their `@alias` columns."""
+        `bound` holds their `@alias` columns. Everything before the watermark is known."""
         holds = np.ones(len(t0), np.bool_)
         for terms in clause.counterexamples:
-            holds &= ~self._refuted(terms, clause.window_ms, bound, t0)
+            holds &= ~self._refuted(terms, clause.window_ms, bound, t0, watermark)
         return holds
 
-    def _refuted(self, terms: tuple[int, ...], window_ms: int, bound: Columns, t0: Array) -> Mask:
+    def _refuted(
+        self, terms: tuple[int, ...], window_ms: int, bound: Columns, t0: Array, watermark: int
+    ) -> Mask:
         query = self._query(terms, window_ms, bound)
         if query is None or len(query.known.queries) < 2 or self._is_own(t0):
             self._window.count_search()
             return refuted(self._window, terms, bound, SearchSpan(t0, t0 + window_ms, t0))
         names = query.names
         activations = {names[name[1:]]: codes for name, codes in bound.items() if name[1:] in names}
-        return np.asarray(self._first(query, terms, {"t0": t0, **activations}) < t0 + window_ms)
+        first = self._first(query, terms, {"t0": t0, **activations}, watermark)
+        return np.asarray(first < t0 + window_ms)
 
     def _is_own(self, t0: Array) -> bool:
         return self._own_before > -_NEVER and bool((t0 < self._own_before).any())
 
     def _first(
-        self, query: CounterexampleQuery, terms: Sequence[int], activations: Columns
+        self,
+        query: CounterexampleQuery,
+        terms: Sequence[int],
+        activations: Columns,
+        watermark: int,
     ) -> Array:
         """When the first counterexample of each was complete, as far as the query needs it."""
         known, t0 = query.known, activations["t0"]
-        known.begin_batch(self._watermark)
+        known.begin_batch(watermark)
         self._shared.wanted += 1
         first, unknown = np.full(len(t0), _NEVER), np.ones(len(t0), np.bool_)
         rows, places = known.find(activations)
@@ -445,7 +447,7 @@ class Activations:
             self._shared.computed += 1
             once, which = _each_once(take(activations, unknown))
             ahead = min(known.longest_ms(), _AHEAD * query.window_ms)
-            until = np.minimum(once["t0"] + ahead, self._watermark)
+            until = np.minimum(once["t0"] + ahead, watermark)
             found = self._search(query, terms, once, until)
             known.learn(once, found, until)
             first[unknown] = found[which]
@@ -494,7 +496,7 @@ class Activations:
         key = (
             ActivationCache,
             blank,
-            tuple(window.identities[window.alias_concept(alias)] for alias in names),
+            tuple(window.identities[window.concepts[alias]] for alias in names),
             tuple(self._pair_ms(term, window_ms) for term in terms),
             frozenset(frozenset(map(names.__getitem__, pair)) for pair in apart),
             frozenset(name for alias, name in names.items() if f"@{alias}" in bound),

@@ -248,31 +248,29 @@ class DeferredStreams:
     ) -> None:
         """`blurs`: identifies the clock uncertainty of the rows."""
         self._identities, self._blurs, self._shared = identities, blurs, shared
-        self._readers: dict[str, DeferredRowsReader] = {}
+        self.readers: dict[str, DeferredRowsReader] = {}
 
     def of(self, stream: str) -> DeferredRowsReader:
         """The rows of a stream, from now on."""
-        if stream not in self._readers:
+        if stream not in self.readers:
             known = self._identities[stream.partition(".")[0]]
             key = (DeferredRows, stream, known, self._blurs)
-            made = self._readers[stream] = DeferredRowsReader(stream, known, key)
+            made = self.readers[stream] = DeferredRowsReader(stream, known, key)
             made.renew(self._shared)
-        return self._readers[stream]
+        return self.readers[stream]
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:
-        """Keeps a batch of a stream if it is deferred."""
-        reader = self._readers.get(stream)
-        if reader is not None:
-            reader.take(rows, first, self._shared.batch)
+        """Keeps a batch of a deferred stream."""
+        self.readers[stream].take(rows, first, self._shared.batch)
 
     def release_before(self, time: int) -> None:
         """This operator no longer needs rows before a time."""
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             reader.release_before(time)
 
     def renew(self) -> None:
         """Restarts with the next batch."""
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             reader.renew(self._shared)
 
 

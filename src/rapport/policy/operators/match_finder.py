@@ -265,12 +265,12 @@ def _satisfied_at(
     aliases = aliases_of(window, combination)
     bound = {name: frame[name] for name in aliases}
     t0 = latest_end(window, combination, frame)
-    outcomes = {
-        part: part_outcome(window, part, frame, bound, t0, assume_absence)
-        for part in combination.parts()
-    }
+    outcomes: dict[Part, Outcome] = {}
     best = np.full(count(frame), NEVER)
     for choice in combination.choices:
+        for part in choice:
+            if part not in outcomes:
+                outcomes[part] = part_outcome(window, part, frame, bound, t0, assume_absence)
         best = np.minimum(best, _choice_at(window, [outcomes[part] for part in choice]))
     return best
 

@@ -103,15 +103,15 @@ class MixedClauses:
         open_rows = np.ones(len(due), np.bool_)
         open_rows[chosen] = False
         judged = np.flatnonzero(open_rows & due)
-        absent = self._by_absence(take(rows, judged), clause)
+        absent = self._by_absence(take(rows, judged), clause, watermark)
         absent[f"bare{number}"] = np.ones(count(absent), np.int64)
         open_rows[judged] = False
         return concatenate([found, absent, take(rows, open_rows)])
 
-    def _by_absence(self, rows: Columns, clause: ClauseShape) -> Columns:
+    def _by_absence(self, rows: Columns, clause: ClauseShape, watermark: int) -> Columns:
         """The rows without a positive occurrence for which the NOT children hold."""
         bound = _bound(rows)
-        rows = take(rows, self._activations.hold(clause, bound, rows["t0"]))
+        rows = take(rows, self._activations.hold(clause, bound, rows["t0"], watermark))
         at = rows["t0"] + absence_wait_ms(self._window, clause)
         return rows | {"when": np.maximum(rows["when"], at), "next": rows["next"] + 1}
 
@@ -207,7 +207,7 @@ class MixedClauses:
         output order."""
         identities = []
         for name in sorted((name for name in every if name[0] == "@"), reverse=True):
-            known = self._window.identities[self._window.alias_concept(name[1:])]
+            known = self._window.identities[self._window.concepts[name[1:]]]
             ranks = np.concatenate((known.ranks(), [-1]))
             identities.append(ranks[every[name]])
         if self._by_sets:

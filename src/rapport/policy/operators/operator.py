@@ -32,8 +32,6 @@ from rapport.policy.operators.columns import (
 )
 from rapport.policy.operators.detection_output import (
     DetectionReport,
-    FamilyReport,
-    PlanReport,
     SuppressionFilter,
 )
 from rapport.policy.operators.match_finder import (
@@ -215,7 +213,7 @@ class PendingMatches:
         if self._finders[number].awaited:
             frame["when"] = matched_at(self._window, self._shape, number, frame)
             frame = take(frame, frame["when"] < NEVER)
-        frame = self._without_refuted(frame)
+        frame = self._without_refuted(frame, watermark)
         if not count(frame):
             return
         times = np.maximum(frame["when"], frame["t0"])
@@ -226,13 +224,13 @@ class PendingMatches:
         waiting = self._mixed.admit(frame, terms, times)
         self._waiting = waiting if self._waiting is None else concatenate([self._waiting, waiting])
 
-    def _without_refuted(self, frame: Columns) -> Columns:
+    def _without_refuted(self, frame: Columns, watermark: int) -> Columns:
         """The matches for which every NOT clause holds (in a family for some members), satisfied at
         t0 + its window."""
         for clause in self._shape.absent:
             bound = {name: column for name, column in frame.items() if name[0] == "@"}
             if self._window.varying is None:
-                holds = self._activations.hold(clause, bound, frame["t0"])
+                holds = self._activations.hold(clause, bound, frame["t0"], watermark)
             else:
                 assert self._members is not None
                 holds, some = absence_in_family(self._window, clause, bound, frame["t0"])
@@ -301,11 +299,7 @@ class PlanOperator:
         self._shared = shared = shared or SharedCache()
         self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
         self._activations = Activations(self._window, shared)
-        self._report: DetectionReport
-        if members is None:
-            self._report = PlanReport(plan, self._shape, self._window, silence, counts)
-        else:
-            self._report = FamilyReport(plan, self._shape, self._window, silence, members, counts)
+        self._report = DetectionReport(plan, self._shape, self._window, silence, members, counts)
         self._pending = PendingMatches(
             self._window, self._shape, self._activations, members, shared, self._report.take
         )
@@ -325,7 +319,6 @@ class PlanOperator:
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         found: list[Detection] = []
         self._window.keep_deferred_from(self._absence_horizon())
-        self._activations.begin_batch(watermark)
         due = self._is_due(watermark)
         if len(readings) or (due and self._window.has_steps):
             self._window.take_in(readings, watermark)

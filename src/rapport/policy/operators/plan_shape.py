@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -16,7 +17,6 @@ from rapport.policy.plan import (
     Absent,
     Child,
     Clause,
-    Compared,
     ConstraintTerm,
     CorrelationTerm,
     LastingTerm,
@@ -27,8 +27,7 @@ from rapport.policy.plan import (
     Sequence,
     SilentTerm,
     StateTerm,
-    TermStep,
-    state_atoms,
+    state_terms,
 )
 
 _MOST_CHOICES = 2_000
@@ -110,6 +109,9 @@ class Combination(msgspec.Struct, frozen=True):
         )
 
 
+ClauseKind = Literal["positive", "mixed", "absent"]
+
+
 class PlanShape(msgspec.Struct, frozen=True):
     """The clauses of a plan by kind, and its combinations."""
 
@@ -117,6 +119,8 @@ class PlanShape(msgspec.Struct, frozen=True):
     mixed: tuple[ClauseShape, ...]
     absent: tuple[ClauseShape, ...]
     combinations: tuple[Combination, ...]
+    kinds: tuple[tuple[ClauseKind, int], ...]
+    """For every clause of the plan its kind, and its index among those of the kind."""
 
     def parts_around(self, number: int) -> tuple[Part, ...]:
         """The parts that decide whether a combination is a minimal match, including those of its
@@ -130,20 +134,24 @@ def plan_shape(plan: Plan) -> PlanShape:
     """Analyses a plan; raises InvalidInput if nothing can open its absence, Unsupported if it has
     too many choices."""
     clauses = [_alternatives(clause, plan.window_ms) for clause in _openable(plan)]
-    positive = tuple(clause for clause in clauses if not clause.counterexamples)
-    mixed = tuple(clause for clause in clauses if clause.counterexamples and clause.parts)
-    absent = tuple(clause for clause in clauses if not clause.parts)
-    if not positive:
-        if absent or not mixed:
+    if all(clause.counterexamples for clause in clauses):
+        if not all(clause.parts for clause in clauses) or not clauses:
             raise InvalidInput(
                 f"policy {plan.policy!r}: nothing can open the absence it asks for",
                 code="policy.nothing_opens",
                 hint="add a condition that events can satisfy",
             )
         # NOT children that nothing can open are ignored.
-        positive = tuple(ClauseShape(clause.parts, (), clause.window_ms) for clause in mixed)
-        mixed = ()
-    return PlanShape(positive, mixed, absent, _combinations(plan, positive))
+        clauses = [ClauseShape(clause.parts, (), clause.window_ms) for clause in clauses]
+    found: dict[ClauseKind, list[ClauseShape]] = {"positive": [], "mixed": [], "absent": []}
+    kinds: list[tuple[ClauseKind, int]] = []
+    for clause in clauses:
+        kind: ClauseKind = "mixed" if clause.parts else "absent"
+        kind = kind if clause.counterexamples else "positive"
+        kinds.append((kind, len(found[kind])))
+        found[kind].append(clause)
+    positive, mixed, absent = (tuple(each) for each in found.values())
+    return PlanShape(positive, mixed, absent, _combinations(plan, positive), tuple(kinds))
 
 
 def _openable(plan: Plan) -> list[Clause]:
@@ -349,11 +357,8 @@ def _bad_terms(plan: Plan) -> Iterator[str]:
     for term in plan.terms:
         if isinstance(term, LastingTerm | SilentTerm) and term.duration_ms <= 0:
             yield "a duration is not longer than nothing"
-        if isinstance(term, LastingTerm):
-            for atom in state_atoms(term.state):
-                yield from _bad_functions(atom.term)
-        elif not isinstance(term, SilentTerm):
-            yield from _bad_functions(term)
+        for one in state_terms(term):
+            yield from _bad_functions(one)
         for side in (term.first, term.second):
             for constraint in side.constraints:
                 if side.stream is not None and constraint.attribute == side.attribute:
@@ -389,12 +394,9 @@ def _windows(plan: Plan) -> Iterator[int]:
 
 def looked_up(plan: Plan) -> frozenset[str]:
     """The looked-up site functions of a plan."""
-    found: set[str] = set()
-    for term in plan.terms:
-        for compared in _comparisons(term):
-            operands = (compared.left, compared.right)
-            found |= {one.function for one in operands if isinstance(one, LookedUp)}
-    return frozenset(found)
+    compared = (one.compared for term in plan.terms for one in state_terms(term) if one.compared)
+    operands = (operand for one in compared for operand in (one.left, one.right))
+    return frozenset(one.function for one in operands if isinstance(one, LookedUp))
 
 
 def is_built_in(term: StateTerm) -> bool:
@@ -409,11 +411,3 @@ def is_of_tables_alone(term: StateTerm) -> bool:
     """Whether only instances decide it: no function or looked-up table of the site."""
     ends = () if term.compared is None else (term.compared.left, term.compared.right)
     return is_built_in(term) and not any(isinstance(one, LookedUp) for one in ends)
-
-
-def _comparisons(term: TermStep) -> Iterator[Compared]:
-    if isinstance(term, LastingTerm):
-        for atom in state_atoms(term.state):
-            yield from _comparisons(atom.term)
-    elif not isinstance(term, SilentTerm) and term.compared is not None:
-        yield term.compared

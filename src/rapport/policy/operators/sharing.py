@@ -31,6 +31,7 @@ from rapport.policy.plan import (
     StateExpression,
     TermStep,
     state_atoms,
+    state_terms,
 )
 from rapport.tables.instances import Instances
 
@@ -254,9 +255,7 @@ def renamed(terms: Iterable[TermStep]) -> tuple[tuple[TermStep, ...], dict[str, 
 
 def is_shareable(term: TermStep) -> bool:
     """Whether only tables and readings decide it, so that plans can share it."""
-    if isinstance(term, LastingTerm):
-        return all(is_of_tables_alone(atom.term) for atom in state_atoms(term.state))
-    return isinstance(term, SilentTerm) or is_of_tables_alone(term)
+    return all(is_of_tables_alone(one) for one in state_terms(term))
 
 
 def _changed_state(state: StateExpression, change: Change) -> StateExpression:

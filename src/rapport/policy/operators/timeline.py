@@ -169,6 +169,11 @@ class LastValues:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         return np.concatenate([one[0] for one in parts]), np.concatenate([p[1] for p in parts])
 
+    def first_stale(self) -> int | None:
+        """When the next last reading becomes stale."""
+        times = [queue.first() for queue in self._expiries.values()]
+        return min((time for time in times if time is not None), default=None)
+
     def state(self) -> dict[str, Any]:
         codes = np.flatnonzero(self.seen)
         return {

@@ -28,13 +28,11 @@ from rapport.policy.operators.columns import (
 )
 from rapport.policy.operators.correlations import Correlations
 from rapport.policy.operators.deferred_terms import DeferredStreams, DeferredTerms
-from rapport.policy.operators.identities import Codes, Identities, StreamRows
+from rapport.policy.operators.identities import Codes, Identities, IdentityFilter, StreamRows
 from rapport.policy.operators.occurrences import (
-    Pairs,
     Predicate,
     QueryTerms,
     StreamOccurrences,
-    TermQuery,
     facts_of_tables,
     query_occurrences,
     reading_occurrences,
@@ -291,6 +289,9 @@ _OCCURRENCE: Columns = {
     name: NO_ROWS for name in ("first", "second", "end", "start", "event", "other")
 }
 
+_NO_PAIRS: dict[str, Any] = {"sides": {}, "used": {}}
+"""The state of a plan without correlations."""
+
 
 class Window:
     """Tables of the recent past for one plan."""
@@ -310,6 +311,8 @@ class Window:
         cache shared with other operators; `saved`: by concept the identities of the state to
         restore."""
         self.plan, self._pull, self.varying = plan, pull, varying
+        self.concepts = {side.alias: side.concept for side in plan.sides()}
+        """By alias."""
         self._shared = shared = shared or SharedCache()
         self.identities = {
             name: shared.identities(name, pull.instances(name), (saved or {}).get(name))
@@ -318,7 +321,7 @@ class Window:
         self.events, self.sets = EventLog(), CauseSets()
         self.occurrences: dict[int, Table] = {}
         self.common = SharedTables(self.occurrences, shared)
-        self._blurs = uncertainties(plan, sources)
+        self._blurs, self._longest_ms = uncertainties(plan, sources), longest_window_ms(plan)
         self.uncertainty_ms = max(self._blurs.values(), default=0)
         """The largest clock uncertainty of a source; 0: there is no such column."""
         self._streams = sorted(
@@ -329,7 +332,8 @@ class Window:
         self._deferred_streams = DeferredStreams(self.identities, self._blur_key, shared)
         self.correlations = Correlations(plan, self._id_filters, self._deferred_streams, shared)
         self._queries = QueryTerms(self.identities, pull, shared)
-        self._readings: dict[int, ReadingTerm] = {}
+        self._readings: dict[int, tuple[str, Hashable, IdentityFilter]] = {}
+        """Stream, everything the occurrences depend on besides readings, and filter, by term."""
         self._steps: dict[int, OccurrenceStep] = {}
         self._predicates: dict[int, Predicate] = {}
         self.needs = VariantMask(plan, varying, self._predicates, self._identities_of)
@@ -364,7 +368,10 @@ class Window:
                 self.occurrences[number] = self._empty(number)
                 if number in positive:
                     self._put_table(number, term, self._empty(number))
-                self._readings[number] = term
+                id_filter = self._id_filters.of(term.first)
+                evaluated = term.compared if is_of_tables_alone(term) else predicate
+                key = (evaluated, term.first.attribute, id_filter)
+                self._readings[number] = (term.first.stream or "", key, id_filter)
             case ConstraintTerm():
                 self._fill_constraint(number, term)
 
@@ -414,13 +421,6 @@ class Window:
         times = [step.pending_until() for step in self._steps.values()]
         return min((time for time in times if time is not None), default=None)
 
-    def alias_concept(self, alias: str) -> str:
-        for term in self.plan.terms:
-            for side in (term.first, term.second):
-                if side.alias == alias:
-                    return side.concept
-        raise KeyError(alias)
-
     def alias_columns(self, term: int) -> tuple[str, str]:
         """The `@alias` columns of both sides of a term."""
         step = self.plan.terms[term]
@@ -428,7 +428,7 @@ class Window:
 
     def are_comparable(self, first: str, second: str) -> bool:
         """Whether two aliases have the same concept, so that they may name the same instance."""
-        return self.alias_concept(first) == self.alias_concept(second)
+        return self.concepts[first] == self.concepts[second]
 
     def apart(self, frame: Columns) -> Columns:
         """The rows in which aliases declared distinct differ."""
@@ -444,7 +444,7 @@ class Window:
         )
 
     def _identities_of(self, alias: str) -> Identities:
-        return self.identities[self.alias_concept(alias)]
+        return self.identities[self.concepts[alias]]
 
     def is_constraint(self, term: int) -> bool:
         """Whether the term is a fact of the tables, without events and times."""
@@ -460,7 +460,8 @@ class Window:
             if number not in self.common:
                 table.settle()
         self.common.settle()
-        self.correlations.settle()
+        if self.correlations.terms:
+            self.correlations.settle()
 
     def take_in(self, readings: pa.RecordBatch, watermark: int) -> None:
         """Adds the occurrences of a sorted batch, and those that arise by time before the
@@ -481,17 +482,27 @@ class Window:
             rows = compute(key, stream_rows, readings, stream, known, self._blurs)
             if rows is not None:
                 self._take_rows(stream, rows, first)
-        for number, completed in self.correlations.completed():
-            self._append(number, completed)
+        if self.correlations.terms:
+            for number, completed in self.correlations.completed():
+                self._append(number, completed)
 
     def _take_rows(self, stream: str, rows: StreamRows, first: int) -> None:
         for number, query, pairs in self._queries.find(stream, rows):
-            self._add_query(number, rows, query, pairs, first)
-        for number, term in self._readings.items():
-            if term.first.stream == stream:
-                self._add_reading(number, term, rows, first)
-        self._deferred_streams.take(stream, rows, first)
-        self.correlations.take(stream, rows, first)
+            occurred = self._shared.compute_for_rows(
+                rows, query, query_occurrences, rows, query, *pairs
+            )
+            self._add_occurrences(number, rows, occurred, first)
+        for number, (own, key, id_filter) in self._readings.items():
+            if own == stream:
+                predicate = self._predicates[number]
+                occurred = self._shared.compute_for_rows(
+                    rows, key, reading_occurrences, rows, id_filter, predicate
+                )
+                self._add_occurrences(number, rows, occurred, first)
+        if stream in self._deferred_streams.readers:
+            self._deferred_streams.take(stream, rows, first)
+        if self.correlations.terms:
+            self.correlations.take(stream, rows, first)
 
     def query(self, number: int, frame: Columns, low: int, high: int) -> Table:
         """At least the occurrences of a term under a NOT with times in [low, high) and the
@@ -511,21 +522,24 @@ class Window:
 
     def keep_deferred_from(self, time: int) -> None:
         """No match will query absence before a time."""
-        self._deferred_streams.release_before(time)
+        if self._deferred_streams.readers:
+            self._deferred_streams.release_before(time)
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
         """Drops what ended before a time; unless `at_once`, only when worth the work."""
         # Causes of an open match ended up to a window before it; pairs began another before.
-        earlier = before - 2 * longest_window_ms(self.plan)
+        earlier = before - 2 * self._longest_ms
         self.events.trim(earlier, at_once=at_once)
         self.sets.trim(earlier)
-        self._deferred.trim(before)
+        if self._deferred_streams.readers:
+            self._deferred.trim(before)
         for number, table in self.occurrences.items():
             if not self.is_constraint(number) and number not in self.common:
                 table.trim(before, at_once=at_once)
         self.common.release_before(before)
         self.common.trim(at_once=at_once)
-        self.correlations.trim(before, at_once=at_once)
+        if self.correlations.terms:
+            self.correlations.trim(before, at_once=at_once)
 
     def advance_to(self, watermark: int) -> None:
         """Time advanced to the watermark without readings."""
@@ -535,7 +549,8 @@ class Window:
     def release_before(self, time: int) -> None:
         """This operator no longer needs what ended before a time."""
         self.common.release_before(time)
-        self.correlations.release_before(time)
+        if self.correlations.terms:
+            self.correlations.release_before(time)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -546,8 +561,8 @@ class Window:
             "occurrences": {
                 str(number): table.columns for number, table in self.occurrences.items()
             }
-            | self._deferred.state(),
-            "correlations": self.correlations.state(),
+            | (self._deferred.state() if self._deferred_streams.readers else {}),
+            "correlations": self.correlations.state() if self.correlations.terms else _NO_PAIRS,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -592,23 +607,6 @@ class Window:
             facts = self._shared.get_or_make(key, facts_of_tables, term, *known, predicate)
         self.occurrences[number] = facts
 
-    def _add_query(
-        self, number: int, rows: StreamRows, query: TermQuery, pairs: Pairs, first: int
-    ) -> None:
-        occurred = self._shared.compute_for_rows(
-            rows, query, query_occurrences, rows, query, *pairs
-        )
-        self._add_occurrences(number, rows, occurred, first)
-
-    def _add_reading(self, number: int, term: ReadingTerm, rows: StreamRows, first: int) -> None:
-        predicate, id_filter = self._predicates[number], self._id_filters.of(term.first)
-        evaluated = term.compared if is_of_tables_alone(term) else predicate
-        key = (evaluated, term.first.attribute, id_filter)
-        occurred = self._shared.compute_for_rows(
-            rows, key, reading_occurrences, rows, id_filter, predicate
-        )
-        self._add_occurrences(number, rows, occurred, first)
-
     def _add_step(self, number: int, found: Columns) -> None:
         """Adds occurrences of a step with their causes, of any age."""
         rows = len(found["end"])
@@ -628,7 +626,7 @@ class Window:
         if not len(occurred.places) or self.common.has_taken(number):
             return
         columns = occurred.with_ordinals(first)
-        if self.needs.of_term(number) is not None:
+        if self.varying is not None:
             columns |= self.needs.of_rows(number, rows, occurred)
         self._append(number, columns)
 

@@ -65,18 +65,44 @@ class FailedPlan(msgspec.Struct, frozen=True):
 
 
 class PlanGroup:
-    """An operator, its plans, and when it began."""
+    """An operator, the plan or family it runs, and when it began."""
 
     def __init__(
-        self, operator: PlanOperator, plans: dict[str, Plan], family: PlanFamily | None, began: int
+        self,
+        slot: Slot | None,
+        plans: Sequence[Plan],
+        context: OperatorContext,
+        since: int | None,
+        began: int,
+        bounds: Sequence[str | float] = (),
+        saved: SavedIdentities | None = None,
     ) -> None:
-        self.operator, self.plans, self.family, self.began = operator, plans, family, began
+        """`slot`: in which the plans of a family differ, None for a single plan; `since`: the start
+        of silence; `began`: the current watermark; `bounds`: further constants that the family
+        covers; `saved`: identities of the state to restore."""
+        self.plans, self.began = {plan.policy: plan for plan in plans}, began
+        self.family: PlanFamily | None = None
+        if slot is None:
+            [plan] = plans
+            self.operator = PlanOperator(
+                plan,
+                context.pull,
+                context.silence,
+                context.sources,
+                since,
+                counts=context.counts,
+                shared=context.shared,
+                saved=saved,
+            )
+        else:
+            self.family = PlanFamily(slot, plans, context, since, bounds, saved)
+            self.operator = self.family.operator
         self.spent_ns = 0
         """Time spent since the last change of plans."""
         self.wanted = self.computed = 0
         """Steps requested and computed since then."""
         self._keys: dict[bytes, Slot] | None = None
-        plan = operator.plan
+        plan = self.operator.plan
         has_steps = any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
         self._streams = None if has_steps else frozenset(plan.streams())
 
@@ -108,45 +134,10 @@ class PlanGroup:
         assert home.family is not None
         for policy, plan in list(self.plans.items()):
             reported = self.operator.release_member(policy)
-            home.family.admit([plan])
+            home.family.admit(plan)
             home.operator.admit_member(policy, reported)
             home.plans[policy] = plan
         self.plans = {}
-
-
-def start_alone(
-    plan: Plan,
-    context: OperatorContext,
-    since: int | None,
-    began: int,
-    saved: SavedIdentities | None = None,
-) -> PlanGroup:
-    """Starts a single plan. `since`: the start of silence; `began`: the current watermark; `saved`:
-    identities of the state to restore."""
-    operator = PlanOperator(
-        plan,
-        context.pull,
-        context.silence,
-        context.sources,
-        since,
-        counts=context.counts,
-        shared=context.shared,
-        saved=saved,
-    )
-    return PlanGroup(operator, {plan.policy: plan}, None, began)
-
-
-def start_family(
-    slot: Slot,
-    plans: Sequence[Plan],
-    context: OperatorContext,
-    since: int | None,
-    began: int,
-    bounds: Sequence[str | float] = (),
-    saved: SavedIdentities | None = None,
-) -> PlanGroup:
-    family = PlanFamily(slot, plans, context, since, bounds, saved)
-    return PlanGroup(family.operator, {plan.policy: plan for plan in plans}, family, began)
 
 
 def gather_families(plans: Sequence[Plan]) -> list[tuple[Slot | None, list[Plan]]]:
@@ -275,7 +266,7 @@ def _prepare(
         return home
     plans = [plan for group in together for plan in group.plans.values()]
     bounds = [constant_of(plan, slot) for plan in plans]
-    started = start_family(slot, plans[:1], context, None, watermark, bounds)
+    started = PlanGroup(slot, plans[:1], context, None, watermark, bounds)
     started.leave(plans[0].policy)
     settled.groups.append(started)
     return started
@@ -322,11 +313,7 @@ def restored_group(
     began = saved.began if saved.began > BEGIN_OF_TIME else since
     state = unpack_state(saved.state)
     ids = saved_identities(state)
-    if saved.slot is None:
-        group = start_alone(plans[0], context, began, saved.began, ids)
-    else:
-        bounds = saved.bounds
-        group = start_family(saved.slot, plans, context, began, saved.began, bounds, ids)
+    group = PlanGroup(saved.slot, plans, context, began, saved.began, saved.bounds, ids)
     group.operator.take_over(state, watermark)
     return group
 
@@ -522,7 +509,7 @@ class DeployedPlans:
         since = watermark if watermark > BEGIN_OF_TIME else self._since
         if slot is not None:
             try:
-                group = start_family(slot, plans, self._context, since, watermark)
+                group = PlanGroup(slot, plans, self._context, since, watermark)
             except Exception as error:  # each plan alone may work with these tables
                 _log.warning("policies run one by one", reason=str(error), policies=len(plans))
             else:
@@ -530,7 +517,7 @@ class DeployedPlans:
                 return
         for plan in plans:
             try:
-                self._groups.append(start_alone(plan, self._context, since, watermark))
+                self._groups.append(PlanGroup(None, [plan], self._context, since, watermark))
             except Exception as error:  # a function of the site may raise on its tables
                 self._fail(plan, error)
 

@@ -392,7 +392,7 @@ class LocalRunner:
             pack_buffer(self._waiting.batches),
             groups,
             self.policies(),
-            self._silence.state(),
+            self._silence.states,
             self._running.failed,
             self._running.given.state(self._watermark),
         )
@@ -462,7 +462,8 @@ class LocalRunner:
         ready: pa.RecordBatch | None = None
         if self._waiting.oldest < watermark:
             ready = self._waiting.take_ready(watermark)
-            self._silence.take(ready)
+            if self._silence.streams:
+                self._silence.take(ready)
         return self._running.process(ready, watermark)
 
 
