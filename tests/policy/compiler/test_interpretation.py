@@ -129,7 +129,7 @@ MEASURED = msgspec.structs.replace(WARM, units={"person": {"warmth": "degC"}})
         ("temp is not below 303.15 K", ("warmth", ">=", 30.0)),
     ],
 )
-def test_a_property_with_a_unit_means_that_quantity_whoever_says_it(
+def test_a_property_with_a_unit_means_that_quantity_in_every_interpretation(
     own: str, in_root: tuple[str, str, float]
 ) -> None:
     text = POLICY.format(own, "A is inside R").replace("  human B\n", "")
@@ -185,7 +185,7 @@ def test_a_length_without_a_unit_is_in_the_units_of_positions() -> None:
         ("temp='hot'", "policy.wrong_type"),
     ],
 )
-def test_what_cannot_be_said_in_root_is_refused_with_place_and_hint(own: str, code: str) -> None:
+def test_untranslatable_conditions_are_refused_with_place_and_hint(own: str, code: str) -> None:
     ((found, line, hint),) = faults(own)
     assert (found, line) == (code, 2)
     assert hint

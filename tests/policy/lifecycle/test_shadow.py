@@ -23,7 +23,7 @@ async def differences(world: World) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_only_what_one_version_finds_is_told_and_nobody_acts_on_it(
+def test_only_differences_of_versions_are_emitted_and_they_trigger_no_action(
     play: Play, restarted: bool
 ) -> None:
     async def story(world: World) -> None:

@@ -43,7 +43,7 @@ def test_what_an_action_appends_or_sets_is_what_policies_read(stations: Any) -> 
     assert effect_of("a", {"send_to": "peer:x", "append": 3}, ontology).gives == frozenset()
 
 
-def test_policies_lead_to_who_reads_what_they_do(stations: Any) -> None:
+def test_policies_lead_to_the_readers_of_their_effects(stations: Any) -> None:
     plans = {
         "heat": plan(stations, "temperature of S above 3"),
         "wet": plan(stations, "humidity of S above 3"),

@@ -127,7 +127,7 @@ def test_the_need_of_a_distance_is_rounded_as_the_relationship_does() -> None:
         (np.array([1.0, np.nan, 2.5]), [2.5, "1"], [1, -1, 0]),
     ],
 )
-def test_values_are_told_apart_as_the_tables_hold_them(
+def test_values_are_distinguished_as_in_the_tables(
     column: np.ndarray, constants: list, expected: list[int]
 ) -> None:
     instances = Instances("thing", [str(place) for place in range(len(column))], {"kind": column})

@@ -171,7 +171,7 @@ def test_saving_in_between_changes_nothing(make: Make) -> None:
     assert operator.suppressed() == straight.suppressed()
 
 
-def test_a_detection_said_a_moment_ago_is_left_out_and_counted(make: Make) -> None:
+def test_a_detection_emitted_a_moment_ago_is_suppressed_and_counted(make: Make) -> None:
     operator = make(
         [(30, ()), (40, ()), (129, ()), (130, ())], plan((Positive(0),), once_per_ms=100)
     )

@@ -78,11 +78,11 @@ class SparkPolicies:
         """
         if policy in self._failed:
             return self._failed[policy]
-        at_ms, heard = self._reports.get(policy, (self._since_ms, ""))
+        at_ms, reported = self._reports.get(policy, (self._since_ms, ""))
         silent_ms = now_ms - at_ms
         if silent_ms < SILENT_MS:
             return None
-        other = f" of version {heard}" if heard and heard != version else ""
+        other = f" of version {reported}" if reported and reported != version else ""
         silent = f"has reported for {silent_ms // 1_000} s"
         return Problem(
             code="policy.nobody_watches",

@@ -219,7 +219,7 @@ class NodeBuilder:
             if not self.evidence.between(side.stream, name, span.start, span.end):
                 return self._silent_since(side.stream, name, span)
         aliases = " or ".join(dict.fromkeys(side.alias for side in places))
-        return f"no reading of anybody who could be {aliases} in that time"
+        return f"no reading of an identity that could be {aliases} in that time"
 
     def _silent_since(self, stream: str, name: str, span: TimeSpan) -> str:
         attribute = stream.partition(".")[2]

@@ -102,7 +102,7 @@ def known_entry(registry: PolicyRegistry, name: str) -> PolicyEntry:
         known = [each.name for each in registry.alive()]
         error = UnknownName("policy", name, known, code="policy.unknown")
         if name in registry.entries:
-            error.hint = "it was deleted: its history tells when; register it to have it back"
+            error.hint = "it was deleted, see its history; register it to have it back"
         raise error
     return entry
 

@@ -62,7 +62,7 @@ def lint_instances(
             "policy.never_fires",
             f"as the tables stand the policy never fires: {why.reason}",
             place_of_alias(tree, why.aliases[0]),
-            hint="look at the tables, or at what the condition asks of them",
+            hint="check the tables and the condition",
             severity="warning",
         )
 
@@ -148,8 +148,10 @@ class KnownInstances:
             return False
         if isinstance(term, LastingTerm):
             parts = list(state_terms(term))
-            heard = {one.alias for part in parts for one in (part.first, part.second) if one.stream}
-            return side.alias not in heard
+            with_events = {
+                one.alias for part in parts for one in (part.first, part.second) if one.stream
+            }
+            return side.alias not in with_events
         if side.stream is not None:
             return False
         return any(one.alias == side.alias for one, _attribute in table_attributes(term))

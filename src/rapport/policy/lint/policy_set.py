@@ -255,7 +255,7 @@ def contrary_target(one: str, other: str, pairs: Iterable[Pair] = CONTRARY) -> s
     True
     """
     known = list(pairs)
-    theirs = {contrary_to(saying) for saying in action_statements(other, known)}
+    theirs = {contrary_to(statement) for statement in action_statements(other, known)}
     return next((one.target for one in action_statements(one, known) if one in theirs), None)
 
 
@@ -273,9 +273,9 @@ def action_statements(phrase: str, pairs: Iterable[Pair]) -> list[ActionStatemen
     return found
 
 
-def contrary_to(saying: ActionStatement) -> ActionStatement:
+def contrary_to(statement: ActionStatement) -> ActionStatement:
     """The other word of the pair, on the same target."""
-    return saying._replace(side=1 - saying.side)
+    return statement._replace(side=1 - statement.side)
 
 
 def exclude_each_other(one: Plan, other: Plan) -> str:
@@ -311,12 +311,12 @@ class Effect(NamedTuple):
     gives: frozenset[str]
 
 
-def effect_of(phrase: str, said: Mapping[str, Any], ontology: Ontology) -> Effect:
+def effect_of(phrase: str, declared: Mapping[str, Any], ontology: Ontology) -> Effect:
     """The effect of an action's declaration (`append`, `set`): appending to `raw.NAME` gives the
     attributes of the source NAME.
     """
     gives: set[str] = set()
-    channel, attribute = said.get("append"), said.get("set")
+    channel, attribute = declared.get("append"), declared.get("set")
     if isinstance(channel, str) and channel.startswith(RAW):
         source = ontology.sources.get(channel.removeprefix(RAW))
         gives |= source.streams if source is not None else set()

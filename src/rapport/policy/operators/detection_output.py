@@ -60,7 +60,7 @@ class Throttle:
         if not due:
             return []
         self._held = [item for item in self._held if item.time >= before]
-        kept = [item for item in each_detection_once(due) if self._is_news(item)]
+        kept = [item for item in each_detection_once(due) if self._is_new(item)]
         self._forget(before - self._once_per_ms)
         return kept
 
@@ -91,7 +91,7 @@ class Throttle:
         }
         self.suppressed = state["suppressed"]
 
-    def _is_news(self, item: Detection) -> bool:
+    def _is_new(self, item: Detection) -> bool:
         key = tuple(sorted(item.bindings.items()))
         last = self._reported.get(key)
         if last is not None and item.time - last < self._once_per_ms:

@@ -137,7 +137,7 @@ def plan_shape(plan: Plan) -> PlanShape:
     if all(clause.counterexamples for clause in clauses):
         if not all(clause.parts for clause in clauses) or not clauses:
             raise InvalidInput(
-                f"policy {plan.policy!r}: nothing can open the absence it asks for",
+                f"policy {plan.policy!r}: nothing can open the absence that it requires",
                 code="policy.nothing_opens",
                 hint="add a condition that events can satisfy",
             )

@@ -339,7 +339,8 @@ class Timeline:
     ) -> None:
         """
         Args:
-            streams: each with who it may be about: readings that suit nobody are passed over.
+            streams: each with the filters of its identities; readings that no filter allows are
+                skipped.
             stale: how long the readings of a source count, where that is limited.
             blurs: how far the clock of a source may be wrong, where it may.
         """

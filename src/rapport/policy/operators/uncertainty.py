@@ -95,7 +95,7 @@ class SourceSilence:
             if state.last is None:
                 state.last = int(times[0])
             own = pc.equal(sources, name).to_numpy(zero_copy_only=False)
-            _hear(state, times[own])
+            _note_readings(state, times[own])
 
     def silent(self, streams: Collection[str], start: int, end: int) -> tuple[str, ...]:
         """The sources of these streams that were silent in [start, end), sorted; needs all readings
@@ -136,7 +136,7 @@ class SourceSilence:
                 state.gaps = [gap for gap in state.gaps if gap[1] > before]
 
 
-def _hear(state: SilenceState, times: npt.NDArray[Any]) -> None:
+def _note_readings(state: SilenceState, times: npt.NDArray[Any]) -> None:
     if not len(times):
         return
     edges: npt.NDArray[Any] = np.concatenate((np.array([state.last], np.int64), times))

@@ -370,10 +370,10 @@ class OutputDedupe:
     def __init__(self) -> None:
         self._emitted: RecentOutput = {}
 
-    def news(self, found: list[Output], reach_ms: int) -> list[Output]:
+    def unseen(self, found: list[Output], reach_ms: int) -> list[Output]:
         """The results that were not emitted before, in order. `reach_ms`: how long after its time a
         result may be found again."""
-        return [item for item in found if self._is_news(item, item.time + reach_ms)]
+        return [item for item in found if self._is_new(item, item.time + reach_ms)]
 
     def forget_before(self, policies: Iterable[str], watermark: int) -> None:
         """Drops ids that cannot be found again.
@@ -404,7 +404,7 @@ class OutputDedupe:
         """Adds the emitted results of another runner."""
         self._emitted |= {policy: dict(own) for policy, own in state.items()}
 
-    def _is_news(self, item: Detection | Undecided, until: int) -> bool:
+    def _is_new(self, item: Detection | Undecided, until: int) -> bool:
         own, id = self._emitted.setdefault(item.policy, {}), item.id()
         if id in own:
             return False
@@ -573,8 +573,8 @@ class DeployedPlans:
             group.computed += shared.computed - computed
         reach_ms = operator.repeats_within_ms
         if reach_ms and (found or undecided):
-            found = self.given.news(found, reach_ms)
-            undecided = self.given.news(undecided, reach_ms)
+            found = self.given.unseen(found, reach_ms)
+            undecided = self.given.unseen(undecided, reach_ms)
             self.given.forget_before(group.plans, watermark)
         self._undecided += undecided
         return found

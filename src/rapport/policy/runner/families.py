@@ -2,8 +2,8 @@
 [PO-13]
 
 Only where the result is exact. The match must be the same for every member, so that one number (the
-need) decides for whom it counts: the constant is in a term that every match has, or that only
-counterexamples have. A positive correlation consumes events depending on its constant, and a
+need) decides for which members it counts: the constant is in a term that every match has, or that
+only counterexamples have. A positive correlation consumes events depending on its constant, and a
 sequence or mixed clause takes the first fitting occurrence, so such plans run separately.
 """
 
