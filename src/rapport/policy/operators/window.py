@@ -27,7 +27,7 @@ from rapport.policy.operators.columns import (
     with_blurs,
 )
 from rapport.policy.operators.correlations import Correlations
-from rapport.policy.operators.deferred_terms import DeferredStreams, DeferredTerms
+from rapport.policy.operators.deferred_terms import DeferredStreams, DeferredTerm, deferred_term
 from rapport.policy.operators.identities import Codes, Identities, IdentityFilter, StreamRows
 from rapport.policy.operators.occurrences import (
     Predicate,
@@ -337,9 +337,7 @@ class Window:
         self._steps: dict[int, OccurrenceStep] = {}
         self._predicates: dict[int, Predicate] = {}
         self.needs = VariantMask(plan, varying, self._predicates, self._identities_of)
-        self._deferred = DeferredTerms(
-            self._deferred_streams, self._id_filters, self._queries, self.needs, shared
-        )
+        self._deferred: dict[int, DeferredTerm] = {}
         for number, term in enumerate(plan.terms):
             if isinstance(term, LastingTerm | SilentTerm):
                 self.occurrences[number] = self._empty(number)
@@ -357,7 +355,17 @@ class Window:
                     self._put_table(number, term, self._empty(number))
             case QueryTerm() | ReadingTerm() if number not in positive and is_of_tables_alone(term):
                 # Only absence needs it, and evaluating it later gives the same result.
-                self._deferred.defer(number, term, predicate, self._empty(number).columns)
+                self._deferred[number] = deferred_term(
+                    number,
+                    term,
+                    predicate,
+                    self._empty(number).columns,
+                    self._deferred_streams,
+                    self._id_filters,
+                    self._queries,
+                    self.needs,
+                    self._shared,
+                )
             case QueryTerm():
                 self.occurrences[number] = self._empty(number)
                 if number in positive:
@@ -508,12 +516,13 @@ class Window:
         """At least the occurrences of a term under a NOT with times in [low, high) and the
         identities of the matches; evaluates deferred rows."""
         if number in self._deferred:
-            return self._deferred.query(number, frame, low, high)
+            return self._deferred[number].query(frame, low, high)
         return self.occurrences[number]
 
     def unevaluated(self, number: int, frame: Columns, high: int) -> int:
         """The number of rows to evaluate for that."""
-        return self._deferred.unevaluated(number, frame, high)
+        deferred = self._deferred.get(number)
+        return 0 if deferred is None else deferred.unevaluated(frame, high)
 
     def count_search(self) -> None:
         """Counts a search for counterexamples that is not shared."""
@@ -531,8 +540,8 @@ class Window:
         earlier = before - 2 * self._longest_ms
         self.events.trim(earlier, at_once=at_once)
         self.sets.trim(earlier)
-        if self._deferred_streams.readers:
-            self._deferred.trim(before)
+        for deferred in self._deferred.values():
+            deferred.trim(before)
         for number, table in self.occurrences.items():
             if not self.is_constraint(number) and number not in self.common:
                 table.trim(before, at_once=at_once)
@@ -561,7 +570,7 @@ class Window:
             "occurrences": {
                 str(number): table.columns for number, table in self.occurrences.items()
             }
-            | (self._deferred.state() if self._deferred_streams.readers else {}),
+            | {str(number): deferred.state() for number, deferred in self._deferred.items()},
             "correlations": self.correlations.state() if self.correlations.terms else _NO_PAIRS,
         }
 
@@ -579,7 +588,9 @@ class Window:
             self._id_filters.forget()
             self._queries.renew()
         self._deferred_streams.renew()
-        self._deferred.restore(state["occurrences"], blurred=self.uncertainty_ms > 0)
+        for number, deferred in self._deferred.items():
+            saved = state["occurrences"][str(number)]
+            deferred.restore(with_blurs(saved, self.uncertainty_ms > 0))
         self.events.restore(state["events"])
         self.sets.restore(state["sets"])
         for number, step in self._steps.items():

@@ -176,37 +176,65 @@ def settled_after_ms(plan: Plan, context: OperatorContext) -> int:
     return 2 * memory_ms(plan, unsure, mixed=True) + 4 * longest_window_ms(plan)
 
 
-class SettledGroups:
-    """The remaining groups, and when to check again (None: nothing to do)."""
-
-    def __init__(self, groups: Sequence[PlanGroup]) -> None:
-        self.groups = list(groups)
-        self.again: int | None = None
-
-    def look_at(self, time: int) -> None:
-        """Checks again no later than that."""
-        self.again = time if self.again is None else min(self.again, time)
-
-
-def settle_groups(
-    groups: Sequence[PlanGroup], context: OperatorContext, watermark: int
-) -> SettledGroups:
+class GroupMerge:
     """Moves groups into families. All groups have processed everything before the watermark.
 
     Costs a look at the keys of every group.
     """
-    settled, kept = SettledGroups(groups), set[int]()
-    for slot, together in _alike(groups):
-        sample = _sample(together)
-        length = settled_after_ms(sample, context)
-        home = _home(together)
-        if home is None or not _all_covered(home, together):
-            home = _prepare(settled, slot, together, home, context, watermark, length)
-        if home is not None:
-            _move_in(settled, home, together, watermark, length)
-            kept.add(id(home))
-    settled.groups = [group for group in settled.groups if group.plans or id(group) in kept]
-    return settled
+
+    def __init__(
+        self, groups: Sequence[PlanGroup], context: OperatorContext, watermark: int
+    ) -> None:
+        self._context, self._watermark = context, watermark
+        self.groups = list(groups)
+        """The remaining groups."""
+        self.again: int | None = None
+        """When to check again; None: nothing to do."""
+        homes: set[int] = set()
+        for slot, together in _alike(groups):
+            length = settled_after_ms(_sample(together), context)
+            home = _home(together)
+            if home is None or not _all_covered(home, together):
+                home = self._prepare(slot, together, home, length)
+            if home is not None:
+                self._move_in(home, together, length)
+                homes.add(id(home))
+        self.groups = [group for group in self.groups if group.plans or id(group) in homes]
+
+    def _check_at(self, time: int) -> None:
+        """Checks again no later than that."""
+        self.again = time if self.again is None else min(self.again, time)
+
+    def _prepare(
+        self, slot: Slot, together: Sequence[PlanGroup], home: PlanGroup | None, length: int
+    ) -> PlanGroup | None:
+        """Starts a family for groups that no family covers, once the first of them has settled."""
+        if home is not None and not home.plans:
+            return home  # one was started; plans it does not cover wait for the next
+        oldest = min(group.began for group in together if group is not home)
+        if oldest + length > self._watermark:
+            self._check_at(oldest + length)
+            return home
+        plans = [plan for group in together for plan in group.plans.values()]
+        bounds = [constant_of(plan, slot) for plan in plans]
+        started = PlanGroup(slot, plans[:1], self._context, None, self._watermark, bounds)
+        started.leave(plans[0].policy)
+        self.groups.append(started)
+        return started
+
+    def _move_in(self, home: PlanGroup, together: Sequence[PlanGroup], length: int) -> None:
+        assert home.family is not None
+        was_empty = not home.plans
+        for group in together:
+            if group is home or not all(map(home.family.covers, group.plans.values())):
+                continue
+            ready = max(home.began, group.began) + length
+            if ready > self._watermark:
+                self._check_at(ready)
+            else:
+                group.move(home)
+        if was_empty and home.plans and not _all_covered(home, together):
+            self._check_at(self._watermark + 1)
 
 
 def _alike(groups: Iterable[PlanGroup]) -> list[tuple[Slot, list[PlanGroup]]]:
@@ -246,51 +274,6 @@ def _all_covered(home: PlanGroup, together: Sequence[PlanGroup]) -> bool:
 
 def _sample(together: Sequence[PlanGroup]) -> Plan:
     return next(plan for group in together for plan in group.plans.values())
-
-
-def _prepare(
-    settled: SettledGroups,
-    slot: Slot,
-    together: Sequence[PlanGroup],
-    home: PlanGroup | None,
-    context: OperatorContext,
-    watermark: int,
-    length: int,
-) -> PlanGroup | None:
-    """Starts a family for groups that no family covers, once the first of them has settled."""
-    if home is not None and not home.plans:
-        return home  # one was started; plans it does not cover wait for the next
-    oldest = min(group.began for group in together if group is not home)
-    if oldest + length > watermark:
-        settled.look_at(oldest + length)
-        return home
-    plans = [plan for group in together for plan in group.plans.values()]
-    bounds = [constant_of(plan, slot) for plan in plans]
-    started = PlanGroup(slot, plans[:1], context, None, watermark, bounds)
-    started.leave(plans[0].policy)
-    settled.groups.append(started)
-    return started
-
-
-def _move_in(
-    settled: SettledGroups,
-    home: PlanGroup,
-    together: Sequence[PlanGroup],
-    watermark: int,
-    length: int,
-) -> None:
-    assert home.family is not None
-    was_empty = not home.plans
-    for group in together:
-        if group is home or not all(map(home.family.covers, group.plans.values())):
-            continue
-        ready = max(home.began, group.began) + length
-        if ready > watermark:
-            settled.look_at(ready)
-        else:
-            group.move(home)
-    if was_empty and home.plans and not _all_covered(home, together):
-        settled.look_at(watermark + 1)
 
 
 def saved_group(group: PlanGroup, versions: Mapping[str, str]) -> SavedGroup:
@@ -597,8 +580,8 @@ class DeployedPlans:
 
     def _settle(self, watermark: int) -> None:
         self._costs.settle(self._groups)
-        settled = settle_groups(self._groups, self._context, watermark)
-        self._groups, self._settle_at = settled.groups, settled.again
+        merged = GroupMerge(self._groups, self._context, watermark)
+        self._groups, self._settle_at = merged.groups, merged.again
 
     def pending_until(self) -> int | None:
         """The watermark at which something is decided without a reading."""
