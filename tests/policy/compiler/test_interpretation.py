@@ -1,4 +1,4 @@
-"""A policy in own terms over converted values is the rewritten policy over root's."""
+"""A policy in own terms over converted values is the rewritten policy over canonical values."""
 
 import math
 import re
@@ -157,7 +157,7 @@ def test_both_sides_of_a_threshold_are_told() -> None:
     (hint,) = (each for each in found.problems if each.code == "policy.own_terms")
     assert (hint.severity, hint.line, hint.column) == ("hint", 2, 12)
     assert hint.message == (
-        "temp > 86 in the terms of us-desk is warmth >= 30.000000000000004 in root"
+        "temp > 86 in the terms of us-desk is warmth >= 30.000000000000004 in canonical terms"
     )
 
 
@@ -252,7 +252,7 @@ def compared(condition: str) -> Any:
 
 
 def said(condition: str) -> str:
-    """The comparison in root, as the plan says it."""
+    """The comparison in canonical terms, as the plan says it."""
     return predicate_text(compared(condition).plan.terms[1])
 
 

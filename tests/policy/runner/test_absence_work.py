@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import absence, columns, make_operator
-from rapport.policy.operators.base import Operator
 from rapport.policy.operators.columns import concatenate, unpack_state
 from rapport.policy.operators.occurrences import Lookup, Predicate
-from rapport.policy.operators.operator import OpenMatches
+from rapport.policy.operators.operator import OpenMatches, PlanOperator
 from rapport.policy.operators.spatial import partner_rows
 from rapport.policy.plan import Plan
 from rapport.policy.readings import readings_schema
@@ -156,7 +155,7 @@ MANY_OTHERS = [
 ]
 
 
-def _others_then_due(operator: Operator, others: int, size: int) -> tuple[pa.RecordBatch, int]:
+def _others_then_due(operator: PlanOperator, others: int, size: int) -> tuple[pa.RecordBatch, int]:
     """Employees in the hall, in batches of a size; then a reading with which the match is due."""
     for first in range(0, others, size):
         some = [f"e{one % 40 + 10}" for one in range(first, first + size)]

@@ -75,9 +75,9 @@ _LARGEST = sys.float_info.max
 
 Translated = TypeVar("Translated")
 _USE_CANONICAL_OR_UNITS = (
-    "write this policy in root's terms, or give the interpretation units or a look-up"
+    "write this policy in canonical terms, or give the interpretation units or a look-up"
 )
-_USE_CANONICAL = "write this policy in root's terms"
+_USE_CANONICAL = "write this policy in canonical terms"
 
 
 class UntranslatableTerm(Exception):
@@ -107,13 +107,13 @@ def canonical_properties(item: Property, term: Term) -> tuple[Property, ...]:
         case _:
             reason = getattr(term, "reason", "made of several attributes")
             raise UntranslatableTerm(
-                f"cannot be compared in root ({reason})", _USE_CANONICAL_OR_UNITS
+                f"cannot be compared in canonical terms ({reason})", _USE_CANONICAL_OR_UNITS
             )
 
 
 def _named(item: Property, path: tuple[str | int, ...]) -> tuple[Property, ...]:
     if len(path) != 1:
-        raise UntranslatableTerm("is part of another attribute in root", _USE_CANONICAL_OR_UNITS)
+        raise UntranslatableTerm("is part of another canonical attribute", _USE_CANONICAL_OR_UNITS)
     return (msgspec.structs.replace(item, attribute=str(path[0])),)
 
 
@@ -141,7 +141,7 @@ def _unequal(named: Property, term: Linear, value: float) -> Property:
     if span is None:
         return _with(named, ">=", -_LARGEST)  # any number, but not a missing one
     if span.low is None or span.low != span.high:
-        message = "several numbers of root lead to this one, and != can name only one"
+        message = "several canonical numbers lead to this one, and != can name only one"
         raise UntranslatableTerm(
             message, "say < or > with two policies, or = with a rounded number"
         )
@@ -162,8 +162,8 @@ def _listed(item: Property, term: Lookup) -> tuple[Property, ...]:
         return tuple(_with(named, "!=", _property_value(key)) for key in _in_order(others, term))
     if len(meant) == 1:
         return (_with(named, "=", _property_value(meant.pop())),)
-    listed = ", ".join(repr(key) for key in _in_order(meant, term)) or "no value of root"
-    hint = "write one policy for each, or in root's terms"
+    listed = ", ".join(repr(key) for key in _in_order(meant, term)) or "no canonical value"
+    hint = "write one policy for each, or in canonical terms"
     raise UntranslatableTerm(f"means {listed}, and a property names one", hint)
 
 
@@ -270,7 +270,7 @@ class ComparisonRewriter:
         term = self._term(operand)
         path = getattr(term, "path", None) if term is not None else (operand.attribute,)
         if path is None or len(path) != 1:
-            raise UntranslatableTerm("is no attribute of root by itself", _USE_CANONICAL)
+            raise UntranslatableTerm("is no canonical attribute by itself", _USE_CANONICAL)
         return str(path[0])
 
     def _term(self, operand: AttributeOf) -> Term | None:
@@ -299,9 +299,9 @@ class ComparisonRewriter:
         if not found:
             raise UntranslatableTerm("always holds here", "leave this comparison out")
         if len(found) > 1:
-            message = "takes several comparisons of root, which different events could satisfy"
+            message = "takes several canonical comparisons, which different events could satisfy"
             raise UntranslatableTerm(
-                message, "compare with < or >, or write this policy in root's terms"
+                message, "compare with < or >, or write this policy in canonical terms"
             )
         (root,) = found
         unit = self._unit_of_value(attribute.alias, root)
@@ -320,7 +320,7 @@ class ComparisonRewriter:
             return msgspec.structs.replace(attribute, attribute=name)
         if explicit and isinstance(term, Linear) and _converts_units(term, unit):
             return msgspec.structs.replace(attribute, attribute=name)
-        message = "is calculated from root's, so its unit is not known"
+        message = "is calculated from the canonical one, so its unit is not known"
         raise UntranslatableTerm(
             message, "write the number without a unit, as it is in these terms"
         )

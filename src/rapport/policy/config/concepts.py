@@ -326,7 +326,10 @@ def _inherit(draft: OntologyDraft, name: str, concept: str, declared: _ConceptDe
             message = f"{name}.{attribute} is in {unit} here, but in {known_unit} in {concept!r}"
             draft.problems.append(
                 declared.section.section("units").problem(
-                    attribute, "ontology.unit_clash", message, hint="root has one unit per number"
+                    attribute,
+                    "ontology.unit_clash",
+                    message,
+                    hint="a number has one canonical unit",
                 )
             )
 

@@ -342,7 +342,7 @@ Pairs = tuple[Rows, Codes]
 
 
 class SharedLookup:
-    """A look-up and the identities event_codes events are queried."""
+    """A look-up and the filters of the identities whose events are looked up."""
 
     def __init__(
         self, term: QueryTerm, identities: Mapping[str, Identities], pull: PullData

@@ -19,7 +19,7 @@ from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.absence import Activations
-from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, Operator, PullData
+from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
 from rapport.policy.operators.columns import (
     Array,
     Columns,
@@ -253,7 +253,7 @@ def make_operator(
     *,
     sources: Mapping[str, PushSource] | None = None,
     began: int | None = None,
-) -> Operator:
+) -> PlanOperator:
     """An operator for the plan that looks up instances in `pull`; raises Unsupported with all
     reasons.
 
@@ -271,7 +271,11 @@ def make_operator(
 
 
 class PlanOperator:
-    """Executes one plan, or a family of plans; holds the window and the undecided matches."""
+    """Executes one plan, or a family of plans; holds the window and the undecided matches.
+
+    Pure and deterministic: events and time are arguments, batch boundaries do not affect the
+    detections.
+    """
 
     def __init__(
         self,
@@ -317,6 +321,8 @@ class PlanOperator:
         return self._window.still_lasts(causes)
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
+        """Takes readings sorted by (time, id), none before the previous watermark and all before
+        this one; returns every detection with a time below `watermark`."""
         found: list[Detection] = []
         self._window.keep_deferred_from(self._absence_horizon())
         due = self._is_due(watermark)
@@ -340,6 +346,7 @@ class PlanOperator:
         return self._memory_ms if self._pending.may_decide_late else 0
 
     def suppressed(self) -> int:
+        """Detections dropped so far because of `at most once per`."""
         return self._report.suppressed
 
     def suppressed_by(self, policy: str) -> int:
@@ -354,9 +361,11 @@ class PlanOperator:
         self._report.admit(policy, reported)
 
     def take_undecided(self) -> list[Undecided]:
+        """Detections since the last call that a silent source makes uncertain."""
         return self._report.take_undecided()
 
     def pending_until(self) -> int | None:
+        """The time at which something pending is decided without an event; None if nothing is."""
         return self._next_due
 
     def advance_to(self, watermark: int) -> None:
@@ -367,6 +376,7 @@ class PlanOperator:
             self._window.release_before(self._horizon(self._watermark))
 
     def snapshot(self) -> bytes:
+        """All state; `restore` in another process continues from it."""
         self._window.keep_deferred_from(self._absence_horizon())
         if self._watermark is not None:
             self._window.trim(self._horizon(self._watermark), at_once=True)
@@ -382,6 +392,7 @@ class PlanOperator:
         )
 
     def restore(self, snapshot: bytes) -> None:
+        """Restores a snapshot; raises Corrupt if it is of another plan."""
         self.take_over(unpack_state(snapshot))
 
     def take_over(self, state: Any, watermark: int = END_OF_TIME) -> None:

@@ -15,7 +15,6 @@ from rapport.policy import measures, relations
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import (
     Absent,
-    Child,
     Clause,
     ConstraintTerm,
     CorrelationTerm,
@@ -133,7 +132,7 @@ class PlanShape(msgspec.Struct, frozen=True):
 def plan_shape(plan: Plan) -> PlanShape:
     """Analyses a plan; raises InvalidInput if nothing can open its absence, Unsupported if it has
     too many choices."""
-    clauses = [_alternatives(clause, plan.window_ms) for clause in _openable(plan)]
+    clauses = [_alternatives(clause, plan.window_ms) for clause in plan.clauses]
     if all(clause.counterexamples for clause in clauses):
         if not all(clause.parts for clause in clauses) or not clauses:
             raise InvalidInput(
@@ -152,34 +151,6 @@ def plan_shape(plan: Plan) -> PlanShape:
         found[kind].append(clause)
     positive, mixed, absent = (tuple(each) for each in found.values())
     return PlanShape(positive, mixed, absent, _combinations(plan, positive), tuple(kinds))
-
-
-def _openable(plan: Plan) -> list[Clause]:
-    """The clauses, without absence of events if no clause of events alone can open it."""
-    if any(all(_occurs(plan, child) for child in clause.children) for clause in plan.clauses):
-        return list(plan.clauses)
-    kept = [
-        Clause(
-            tuple(c for c in clause.children if _occurs(plan, c) or _is_fact(plan, c)),
-            clause.window_ms,
-        )
-        for clause in plan.clauses
-    ]
-    return [
-        left if left.children else clause for left, clause in zip(kept, plan.clauses, strict=True)
-    ]
-
-
-def _is_fact(plan: Plan, child: Child) -> bool:
-    if isinstance(child, Sequence):
-        return False
-    return isinstance(plan.terms[child.term], ConstraintTerm)
-
-
-def _occurs(plan: Plan, child: Child) -> bool:
-    if isinstance(child, Sequence):
-        return not (child.first_negated and child.second_negated)
-    return isinstance(child, Positive) and not _is_fact(plan, child)
 
 
 def _alternatives(clause: Clause, window_ms: int) -> ClauseShape:

@@ -354,7 +354,7 @@ def boxes_of(track: Track, codes: Rows) -> Boxes:
 
 
 def near_pairs(first: Boxes, second: Boxes, reach: float) -> tuple[Rows, Rows]:
-    """Rows owners boxes are at most about `reach` apart; a superset of the near ones.
+    """Rows whose boxes are at most about `reach` apart; a superset of the near ones.
 
     Sorted along one axis, so the cost depends on neighbours there.
     """
@@ -469,7 +469,7 @@ def _requires_nearness(literal: StateLiteral) -> bool:
 def _near(
     literal: StateLiteral, tracks: Mapping[str, Track], people: tuple[Rows, Rows]
 ) -> tuple[Rows, Rows]:
-    """The pairs owners boxes in this portion are near enough."""
+    """The pairs whose boxes in this portion are near enough."""
     ends: dict[int, StateEnd] = {end.place: end for end in literal.ends}
     if any(end.stream not in tracks for end in ends.values()):
         return NO_ROWS, NO_ROWS

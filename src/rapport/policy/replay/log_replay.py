@@ -472,7 +472,7 @@ class _ReadOnlyRecord(PolicyRecord):
     """The record of changes; unrecorded commands of detections are kept in memory."""
 
     async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
-        """Adds changes cause_readings the recorded ones."""
+        """Adds changes after the recorded ones, in memory only."""
         last = max((one.position for one in self.registry.changes), default=0)
         kept = [
             RecordedChange(change_id(changed), 0, last + number, changed)

@@ -376,7 +376,7 @@ class LocalRunner:
         return taken
 
     def take_undecided(self) -> list[Undecided]:
-        """Detections since the last call that a silent source id_filters uncertain."""
+        """Detections since the last call that a silent source makes uncertain."""
         taken = self._running.take_undecided()
         return unique_undecided(taken) if len(taken) > 1 else taken
 
