@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from rapport.policy.lint.policy_set import (
     CONTRARY,
-    contrary_target,
+    Pair,
+    action_statements,
+    contrary_to,
     effect_of,
     exclude_each_other,
     policy_graph,
@@ -23,6 +26,13 @@ conditions
 actions
   go
 """
+
+
+def contrary_target(one: str, other: str, pairs: Iterable[Pair] = CONTRARY) -> str | None:
+    """The target of which both phrases state contrary things; None if there is none."""
+    known = list(pairs)
+    theirs = {contrary_to(statement) for statement in action_statements(other, known)}
+    return next((one.target for one in action_statements(one, known) if one in theirs), None)
 
 
 def plan(stations: Any, condition: str) -> Any:

@@ -244,21 +244,6 @@ class ActionStatement(NamedTuple):
     target: str
 
 
-def contrary_target(one: str, other: str, pairs: Iterable[Pair] = CONTRARY) -> str | None:
-    """What both phrases are about when they say contrary things of it; None otherwise.
-
-    >>> contrary_target("Open the main door", "close main door")
-    'main door'
-    >>> contrary_target("turn the light on", "switch off light")
-    'light'
-    >>> contrary_target("open door", "close window") is None
-    True
-    """
-    known = list(pairs)
-    theirs = {contrary_to(statement) for statement in action_statements(other, known)}
-    return next((one.target for one in action_statements(one, known) if one in theirs), None)
-
-
 def action_statements(phrase: str, pairs: Iterable[Pair]) -> list[ActionStatement]:
     """The contrary words in a phrase with their targets. Two phrases are contrary when one contains
     the `contrary_to` of a statement of the other.
