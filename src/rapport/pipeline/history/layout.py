@@ -17,7 +17,7 @@ from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, w
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runner.groups import gather_families
+from rapport.policy.runner.deployed_plans import gather_families
 
 BEGIN_OF_TIME = -END_OF_TIME
 _SAMPLES = 65_536

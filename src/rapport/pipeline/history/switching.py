@@ -22,9 +22,8 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.plan import Plan
-from rapport.policy.runner.deployed_plans import DeployedPlans
+from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan
 from rapport.policy.runner.families import OperatorContext
-from rapport.policy.runner.groups import FailedPlan
 from rapport.policy.table_history import PullByTime, TableSwitch, as_pull_by_time
 from rapport.tables.instances import Instances
 

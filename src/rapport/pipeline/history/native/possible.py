@@ -8,8 +8,7 @@ import numpy as np
 
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.identities import Identities, satisfies
-from rapport.policy.operators.occurrences import constraint_pairs
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate, constraint_pairs
 from rapport.policy.plan import ConstraintTerm, Plan, Positive, Side
 
 _MOST_PAIRS = 10_000_000

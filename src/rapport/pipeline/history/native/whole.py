@@ -17,9 +17,8 @@ from rapport.pipeline.history.native.occurrences import ID, TIME, Occurrences
 from rapport.pipeline.history.native.operands import why_not_a_condition
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.identities import Identities
-from rapport.policy.operators.occurrences import constraint_pairs
+from rapport.policy.operators.occurrences import Predicate, constraint_pairs
 from rapport.policy.operators.plan_shape import Combination, Occurs, plan_shape
-from rapport.policy.operators.predicates import Predicate
 from rapport.policy.plan import (
     ConstraintTerm,
     CorrelationTerm,
