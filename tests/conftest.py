@@ -84,15 +84,15 @@ _MAY_BLOCK = {
     "rapport/node/wiring.py": {"make_node"},
     "rapport/web/app.py": {"make_app"},
     "rapport/channel/backends/stores.py": {"open_channels", "open_reading", "read_interceptors"},
-    "rapport/communication/api.py": {"assembly"},
-    "rapport/channel/log/runtime.py": {"off_loop"},
+    "rapport/communication/api.py": {"_assembly"},
+    "rapport/channel/log/channels.py": {"off_loop"},
     "rapport/channel/log/writer.py": {"_write_lone", "write"},
-    "rapport/mediation/quarantine/index.py": {"get", "apply", "page", "_move_to_file"},
+    "rapport/mediation/quarantine/index.py": {"__init__", "_get", "_flush"},
 }
 """Opening and closing: nothing else runs on the loop then. Memory channels have no thread, and
 "write" of the writer that has none keeps its index in memory. A lone
-append is written where it is while the disk is fast. What quarantine spills into its scratch file
-is never synced.
+append is written where it is while the disk is fast. The unnamed database of the quarantine
+index is never synced.
 """
 
 

@@ -20,14 +20,19 @@ from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.input_base import Intake
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.outputs import Outputs
-from rapport.communication.answers import answer_secret, answer_token
-from rapport.communication.arrival_limits import ArrivalSettings
+from rapport.communication.arrival_checks import ArrivalSettings
 from rapport.communication.arrivals import Arrivals
-from rapport.communication.directory_callbacks import CachedDirectory
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.message_plan import Route, no_routing
-from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
+from rapport.communication.peers import (
+    CachedDirectory,
+    Collective,
+    Peer,
+    PeerDirectory,
+    SiteDirectory,
+)
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
@@ -247,7 +252,7 @@ class Room:
 
     async def _report(self, outcomes: Sequence[object]) -> None:
         await self.engine.opened.wait()
-        await self.engine.take_outcomes(outcomes)  # type: ignore[arg-type]
+        await self.engine.apply_outcomes(outcomes)  # type: ignore[arg-type]
 
     def _is_decided(self, message: str, peer: str) -> bool:
         return self.engine.is_decided(message, peer)

@@ -19,7 +19,7 @@ from rapport.channel.dead_letters import (
     LetterFilter,
     append_dead_letter,
 )
-from rapport.channel.subscriptions import load_cursor
+from rapport.channel.log.logged_channel import load_cursor
 from rapport.core.errors import Conflict, InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock

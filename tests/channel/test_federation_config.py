@@ -50,7 +50,7 @@ def test_what_arises_here_is_neither_sent_nor_received_under_its_own_name() -> N
         ('url = "http://h"\nreceive = ["intercepted"]', "link.not_shared"),
     ],
 )
-def test_a_wrong_link_is_told_with_its_place(text: str, code: str) -> None:
+def test_a_wrong_link_is_reported_with_its_place(text: str, code: str) -> None:
     _links, problems = read(f"[links.b]\n{text}\n")
     assert code in [problem.code for problem in problems]
     assert all(problem.line > 0 for problem in problems)

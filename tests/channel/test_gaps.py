@@ -178,7 +178,7 @@ def test_a_segment_that_is_restored_is_read_again(tmp_path: Path) -> None:
             assert (await read_through(channels, 1000))[1] == [Gap(12, 12, "damaged")]
             for path, content in sound.items():
                 path.write_bytes(content)
-            channels._shared.decoded.clear()
+            channels.decoded.clear()
             assert await read_through(channels, 1000) == ([*range(1, EVENTS + 1)], [])
 
     asyncio.run(scenario())
@@ -299,7 +299,7 @@ def test_a_set_whose_messages_are_damaged_afterwards_is_gone_and_names_them(tmp_
     asyncio.run(scenario())
 
 
-def test_workers_that_lease_messages_are_told_of_a_gap_once(tmp_path: Path) -> None:
+def test_workers_that_lease_messages_are_notified_of_a_gap_once(tmp_path: Path) -> None:
     async def look(channels: LoggedChannels) -> None:
         request = Request(query="", take=True, lease_ms=60_000, max_messages=10)
         found = [await channels.source.request("c", request, identity="me") for _ in range(4)]

@@ -24,9 +24,9 @@ from rapport.channel.interceptors.chain import (
     SWITCHED_OFF,
     InterceptorSpec,
 )
+from rapport.channel.log.logged_channel import reader_positions
 from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
 from rapport.channel.requests.request import Request
-from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import (
     ChannelUnavailable,
     DuplicateName,
@@ -383,7 +383,7 @@ def test_copies_go_by_http_to_addresses_that_the_site_allows(channels_of):
         await chain.start()
         with pytest.raises(NotAllowed):
             await chain.declare("away", "c", "forward", {"url": url})
-        chain.workshop = msgspec.structs.replace(chain.workshop, addresses=(url,))
+        chain.context = msgspec.structs.replace(chain.context, addresses=(url,))
         await channels.channel("c").append(events(1, 1))
         await chain.declare("away", "c", "forward", {"url": url})
         await channels.channel("c").append(events(2, 4))

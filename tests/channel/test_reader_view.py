@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rapport.channel.access.rights import access_from_site, check_identity_name
+from rapport.channel.access.identities import access_from_site, check_identity_name
 from rapport.channel.backends.local import open_memory
 from rapport.channel.interceptors.chain import InterceptorSpec
 from rapport.channel.interceptors.registry import delivered_at_rest

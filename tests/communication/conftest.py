@@ -7,20 +7,21 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.actions import Action, EscalationStep, OwnAction, nothing_said
+from rapport.communication.actions import Action, EscalationStep, OwnAction, no_own_action
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.inbox import InboxAdapter
 from rapport.communication.adapters.outputs import PrivacyRecheck
-from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.content_rules import ANY_CONTENT, Contents
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger import Ledger
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
-from rapport.communication.schedule import LookupCounts
+from rapport.communication.records import LookupCounts
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
 from rapport.kernel.clock import ManualClock
@@ -75,7 +76,7 @@ class Room:
             )
         }
         self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}
-        self.own_action: OwnAction = nothing_said
+        self.own_action: OwnAction = no_own_action
         self.route: Route = no_routing
         self.directory: PeerDirectory | None = None
         """In place of the people above."""
@@ -110,7 +111,7 @@ class Room:
                 self.channels,
                 self.channels.records,
                 self.clock,
-                report=self.engine.take_outcomes if self.direct else None,
+                report=self.engine.apply_outcomes if self.direct else None,
                 is_decided=self.engine.is_decided,
                 may_go=PrivacyRecheck(
                     self.directory or SiteDirectory(self.peers, self.collectives)

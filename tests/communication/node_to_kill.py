@@ -16,8 +16,8 @@ from rapport.channel.backends.local import open_embedded
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
@@ -60,7 +60,7 @@ async def main(directory, round_name, finish, messages):
             adapters=("file",),
         ),
     )
-    report = engine.take_outcomes if messages else None
+    report = engine.apply_outcomes if messages else None
     dispatch = Dispatch(
         medium, channels, channels.records, clock, report=report, is_decided=engine.is_decided
     )

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from rapport.communication.actions import Action, EffectTemplate
 from rapport.communication.config import check_constant_texts, constant_misfit
-from rapport.communication.content_rules import AnyContent, ContentFault, ContentRules
-from rapport.communication.templates import constant_text, fill_template
+from rapport.communication.content_rules import ContentRules
+from rapport.communication.texts import constant_text, fill_template
 from rapport.core.detection import Detection
-from rapport.core.message import Identifier, Message
+from rapport.core.message import Identifier
 from rapport.core.release import LATE
 from rapport.kernel.toml import TomlFile
 
@@ -29,19 +29,12 @@ LEVELS = {
 RULES = ContentRules({("NOTIFICATION", "tell machine"): LEVELS})
 
 
-class Schemas(AnyContent):
-    """The schema of one phrase."""
-
-    def fault(self, message: Message) -> ContentFault | None:
-        return RULES.fault(message)
-
-
 def telling(text: str, phrase: str = "tell machine") -> Action:
     return Action(phrase=phrase, send_to=Identifier("peer", "lea"), text=text)
 
 
 def prepare(room: Any, text: str) -> None:
-    room.contents = Schemas()
+    room.contents = RULES
     room.phrases = {"secure-building": ("tell machine", "raise alarm")}
     room.actions["tell machine"] = telling(text)
 

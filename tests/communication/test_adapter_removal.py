@@ -8,8 +8,8 @@ from typing import Any
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.adapters.outputs import RETRIES_WITHIN_MS, Outputs
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger import Ledger
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.message import Identifier, Message
@@ -58,7 +58,7 @@ class Site:
             self.channels,
             records,
             self.clock,
-            report=lambda found: self.engine.take_outcomes(found),
+            report=lambda found: self.engine.apply_outcomes(found),
         )
         self.engine = CommunicationEngine(
             self.channels,
@@ -71,8 +71,7 @@ class Site:
                 adapters=self.outputs.names,
             ),
         )
-        self.outputs.handle_accepted = self.engine.handle_accepted
-        self.outputs.retries = self.engine
+        self.outputs.engine = self.engine
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Site:

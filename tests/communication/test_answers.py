@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.answers import (
-    AnswerData,
+from rapport.communication.answers import AnswerData, record_answer
+from rapport.communication.links import (
     answer_link,
     answer_token,
     is_answer_token,
-    record_answer,
+    name_from_link,
+    name_in_link,
 )
-from rapport.communication.links import name_from_link, name_in_link
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.kernel.clock import ManualClock
 

@@ -76,7 +76,7 @@ def on(directory: Path, work: Callable[[Communication], Awaitable[None]], **opti
     asyncio.run(scenario())
 
 
-def test_what_is_sent_reaches_the_medium_and_its_sender_is_told(tmp_path, notes) -> None:
+def test_what_is_sent_reaches_the_medium_and_its_sender_is_notified(tmp_path, notes) -> None:
     kind, sent = notes
 
     async def work(communication: Communication) -> None:
@@ -225,7 +225,7 @@ def test_a_callback_that_ends_late_does_not_move_back_who_has_its_name_now(tmp_p
     assert heard == ["one", "two", "three"]
 
 
-def test_a_named_callback_hears_after_a_restart_what_it_has_not_heard(tmp_path) -> None:
+def test_a_named_callback_continues_after_a_restart(tmp_path) -> None:
     heard: list[str] = []
 
     async def first(communication: Communication) -> None:
@@ -548,7 +548,7 @@ def test_people_and_media_of_a_site_file_are_there_too(tmp_path) -> None:
 # --- callbacks ---
 
 
-def test_peers_and_collectives_are_asked_of_the_application(tmp_path, notes) -> None:
+def test_peers_and_collectives_are_looked_up_by_the_application(tmp_path, notes) -> None:
     kind, sent = notes
     members = ["ada", "bo"]
 
@@ -598,7 +598,7 @@ def test_who_could_not_be_asked_is_asked_again_and_nothing_is_lost(tmp_path, not
     on(tmp_path, work, outputs=[kind], peer_info=peer)
 
 
-def test_while_nobody_says_who_is_in_a_collective_others_are_told(tmp_path, notes) -> None:
+def test_while_the_members_of_a_collective_are_unknown_others_are_notified(tmp_path, notes) -> None:
     kind, sent = notes
     is_mended: list[bool] = []
 
@@ -688,7 +688,7 @@ def _silent() -> type[Any]:
     return Notes
 
 
-def test_an_answer_ends_the_waiting_and_is_told(tmp_path, notes) -> None:
+def test_an_answer_ends_the_waiting_and_is_reported(tmp_path, notes) -> None:
     kind, sent = notes
 
     async def work(communication: Communication) -> None:

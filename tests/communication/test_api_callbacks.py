@@ -46,7 +46,7 @@ def asking(
     return asyncio.run(scenario())
 
 
-def test_those_that_are_known_are_not_asked_for() -> None:
+def test_known_peers_are_not_looked_up_by_callbacks() -> None:
     def never(who: Identifier) -> None:
         pytest.fail(f"asked for {who}")
 

@@ -151,7 +151,7 @@ def test_a_callback_may_block_and_send(tmp_path: Path) -> None:
         assert [one.content for one in heard.wait_for(2)] == ["ping", "pong"]
 
 
-def test_a_coroutine_that_would_wait_for_itself_is_told_so(tmp_path: Path) -> None:
+def test_a_coroutine_that_would_wait_for_itself_is_refused(tmp_path: Path) -> None:
     told: list[str] = []
     heard = Heard()
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.answers import answer_token
-from rapport.communication.arrival_limits import ArrivalSettings
+from rapport.communication.arrival_checks import ArrivalSettings
 from rapport.communication.arrivals import Arrivals
+from rapport.communication.links import answer_token
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.seals import Seal, from_text, seal_message
 from rapport.communication.sessions.sessions import OpenedSession, Sessions, SessionSettings
@@ -170,7 +170,7 @@ def test_nobody_speaks_as_another_peer_or_as_a_component():
     run(scenario)
 
 
-def test_what_the_node_says_itself_cannot_be_said_from_outside():
+def test_messages_of_the_node_itself_cannot_come_from_outside():
     async def scenario():
         place = Place()
         token = (await place.sessions.begin("ana")).token
@@ -212,7 +212,7 @@ def test_an_answer_token_is_good_for_answers_only():
     run(scenario)
 
 
-def test_a_medium_that_cannot_say_whom_it_trusts_trusts_nobody():
+def test_a_medium_whose_trust_check_fails_trusts_nobody():
     async def scenario():
         def broken(_message: Message) -> bool:
             raise KeyError("no such peer")
@@ -363,7 +363,7 @@ async def expired(place: Place, *contents: str) -> OpenedSession:
     return opened
 
 
-def test_a_message_with_a_token_that_is_over_is_refused_and_its_peer_is_told_once():
+def test_a_message_with_a_token_that_is_over_is_refused_and_its_peer_is_notified_once():
     async def scenario():
         place = Place()
         await expired(place, "one", "two")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Failed
-from rapport.communication.answers import answer_secret, answer_token
-from rapport.communication.arrival_limits import ArrivalSettings
+from rapport.communication.arrival_checks import ArrivalSettings
 from rapport.communication.arrivals import Arrivals
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.peers import Peer
 from rapport.communication.privacy import PrivacyRule
 from rapport.communication.routing import Routing, RoutingRule
@@ -47,7 +47,7 @@ async def alarm(room: Any) -> str:
 
 
 @pytest.mark.parametrize("entry", ["door", "medium", "session", "append"])
-def test_rules_about_a_sender_see_only_whom_the_message_is_proven_to_be_from(room, entry):
+def test_rules_about_a_sender_see_only_the_proven_sender(room, entry):
     async def scenario():
         rule = RoutingRule(type="", sender=ANA, to=(BEN,))
         room.route = Routing([rule]).recipients

@@ -13,8 +13,8 @@ import structlog
 from blockbuster import blockbuster_ctx
 
 from rapport.channel.backends.local import open_embedded, open_memory
-from rapport.communication.answers import answer_secret
 from rapport.communication.arrivals import Arrivals
+from rapport.communication.links import answer_secret
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.passwords import Passwords, PasswordSettings
 from rapport.communication.sessions.sessions import Sessions, SessionSettings

@@ -7,11 +7,12 @@ from contextlib import suppress
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.actions import Action, EscalationStep
-from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.cluster import Cluster
 from rapport.communication.cluster_leases import ShareSettings
-from rapport.communication.engine_parts import EngineParts
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.ledger import Ledger
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.detection import Detection
 from rapport.core.errors import StoreUnavailable

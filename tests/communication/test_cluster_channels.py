@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.channel.subscriptions import reader_positions
+from rapport.channel.log.logged_channel import reader_positions
+from rapport.communication.adapters.attempts import outcome_data, outcome_event
 from rapport.communication.adapters.base import Delivery, Sent
 from rapport.communication.adapters.mail_replies import Bounce, bounce_event
-from rapport.communication.adapters.outcome_events import outcome_data, outcome_event
 from rapport.communication.answers import ANSWER
 from rapport.communication.cluster_channels import (
     PAGE,

@@ -50,7 +50,7 @@ class World:
         channels = ShareChannels(reading, ShareRecords(self.records, held), held)
         view = ShareRecords(self.records, held)
         made = OrderedHandoff(reading, progress, view, held, self.clock, SETTINGS)
-        channels.handing = made
+        channels.handoff = made
         place = await channels.subscribe("input", "communication")
         running = asyncio.create_task(made.run(channels))
         try:

@@ -145,7 +145,7 @@ def test_leaving_gives_everything_back_at_once():
     asyncio.run(scenario())
 
 
-def test_a_lease_whose_acquiring_was_not_heard_of_is_taken_up():
+def test_a_lease_whose_acquiring_got_no_response_is_adopted():
     async def scenario():
         records = MemoryRecordStore()
         one = Process("one", records)

@@ -51,7 +51,7 @@ def test_names_are_spread_over_all_shares():
     assert min(found.values()) > 800
 
 
-def test_whoever_counts_on_lives_and_whoever_stands_still_for_a_lease_does_not():
+def test_an_instance_lives_while_its_count_grows_within_a_lease():
     living = LivenessTable(lease_ms=6_000)
     living.see({"a": b"1", "b": b"1"}, 0)
     living.see({"a": b"2", "b": b"1"}, 5_999)

@@ -18,7 +18,7 @@ def test_a_site_that_says_nothing_gets_the_defaults():
     assert read("") == (ArrivalConfig(), [])
 
 
-def test_everything_can_be_said():
+def test_every_setting_can_be_written():
     entrance, problems = read(
         """
         [sessions]
@@ -62,6 +62,6 @@ def test_everything_can_be_said():
         ('[arriving]\nrate = "fast"', "site.wrong_type"),
     ],
 )
-def test_every_fault_is_told_with_its_place(text, code):
+def test_every_fault_is_reported_with_its_place(text, code):
     _entrance, [problem] = read(text)
     assert (problem.code, problem.line) == (code, 2)

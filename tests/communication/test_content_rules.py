@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rapport.communication.content_rules import ContentRules, ContentSchema, Misfit
-from rapport.communication.message_schema import check_schema
+from rapport.communication.content_rules import ContentRules, ContentSchema, Misfit, check_schema
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
 

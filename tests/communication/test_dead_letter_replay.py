@@ -29,7 +29,7 @@ def test_a_detection_that_failed_is_handled_again_once_it_was_mended(room) -> No
         await room.start()
         office = DeadLetterAdmin(room.channels, room.clock)
         with pytest.MonkeyPatch.context() as broken:
-            broken.setattr(DetectionActions, "take", failing("not yet"))
+            broken.setattr(DetectionActions, "handle", failing("not yet"))
             await room.detect()
             await room.settle()
             (letter,) = await office.letters(LetterFilter())

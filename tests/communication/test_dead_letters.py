@@ -9,11 +9,10 @@ import pytest
 
 from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.channel.validation import MAX_DATA_BYTES
+from rapport.communication.adapters.attempts import OutcomeData, outcome_data
 from rapport.communication.adapters.base import Delivery, Failed
-from rapport.communication.adapters.outcome_events import OutcomeData, outcome_data
-from rapport.communication.arrival_limits import LARGEST_EVENT
-from rapport.communication.messages import MessageHandler
-from rapport.communication.records import DELIVERIES
+from rapport.communication.ledger_events import LARGEST_EVENT
+from rapport.communication.records import DELIVERIES, DeliveryRecords
 from rapport.communication.transaction import Transaction
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
@@ -62,17 +61,16 @@ def test_only_what_came_after_the_mark_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("sender", [APP, BEN])
-def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_told(
+def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_notified(
     room, monkeypatch: pytest.MonkeyPatch, sender: Identifier
 ) -> None:
-    made = MessageHandler._record
+    save = DeliveryRecords.save
 
-    def too_long(self, incoming, key, options):
-        record = made(self, incoming, key, options)
-        is_bad = incoming.id == "bad"
-        return msgspec.structs.replace(record, forget_at=2**70) if is_bad else record
+    def too_long(self, before, record):
+        is_bad = record.message == "bad"
+        save(self, before, msgspec.structs.replace(record, forget_at=2**70) if is_bad else record)
 
-    monkeypatch.setattr(MessageHandler, "_record", too_long)
+    monkeypatch.setattr(DeliveryRecords, "save", too_long)
 
     async def read(channel: str) -> list[Event]:
         return [one.event for one in await room.channels.channel(channel).read_after(0)]
@@ -241,7 +239,7 @@ def test_an_outcome_of_what_can_be_no_message_holds_up_no_other(room, name) -> N
     async def scenario() -> None:
         await room.start()
         outcomes = [plain_failure(message=name), plain_failure(message="good")]
-        await room.engine.take_outcomes(outcomes)
+        await room.engine.apply_outcomes(outcomes)
         await room.restart()
         await room.settle()
         assert [row.message for row in (await room.ledger()).rows()] == ["good"]
@@ -254,7 +252,7 @@ def test_a_long_delivery_whose_outcome_cannot_be_taken_stops_nobody(room) -> Non
         await room.start()
         room.channels.records.put(DELIVERIES, "m1", b"not a case")
         long = plain_failure(text="x" * MAX_DATA_BYTES)
-        await room.engine.take_outcomes([long, plain_failure(message="good")])
+        await room.engine.apply_outcomes([long, plain_failure(message="good")])
         await room.settle()
         assert [row.message for row in (await room.ledger()).rows()] == ["good"]
         assert len(await room.channels.channel("dead_letters").read_after(0)) == 1

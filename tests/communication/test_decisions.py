@@ -7,9 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from rapport.communication.decisions import DecisionCache
 from rapport.communication.delivery_state import DeliveryResult, DeliveryState
-from rapport.communication.records import DELIVERIES, DeliveryRecord
+from rapport.communication.records import DELIVERIES, DecisionCache, DeliveryRecord
 from rapport.core.errors import StoreUnavailable
 from rapport.store.memory import MemoryRecordStore
 

@@ -257,7 +257,7 @@ def test_the_time_to_live_ends_what_is_under_way():
     assert play.told() == ["timeout"]
 
 
-def test_an_outcome_heard_twice_or_of_an_older_attempt_changes_nothing():
+def test_a_repeated_outcome_or_one_of_an_older_attempt_changes_nothing():
     play = Play(done_when="answered")
     play.ask(peer())
     play.failed(retry=True)
@@ -543,7 +543,7 @@ def test_a_message_whose_time_is_over_is_not_even_begun():
     assert [step.result for step in play.steps if isinstance(step, LedgerNote)] == ["timed_out"]
 
 
-def test_the_sender_is_told_why_nobody_could_be_reached():
+def test_the_sender_is_notified_why_nobody_could_be_reached():
     play = Play(verdicts={"ben": lambda now: Refuse("not from adverts")})
     play.ask(peer("ana"), peer("ben"), delivery="to-all-members")
     play.failed("ana")

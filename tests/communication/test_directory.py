@@ -153,10 +153,10 @@ def test_nobody_is_in_a_collective_that_is_gone_from_the_site_file(people: Peopl
         await people.changes.put_peer("ben", {"addresses": ["inbox:"]}, by="")
         await people.changes.join("guards", ["ben"], by="")
         declared = people.directory.declared
-        await people.changes.take_file(SiteDirectory({}, {}), by="")
+        await people.changes.use_file(SiteDirectory({}, {}), by="")
         assert people.directory.collective("guards") is None
         assert people.directory.member_names("guards") == []
-        await people.changes.take_file(declared, by="")
+        await people.changes.use_file(declared, by="")
         assert people.directory.member_names("guards") == ["ana", "ben"]
 
     asyncio.run(scenario())
@@ -250,7 +250,7 @@ def test_the_log_shows_no_secret_of_an_address(people: People) -> None:
     asyncio.run(scenario())
 
 
-def test_a_change_that_a_crash_left_untold_is_told_on_opening(people: People) -> None:
+def test_a_change_that_a_crash_left_unreported_is_reported_on_opening(people: People) -> None:
     async def scenario() -> None:
         append = people.channels.channel("log").append
 

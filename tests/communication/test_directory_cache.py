@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from rapport.communication.directory_callbacks import (
-    CachedDirectory,
     CallbackDirectory,
     Callbacks,
     NoSuchCollective,
     NoSuchPeer,
 )
-from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.peers import CachedDirectory, Collective, Peer, SiteDirectory
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
 from rapport.kernel.clock import ManualClock
@@ -55,7 +54,7 @@ def cached(roster: Roster, clock: ManualClock, **settings: int) -> CachedDirecto
     return CachedDirectory(directory, clock, **settings)
 
 
-def test_a_peer_is_asked_once_per_lifetime_and_a_collective_always(clock: ManualClock) -> None:
+def test_a_peer_is_looked_up_once_per_lifetime_and_a_collective_always(clock: ManualClock) -> None:
     roster = Roster()
     directory = cached(roster, clock)
     for _ in range(3):
@@ -70,7 +69,7 @@ def test_a_peer_is_asked_once_per_lifetime_and_a_collective_always(clock: Manual
     assert directory.peer("ana") == Peer(name="ana", addresses=("mail:ana@example.org",))
 
 
-def test_a_changed_peer_is_asked_again_at_once(clock: ManualClock) -> None:
+def test_a_changed_peer_is_looked_up_again_at_once(clock: ManualClock) -> None:
     roster = Roster()
     directory = cached(roster, clock)
     directory.peer("ana")
@@ -79,7 +78,7 @@ def test_a_changed_peer_is_asked_again_at_once(clock: ManualClock) -> None:
     assert directory.peer("ana") == Peer(name="ana", addresses=("mail:ana@example.org",))
 
 
-def test_a_peer_who_changes_while_being_asked_for_is_asked_for_again(clock: ManualClock) -> None:
+def test_a_peer_that_changes_during_its_look_up_is_looked_up_again(clock: ManualClock) -> None:
     roster = Roster()
 
     def slow(who: Identifier) -> Peer:
@@ -120,7 +119,7 @@ def test_a_callback_that_fails_is_asked_again_later_and_nobody_is_taken_for_unkn
     assert failed.value.code == "people.directory_failed"
 
 
-def test_a_failure_that_is_told_often_does_not_grow(clock: ManualClock) -> None:
+def test_a_failure_that_is_raised_often_does_not_grow(clock: ManualClock) -> None:
     def fails(_who: Identifier) -> Peer:
         raise RuntimeError("the roster is down")
 

@@ -13,9 +13,9 @@ import pytest
 from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
+from rapport.communication.ledger_events import PROOF
 from rapport.communication.messages import MessageHandler
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.sender_notifications import PROOF
 from rapport.core.errors import InvalidInput, SourceUnavailable
 from rapport.core.message import Identifier, Message
 
@@ -155,7 +155,7 @@ def test_an_outcome_that_leads_to_somebody_unknown_stops_nobody(room, scripted, 
     play(room, scenario, "security-leads")
 
 
-def test_the_next_receiver_is_asked_for_further_and_further_apart(room):
+def test_the_next_receiver_is_looked_up_at_growing_intervals(room):
     async def scenario(roster: Roster) -> None:
         await room.detect()
         await room.settle()
@@ -249,7 +249,7 @@ def test_a_dead_letter_to_somebody_unknown_stays_a_letter_until_they_are_known(r
     async def scenario(roster: Roster) -> None:
         office = DeadLetterAdmin(room.channels, room.clock)
         with pytest.MonkeyPatch.context() as broken:
-            broken.setattr(MessageHandler, "take", _broken)
+            broken.setattr(MessageHandler, "handle", _broken)
             await send(room, Identifier("collective", "guards"))
             await room.settle()
         await office.replay(LetterFilter(reader="communication"))
@@ -270,7 +270,7 @@ def _broken(*_arguments: object, **_named: object) -> None:
     raise InvalidInput("not yet", code="test.broken")
 
 
-def test_an_answer_counts_at_once_though_nobody_knows_who_else_is_to_be_told_of_it(room):
+def test_an_answer_counts_at_once_while_its_other_receivers_are_unknown(room):
     watchers = Identifier("collective", "watchers")
     room.collectives["watchers"] = Collective(name="watchers", members=("lea",))
     room.route = lambda message: (watchers,) if message.refers_to else ()

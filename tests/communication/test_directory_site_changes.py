@@ -30,7 +30,7 @@ DIRECTORIES = st.builds(
 
 
 @given(before=DIRECTORIES, after=DIRECTORIES)
-def test_what_is_told_leads_from_the_one_to_the_other(
+def test_the_changes_lead_from_one_version_to_the_other(
     before: SiteDirectory, after: SiteDirectory
 ) -> None:
     peers = set(before.peer_names())
@@ -57,11 +57,11 @@ def test_what_is_told_leads_from_the_one_to_the_other(
 
 
 @given(same=DIRECTORIES)
-def test_nothing_is_told_of_what_is_as_it_was(same: SiteDirectory) -> None:
+def test_unchanged_entries_are_not_reported(same: SiteDirectory) -> None:
     assert changes_of_file(same, same, "admin") == []
 
 
-def test_secrets_of_addresses_are_not_told() -> None:
+def test_secrets_of_addresses_are_not_reported() -> None:
     new = SiteDirectory({"ana": Peer(name="ana", addresses=("webhook:https://a:b@c/d",))}, {})
     (change,) = changes_of_file(SiteDirectory({}, {}), new, "admin")
     assert "a:b@" not in str(change.settings)

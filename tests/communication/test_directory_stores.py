@@ -10,8 +10,7 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.directory import DirectoryChanges, StoredDirectory
-from rapport.communication.directory_callbacks import CachedDirectory
-from rapport.communication.peers import SiteDirectory
+from rapport.communication.peers import CachedDirectory, SiteDirectory
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import RecordStore

@@ -290,14 +290,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("keys", WRONG)
-def test_a_wrong_action_is_told_at_its_place(keys, tmp_path):
+def test_a_wrong_action_is_reported_at_its_place(keys, tmp_path):
     _declared, problems = read(f"[actions.act]\n{keys}\n", tmp_path)
     (problem,) = problems
     assert (problem.code, problem.line) == WRONG[keys]
     assert problem.hint
 
 
-def test_fields_that_the_policy_lacks_and_calls_that_share_a_key_are_told(tmp_path):
+def test_fields_that_the_policy_lacks_and_calls_that_share_a_key_are_reported(tmp_path):
     text = """[actions.one]
 webhook = "https://example.org/"
 data = { who = "{B}" }

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from rapport.communication.actions import Action
+from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Failed
 from rapport.communication.adapters.inbox import OpenPages, PageAdapter, PageSettings
-from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.ledger_rows import summarise
 from rapport.communication.peers import Peer
@@ -390,7 +390,7 @@ def test_a_detection_again_makes_no_second_message(room):
     asyncio.run(scenario())
 
 
-def test_the_sender_is_told_how_it_went(room):
+def test_the_sender_is_notified_how_it_went(room):
     async def scenario():
         await room.start()
         await room.detect()
@@ -546,7 +546,7 @@ def test_what_could_not_be_appended_is_appended_before_anything_else_is_done(roo
             await room.engine.settle()
         fails.clear()
         other = OutcomeData(message="x", peer="y", address="z", attempt=1, state="handed")
-        await room.engine.take_outcomes([other])  # a commit of its own, and an outbox
+        await room.engine.apply_outcomes([other])  # a commit of its own, and an outbox
         await room.settle()
         assert [state for state, _, _ in await room.states()].count("handed") == 2
 
@@ -618,7 +618,7 @@ def test_only_who_asks_for_it_wakes_people_for_the_past(room, headers, is_told):
     asyncio.run(scenario())
 
 
-def test_a_state_that_is_still_true_after_an_outage_is_told_now(room):
+def test_a_state_that_is_still_true_after_an_outage_is_reported_now(room):
     async def scenario():
         await room.start()
         await _found(room, age_ms=3 * 3_600_000)

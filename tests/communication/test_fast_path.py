@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
+from rapport.communication.adapters.attempts import SentOutcomes, outcome_data
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
 from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.adapters.outcome_events import SentOutcomes, outcome_data
-from rapport.communication.decisions import RecentIds
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
-from rapport.communication.fast_path import direct_outcome_events, outcome_line
 from rapport.communication.ledger import Ledger
 from rapport.communication.ledger_events import LedgerLine
+from rapport.communication.outcomes import direct_outcome_events, outcome_line
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.privacy import DaySpan, quiet_rule
+from rapport.communication.records import RecentIds
 from rapport.core.errors import StoreUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
@@ -88,7 +88,7 @@ async def play(messages, scripts, *, fast_path, direct=True, routes=()):
         channels,
         channels.records,
         clock,
-        report=engine.take_outcomes if direct else None,
+        report=engine.apply_outcomes if direct else None,
         is_decided=engine.is_decided,
         recall=engine.is_decided,  # never in a thread: scripts depend on who is served first
     )

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.batch_transaction import BatchTransaction
-from rapport.communication.decisions import DecisionCache
-from rapport.communication.delivery_options import DeliveryOptions, with_options
-from rapport.communication.directory_callbacks import CachedDirectory
-from rapport.communication.engine_parts import EngineParts
-from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.delivery_runner import EngineParts
+from rapport.communication.delivery_state import DeliveryOptions, with_options
+from rapport.communication.engine import BatchTransaction
+from rapport.communication.peers import CachedDirectory, Collective, Peer, SiteDirectory
+from rapport.communication.records import DecisionCache
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
@@ -57,15 +56,15 @@ def taking(*, in_rows: bool = True, directory: Directory | None = None) -> Batch
     )
     made = BatchTransaction(records, ManualClock(NOON), parts, DecisionCache(records))
     if not in_rows:
-        made._fast_path.take_row = lambda _batch, start, _now_ms: start
+        made._fast_path.handle_row = lambda _batch, start, _now_ms: start
     return made
 
 
 def take(taken: BatchTransaction, events: list[Event]) -> list[dict[str, list[Event]]]:
     """What a batch of `input` says early and what it says with the transaction."""
     batch = [StoredEvent(place, NOON, event) for place, event in enumerate(events, start=1)]
-    taken.take_batch("input", batch, {})
-    early = taken.transaction.take_early()
+    taken.handle_batch("input", batch, {})
+    early = taken.transaction.pop_early()
     return [early, taken.transaction.commit()]
 
 
@@ -157,7 +156,7 @@ def test_an_adapter_that_goes_is_not_used_again():
     assert "output.mail" in take(taken, [sent("m3", ana)])[0]
 
 
-def test_a_directory_that_has_not_changed_is_asked_again_after_a_second():
+def test_an_unchanged_directory_is_read_again_after_a_second():
     directory = Directory()
     cached = CachedDirectory(directory, clock := ManualClock(NOON), lifetime_ms=0)
     taken = taking(directory=cached)
@@ -192,7 +191,7 @@ def routed_to_many(count: int) -> BatchTransaction:
     return made
 
 
-def test_a_transaction_ends_when_those_who_are_added_have_been_told_enough(monkeypatch):
+def test_a_transaction_ends_when_routed_deliveries_fill_it(monkeypatch):
     """What goes out early is in memory as well: a batch of large messages may be a gigabyte."""
     monkeypatch.setattr("rapport.communication.transaction._FULL_BYTES", 50_000)
     made = routed_to_many(10)
@@ -202,7 +201,7 @@ def test_a_transaction_ends_when_those_who_are_added_have_been_told_enough(monke
     assert 1 <= made.positions["input"] < 20
 
 
-def test_nobody_is_told_of_a_tracked_message_before_the_log_is():
+def test_no_delivery_of_a_tracked_message_comes_before_its_log_event():
     """Killed in between, with other rules at the next start, it would never be in the log."""
     ben = Identifier("peer", "ben")  # for whom it takes more than a delivery
     early, outgoing = take(taking(), [sent("m1", ben, type="ROUTED")])

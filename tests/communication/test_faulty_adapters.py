@@ -254,7 +254,7 @@ def test_an_adapter_that_will_not_be_cancelled_is_left_behind_and_the_node_goes_
             room.channels.records,
             room.clock,
             settings=settings,
-            report=room.engine.take_outcomes,
+            report=room.engine.apply_outcomes,
         )
         await dispatch.open()
         await send(room, "bad", "peer:ana")
@@ -302,12 +302,12 @@ def test_what_comes_after_the_deadline_counts_no_more_and_is_tried_again(new_roo
     asyncio.run(scenario())
 
 
-def test_an_outcome_that_is_told_twice_is_one_line(new_room):
+def test_an_outcome_that_is_reported_twice_is_one_line(new_room):
     async def scenario():
         room = new_room()
         by_mail(room, Faulty(raises))
         await room.start()
-        twice = room.engine.take_outcomes
+        twice = room.engine.apply_outcomes
 
         async def report(outcomes):
             await twice(outcomes)
@@ -365,7 +365,7 @@ def outputs_of(room):
         room.channels,
         room.channels.records,
         room.clock,
-        report=room.engine.take_outcomes,
+        report=room.engine.apply_outcomes,
         is_decided=room.engine.is_decided,
     )
 
@@ -438,7 +438,7 @@ def test_an_adapter_that_will_not_close_is_removed_all_the_same(room):
         ("collective:empty", "nobody is in it"),
     ],
 )
-def test_who_cannot_be_reached_is_told_to_the_sender_at_once_and_leaves_nothing(
+def test_an_unreachable_receiver_is_reported_to_the_sender_at_once_and_leaves_nothing(
     room, receiver, reason
 ):
     async def scenario():

@@ -24,11 +24,11 @@ from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sen
 from rapport.communication.adapters.folder import FolderAdapter, FolderSettings, file_name
 from rapport.communication.adapters.mail import MailAdapter, MailSettings, make_mail
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings, webhook_body
-from rapport.communication.answers import answer_link, answer_token
-from rapport.communication.arrival_limits import ArrivalSettings, shape_fault
+from rapport.communication.arrival_checks import ArrivalSettings, shape_fault
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
+from rapport.communication.links import answer_link, answer_token
 from rapport.communication.peers import adapter_of, shown_address
-from rapport.communication.templates import fill_template
+from rapport.communication.texts import fill_template
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
 from rapport.scenarios.mail_server import LocalMailServer

@@ -10,15 +10,14 @@ import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import pages_of
-from rapport.channel.log.block_cache import DecodedBlocks
-from rapport.communication.adapters.outcome_events import OutcomeData
-from rapport.communication.delivery_options import DeliveryOptions, with_options
-from rapport.communication.delivery_state import NextReceiver
+from rapport.channel.log.logged_channel import DecodedBlocks
+from rapport.communication.adapters.attempts import OutcomeData
+from rapport.communication.delivery_runner import EngineParts
+from rapport.communication.delivery_state import DeliveryOptions, NextReceiver, with_options
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.privacy import DaySpan, PrivacyRule, quiet_rule
-from rapport.communication.schedule import SLICE
+from rapport.communication.records import SLICE
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import Put
@@ -278,9 +277,9 @@ def test_every_outcome_touches_one_member_and_the_last_one_closes_it(tmp_path):
         await send(channels)
         await engine.settle()
         outcomes = handed(range(2_500))
-        await engine.take_outcomes(outcomes[:-1])
+        await engine.apply_outcomes(outcomes[:-1])
         assert "closed" not in await told_of(channels)
-        await engine.take_outcomes(outcomes[-2:])
+        await engine.apply_outcomes(outcomes[-2:])
         states = await told_of(channels)
         assert (states["handed"], states["closed"]) == (2_500, 1)
         await channels.close()
@@ -297,7 +296,7 @@ async def begun_in_part(channels, options=None, *, crowd=None, count=2_500):
     await engine.open()
     await send(channels, options)
     with pytest.MonkeyPatch.context() as waiting:
-        waiting.setattr(engine._batches, "take_job", lambda: None)
+        waiting.setattr(engine._batches, "run_job", lambda: None)
         await engine.step()
     assert channels.channel("output.inbox").last_position() == SLICE
     return engine
@@ -362,7 +361,7 @@ def test_a_message_of_which_not_everybody_can_be_begun_fails_and_its_sender_hear
         assert not channels.records.find("communication.chores")
         assert not channels.records.find("communication.spreads")
 
-        await engine.take_outcomes(handed(range(SLICE)))
+        await engine.apply_outcomes(handed(range(SLICE)))
         assert await closing_of(channels) == [("failed", reason)]
         assert await told_to_sender(channels) == [(subtype, reason)]
 
@@ -378,7 +377,7 @@ def test_whoever_was_begun_is_enough_where_not_everybody_has_to_be_reached():
         assert await told_to_sender(channels) == []
         ((_, reason),) = await closing_of(channels, "failed")
         assert "communication.spreads cannot be read" in reason
-        await engine.take_outcomes(handed([7]))
+        await engine.apply_outcomes(handed([7]))
         assert await closing_of(channels) == [("done", "")]
         assert [subtype for subtype, _ in await told_to_sender(channels)] == ["ack"]
 

@@ -62,7 +62,7 @@ def test_three_were_told_two_answered_and_one_had_no_address() -> None:
         ([("answered", "")], "answered"),
     ],
 )
-def test_one_fate_is_never_told_as_another(rows: list[tuple[str, str]], fate: str) -> None:
+def test_one_fate_is_never_reported_as_another(rows: list[tuple[str, str]], fate: str) -> None:
     (found,) = fates_of([row("ana", state, address) for state, address in rows])
     assert found.fate == fate
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.communication.content_rules import check_schema
 from rapport.communication.message_info import (
     PREDEFINED,
     MessageCatalogue,
@@ -18,7 +19,6 @@ from rapport.communication.message_info import (
     check_information,
     info_from_site,
 )
-from rapport.communication.message_schema import check_schema
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.kernel.toml import TomlFile
 
@@ -35,7 +35,7 @@ def catalogue(**layers: Any) -> MessageCatalogue:
     return MessageCatalogue([("shipped", PREDEFINED), *layers.items()])
 
 
-def test_a_subtype_of_its_own_is_told_before_the_type_in_general() -> None:
+def test_a_subtype_comes_before_its_type() -> None:
     known = catalogue(site={("TASK", ""): TASK, ("TASK", "REQUEST"): REQUEST})
     assert known.find("TASK", "REQUEST").information == REQUEST
     assert known.find("TASK", "OTHER").information == TASK
@@ -71,7 +71,7 @@ def test_what_is_shipped_is_sound_and_names_only_what_is_known(kind: tuple[str, 
         catalogue().find(other.type, other.subtype)
 
 
-def test_every_predefined_message_of_the_source_is_told_of() -> None:
+def test_every_predefined_message_of_the_source_has_information() -> None:
     for type, subtypes in {
         "CONTROL": ("ACK", "ERROR", "COMERROR", "TIMEOUT"),
         "MESSAGEINFO": ("REQUEST", "REPLY"),
@@ -104,7 +104,7 @@ def test_a_person_reads_text_answers_relations_and_schema() -> None:
         ("T", MessageInformation(text="x", schema={"type": "text"})),
     ],
 )
-def test_what_cannot_be_told_is_refused(type: str, information: MessageInformation) -> None:
+def test_invalid_information_is_refused(type: str, information: MessageInformation) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_information(type, "", information)
     assert caught.value.code in ("info.bad", "info.bad_schema")

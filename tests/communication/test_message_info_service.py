@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
-from rapport.communication.message_info import MessageInformation
-from rapport.communication.message_info_service import (
+from rapport.communication.message_info import (
     CHANGED,
     COMPONENT,
     InfoResponder,
+    MessageInformation,
     MessageInfoService,
     read_request,
 )
@@ -44,7 +44,7 @@ class Outbox:
             self.sent.setdefault(message.id, message)
 
 
-def test_what_was_added_is_told_after_a_restart_until_it_is_taken_back(
+def test_added_information_outlives_a_restart_until_it_is_removed(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async def scenario() -> None:

@@ -362,8 +362,8 @@ def test_an_index_finds_what_a_scan_finds(
         events = events_of(several)
         if events:
             await channels.channel("log").append(events)
-        assert channels._shared.field_feed is not None
-        channels._shared.field_feed.catch_up()
+        assert channels.field_feed is not None
+        channels.field_feed.catch_up()
         queries = MessageQueries(channels, clock)
         for wanted in questions:
             found = queries.create_query().where(**given_of(wanted))

@@ -7,10 +7,14 @@ import asyncio
 import msgspec
 import pytest
 
+from rapport.communication.adapters.attempts import OutcomeData, outcome_event
 from rapport.communication.adapters.base import Failed
-from rapport.communication.adapters.outcome_events import OutcomeData, outcome_event
-from rapport.communication.delivery_options import DeliveryOptions, with_options
-from rapport.communication.delivery_state import LATEST_ATTEMPT, NextReceiver
+from rapport.communication.delivery_state import (
+    LATEST_ATTEMPT,
+    DeliveryOptions,
+    NextReceiver,
+    with_options,
+)
 from rapport.communication.message_plan import plan_message
 from rapport.communication.message_query import MessageQueries
 from rapport.communication.peers import Collective, Peer
@@ -228,7 +232,9 @@ def test_queries_find_every_message_of_type_control_to_a_component(room, scripte
 
 @pytest.mark.parametrize("policy", ["acknowledged", "unreliable"])
 @pytest.mark.parametrize("ttl", [0, 60_000], ids=["plain", "case"])
-def test_the_sender_is_told_when_the_medium_gives_back_what_it_took(room, scripted, policy, ttl):
+def test_the_sender_is_notified_when_the_medium_gives_back_what_it_took(
+    room, scripted, policy, ttl
+):
     async def scenario():
         room.adapters["mail"] = scripted("mail")
         room.peers["ana"] = Peer(name="ana", addresses=("mail:ana@example.org",))
@@ -258,7 +264,7 @@ def test_the_sender_is_told_when_the_medium_gives_back_what_it_took(room, script
     asyncio.run(scenario())
 
 
-def test_nobody_is_told_of_what_came_back_from_one_while_others_were_reached(room, scripted):
+def test_a_bounce_of_one_member_is_not_reported_while_others_were_reached(room, scripted):
     async def scenario():
         room.adapters["mail"] = scripted("mail")
         for name in ("ana", "ben"):
@@ -288,7 +294,7 @@ def test_nobody_is_told_of_what_came_back_from_one_while_others_were_reached(roo
     asyncio.run(scenario())
 
 
-def test_routed_receivers_are_told_but_decide_nothing(room, scripted):
+def test_routed_receivers_get_the_message_but_decide_nothing(room, scripted):
     async def scenario():
         room.adapters["mail"] = scripted("mail", *[Failed("no", retry=False)] * 5)
         room.peers["ben"] = Peer(name="ben", addresses=("mail:ben@example.org",))
@@ -309,7 +315,7 @@ def test_routed_receivers_are_told_but_decide_nothing(room, scripted):
     asyncio.run(scenario())
 
 
-def test_a_routed_collective_is_told_without_an_acknowledgement(room):
+def test_a_routed_collective_gets_the_message_without_an_acknowledgement(room):
     async def scenario():
         room.route = lambda message: (GUARDS,)
         await room.start()
@@ -328,7 +334,7 @@ def test_a_routed_collective_is_told_without_an_acknowledgement(room):
     ("receiver", "routed"), [(ANA, GUARDS), (GUARDS, ANA)], ids=["peer", "collective"]
 )
 @pytest.mark.parametrize("ttl", [0, 60_000])
-def test_who_is_reached_in_two_ways_is_told_in_both_and_none_of_them_waits_for_ever(
+def test_a_peer_reached_in_two_ways_gets_both_and_neither_waits_for_ever(
     room, scripted, receiver, routed, ttl
 ):
     async def scenario():
@@ -454,7 +460,7 @@ def test_a_reply_of_somebody_who_was_not_asked_is_no_answer(room):
     asyncio.run(scenario())
 
 
-def test_wishes_of_others_than_applications_are_not_heard(room):
+def test_options_count_for_messages_of_applications_only(room):
     async def scenario():
         await room.start()
         options = DeliveryOptions(done_when="answered", least=9)
@@ -592,9 +598,7 @@ def test_callbacks_hear_what_is_for_components_or_for_nobody_and_how_it_went(roo
 
 
 @pytest.mark.parametrize(("name", "is_new"), [("", False), ("app", False), ("app", True)])
-def test_an_engine_that_is_started_again_tells_no_callback_twice_what_it_has_heard(
-    room, name, is_new
-):
+def test_a_restarted_engine_calls_no_callback_twice_with_one_message(room, name, is_new):
     """After a failure of the store, or of a node that was stopped: only what was interrupted is
     said again.
     """

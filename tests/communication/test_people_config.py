@@ -270,7 +270,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "code", "line", "hint"), WRONG)
-def test_each_mistake_is_told_at_its_line_with_a_hint(text, code, line, hint, tmp_path):
+def test_each_mistake_is_reported_at_its_line_with_a_hint(text, code, line, hint, tmp_path):
     (tmp_path / "rules.py").write_text("def here(told):\n    return None\n")
     (tmp_path / "broken.py").write_text("def here(:\n")
     _, problems = read(text, tmp_path)
@@ -300,7 +300,7 @@ _ANY = st.one_of(_VALUES, st.lists(_VALUES, max_size=3))
     now=st.integers(0, 4_000_000_000_000),
 )
 @settings(max_examples=100, deadline=None)
-def test_whatever_is_said_is_told_what_is_wrong_or_gives_a_verdict(rules, person, action, now):
+def test_every_rule_gives_faults_or_a_verdict(rules, person, action, now):
     values = {
         "peers": {"ana": {"addresses": ["inbox:"], "privacy": rules} | person},
         "collectives": {"volunteers": {"members": ["ana"]}},
@@ -333,7 +333,7 @@ def test_what_cannot_be_meant_is_a_warning(text, code, line, tmp_path):
     assert problem.hint
 
 
-def test_a_wrong_rule_among_several_is_told_at_its_own_line(tmp_path):
+def test_a_wrong_rule_among_several_is_reported_at_its_own_line(tmp_path):
     text = RULE + 'type = "AD"\n[[peers.ana.privacy]]\ntype = "B"\ndays = "someday"\n'
     _, (problem,) = read(text, tmp_path)
     assert problem.line == 8

@@ -18,13 +18,13 @@ from rapport.communication.privacy import (
     Refuse,
     end_of,
     fits_pattern,
-    local_time,
     most_counted,
     parse_clock,
     parse_hours,
     quiet_rule,
     verdict,
 )
+from rapport.communication.texts import local_time
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.core.times import format_time, parse_time

@@ -61,7 +61,7 @@ def test_a_function_that_raises_or_is_not_there_refuses_and_is_logged(capsys):
     assert "the calendar is down" in capsys.readouterr().err
 
 
-def test_a_function_is_told_all_but_the_content():
+def test_a_function_gets_all_facts_but_the_content():
     told = shown_facts(ASKS, FACTS)
     assert told == {
         "peer": "ana",
@@ -77,7 +77,7 @@ def test_a_function_is_told_all_but_the_content():
     }
 
 
-def test_a_function_is_asked_only_where_the_other_conditions_hold():
+def test_a_function_is_called_only_where_the_other_conditions_hold():
     asked = []
     rule = PrivacyRule(ask="it", types=("OTHER",))
     assert verdict([rule], FACTS, {"it": asked.append}) == Allowed()

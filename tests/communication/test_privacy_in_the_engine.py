@@ -104,7 +104,7 @@ def test_one_too_many_waits_until_the_first_is_an_hour_old_also_after_a_restart(
     asyncio.run(scenario())
 
 
-def test_a_rule_about_the_sender_refuses_and_the_sender_is_told(tmp_path):
+def test_a_rule_about_the_sender_refuses_and_the_sender_is_notified(tmp_path):
     async def scenario():
         small = Small('sender = "component:*"\nreason = "no machines"\n', tmp_path)
         await small.start()
@@ -213,7 +213,7 @@ def room_of_ana(new_room, medium, *, now_ms: int, privacy=(NIGHT,), **said):
     return room
 
 
-def test_who_was_held_is_told_at_the_address_they_have_in_the_morning(new_room, scripted):
+def test_a_held_peer_is_reached_at_its_address_of_the_morning(new_room, scripted):
     async def scenario():
         mail = scripted("mail")
         room = room_of_ana(new_room, mail, now_ms=EVENING + 60_000)
@@ -230,7 +230,7 @@ def test_who_was_held_is_told_at_the_address_they_have_in_the_morning(new_room, 
     asyncio.run(scenario())
 
 
-def test_who_was_held_and_is_gone_in_the_morning_is_told_nothing(new_room, scripted):
+def test_a_held_peer_that_is_gone_in_the_morning_gets_nothing(new_room, scripted):
     async def scenario():
         mail = scripted("mail")
         room = room_of_ana(new_room, mail, now_ms=EVENING + 60_000)

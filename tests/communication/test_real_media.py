@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 from rapport.communication.adapters.mail import MailAdapter, MailSettings
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
-from rapport.communication.answers import AnswerData, answer_link, answer_secret, record_answer
+from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.delivery_state import RetryPolicy
+from rapport.communication.links import answer_link, answer_secret
 from rapport.communication.peers import Peer
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.tasks import Tasks

@@ -17,7 +17,7 @@ import pytest
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.isolation import IsolatedCall
-from rapport.communication.delivery_options import DeliveryOptions, with_options
+from rapport.communication.delivery_state import DeliveryOptions, with_options
 from rapport.communication.peers import Collective, Peer
 from rapport.core.message import Identifier, Message
 

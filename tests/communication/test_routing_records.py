@@ -29,7 +29,7 @@ async def told(channels: Any) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_rules_are_there_after_a_restart_and_every_change_is_told_once(
+def test_rules_are_there_after_a_restart_and_every_change_is_reported_once(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async def scenario() -> None:
@@ -58,7 +58,9 @@ def test_rules_are_there_after_a_restart_and_every_change_is_told_once(
     asyncio.run(scenario())
 
 
-def test_a_change_that_a_crash_kept_from_being_told_is_told_on_opening(clock: ManualClock) -> None:
+def test_a_change_that_a_crash_kept_from_being_reported_is_reported_on_opening(
+    clock: ManualClock,
+) -> None:
     async def scenario() -> None:
         channels = open_memory(clock)
         records = RoutingRecords(channels, channels.records, clock)
@@ -66,7 +68,7 @@ def test_a_change_that_a_crash_kept_from_being_told_is_told_on_opening(clock: Ma
         async def dies(_event: object) -> None:
             raise ConnectionError("killed")
 
-        records._store.append = dies  # type: ignore[method-assign]
+        records._store._append = dies  # type: ignore[method-assign]
         with pytest.raises(ConnectionError):
             await records.add(RULE)
         assert await told(channels) == []

@@ -14,8 +14,8 @@ from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.arrivals import Arrivals
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger import Ledger
 from rapport.communication.ledger_rows import LedgerRow
 from rapport.communication.peers import Peer, SiteDirectory
@@ -71,7 +71,7 @@ class Office:
             self.channels,
             self.channels.records,
             self.clock,
-            report=self.engine.take_outcomes,
+            report=self.engine.apply_outcomes,
             is_decided=self.engine.is_decided,
         )
         await self.dispatch.open()
@@ -145,7 +145,7 @@ def test_a_reply_with_a_session_is_the_answer_and_says_yes_or_no(text: str, decl
     play(scenario)
 
 
-def test_a_session_speaks_only_for_its_own_peer_and_only_of_what_that_peer_was_told() -> None:
+def test_a_session_answers_only_for_its_own_peer_and_its_own_messages() -> None:
     async def scenario(office: Office) -> None:
         asked = await office.tell("ana")
         of_ben = (await office.sessions.begin("ben")).token
@@ -158,7 +158,7 @@ def test_a_session_speaks_only_for_its_own_peer_and_only_of_what_that_peer_was_t
     play(scenario)
 
 
-def test_a_session_that_is_over_answers_nothing_and_its_peer_is_told() -> None:
+def test_a_session_that_is_over_answers_nothing_and_its_peer_is_notified() -> None:
     async def scenario(office: Office) -> None:
         asked = await office.tell("ana")
         token = (await office.sessions.begin("ana")).token

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.templates import fill_template, template_fields
+from rapport.communication.texts import fill_template, template_fields
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput
 

@@ -59,7 +59,7 @@ def told(play):
         (True, "ana? ana-", "failed", "comerror"),
     ],
 )
-def test_success_is_told_when_asked_for_and_failure_always(acknowledge, happens, result, said):
+def test_success_is_reported_on_request_and_failure_always(acknowledge, happens, result, said):
     play = Play(acknowledge=acknowledge, expires=NOW + LIFETIME)
     play.ask(member("ana"))
     act(play, happens)

@@ -14,7 +14,7 @@ from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.export import export_schedule as export_due
 from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.subscriptions import reader_positions
+from rapport.channel.log.logged_channel import reader_positions
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.lake.bronze import export_channels, stored_events

@@ -58,25 +58,25 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Answer: st.builds(m.Answer, ids, records(), counts),
     m.Status: st.builds(m.Status, ids, counts, names),
     m.Ask: st.builds(m.Ask, ids, counts, counts, questions, paths, durations, counts, names, names),
-    m.Found: st.builds(
-        m.Found, ids, counts, counts, records(), paths, st.just(()), addresses, counts
+    m.FoundRecord: st.builds(
+        m.FoundRecord, ids, counts, counts, records(), paths, st.just(()), addresses, counts
     ),
-    m.Refused: st.builds(m.Refused, ids, counts, counts, paths, counts, names),
-    m.Heard: st.builds(m.Heard, ids, counts, counts, names),
+    m.SearchRefusal: st.builds(m.SearchRefusal, ids, counts, counts, paths, counts, names),
+    m.HopAck: st.builds(m.HopAck, ids, counts, counts, names),
     m.Probe: st.builds(m.Probe, ids, counts, counts, questions, counts, addresses),
     m.Have: st.builds(m.Have, ids, counts, counts, records(), addresses),
     m.Ping: st.builds(m.Ping, ids),
     m.Pong: st.builds(m.Pong, ids, st.floats(0, 10), st.binary(max_size=64)),
     m.Join: st.builds(m.Join, ids),
     m.Welcome: st.builds(m.Welcome, ids, st.booleans(), paths),
-    m.Departed: st.builds(m.Departed, ids, addresses, st.integers(-1, 9), st.booleans()),
+    m.Departure: st.builds(m.Departure, ids, addresses, st.integers(-1, 9), st.booleans()),
     m.Command: st.builds(m.Command, ids, names, paths),
     m.Watch: st.builds(m.Watch, ids, questions, durations, durations, names),
     m.Unwatch: st.builds(m.Unwatch, ids),
     m.Notice: st.builds(m.Notice, ids, counts, records()),
-    m.Noticed: st.builds(m.Noticed, ids, counts),
-    m.Outdated: st.builds(
-        m.Outdated, ids, st.tuples(names, names, names, names), durations, counts
+    m.NoticeAck: st.builds(m.NoticeAck, ids, counts),
+    m.Invalidation: st.builds(
+        m.Invalidation, ids, st.tuples(names, names, names, names), durations, counts
     ),
 }
 any_message = st.one_of(*MESSAGES.values())
@@ -232,12 +232,12 @@ def test_names_and_validity_are_checked(record: ContextRecord) -> None:
         m.Ask(1, 0, 0, m.Question(RECORD.entity, "status"), (("a", 70_000),), 100, 5),
         m.Ask(1, 0, 0, m.Question(RECORD.entity, "status"), (), -1, 5),
         m.Ask(1, 0, 0, m.Question(RECORD.entity, "status"), (), 1, -5),
-        m.Found(1, 0, 0, RECORD, (("a", 1),), (0,) * (MAX_PATH + 1), ("a", 1)),
+        m.FoundRecord(1, 0, 0, RECORD, (("a", 1),), (0,) * (MAX_PATH + 1), ("a", 1)),
         m.Request(1, m.Question(RECORD.entity, "status"), -1),
         m.Pong(1, math.nan),
         m.Pong(1, -1.0),
         m.Status(1, 202, "x" * 2_000),
-        m.Departed(1, ("a", 1), -2),
+        m.Departure(1, ("a", 1), -2),
         m.Command(1, "x" * 300),
     ],
     ids=repr,

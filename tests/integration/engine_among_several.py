@@ -16,7 +16,7 @@ from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.communication.adapters.base import Sent
 from rapport.communication.cluster import Cluster
 from rapport.communication.cluster_leases import ShareSettings
-from rapport.communication.engine_parts import EngineParts
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.kernel.clock import SystemClock
 from rapport.store.postgres_records import PostgresRecordStore

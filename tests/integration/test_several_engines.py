@@ -17,13 +17,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.api import DeliveryOptions, Sent, adapter, open_communication
 from rapport.communication.cluster_leases import LEASES, Lease
-from rapport.communication.delivery_options import with_options
-from rapport.communication.delivery_state import NextReceiver
+from rapport.communication.delivery_state import NextReceiver, with_options
 from rapport.communication.ledger import Ledger
-from rapport.communication.sender_notifications import PROOF
+from rapport.communication.ledger_events import PROOF
+from rapport.communication.links import answer_secret, answer_token
 from rapport.core.errors import Unsupported
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance

@@ -50,7 +50,7 @@ def test_it_is_a_warning_at_the_line_of_the_type_and_refuses_nothing(tmp_path: P
     assert load_site(tmp_path).faults == ()
 
 
-def test_the_type_that_is_mapped_is_taken_as_it_should_be(tmp_path: Path) -> None:
+def test_a_source_that_sends_the_mapped_type_has_no_warning(tmp_path: Path) -> None:
     assert "source.bypasses_interpretation" not in problems(tmp_path, "Node")
 
 

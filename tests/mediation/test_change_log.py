@@ -188,7 +188,7 @@ def test_a_removed_interpretation_stays_removed_while_its_file_stays_as_it_is():
     assert factor_of(log.take(files(us(9.0)))) == 9.0
 
 
-def test_what_was_added_to_root_stays_when_files_change_and_is_once_when_they_say_it_too():
+def test_types_added_to_the_canonical_model_stay_when_files_change_and_are_not_duplicated():
     log = Log()
     log.take(files())
     gust = ComplexType("Gust", (Attribute("speed", "number"),))
@@ -211,7 +211,7 @@ def test_a_change_that_fits_no_longer_is_refused_and_stops_no_other():
     assert refused.problems[0].code == "interpretation.unknown_parent"
 
 
-def test_what_a_file_declares_below_a_changed_one_is_in_force_once_its_parent_is():
+def test_a_child_in_a_file_is_in_force_once_its_changed_parent_is():
     log = Log()
     below = files(us(2.0, "us/east", "us"))
     assert "us/east" in log.take(below).standing.in_force.refused
@@ -263,7 +263,7 @@ def test_there_and_back_and_there_again_are_three_changes():
     assert factor_of(together) == 2.0
 
 
-def test_what_is_no_change_is_passed_over_and_counted():
+def test_foreign_events_in_the_change_log_are_ignored_and_counted():
     kept = ChangeLog("a")
     good = change_event(ChangeRecord(number=1, changes=(Remove("us"),)), 0)
     false_id = msgspec.structs.replace(good, id="0" * 32)
@@ -284,7 +284,7 @@ def test_what_is_no_change_is_passed_over_and_counted():
     assert (kept.unreadable, kept.position, len(kept.changes())) == (5, 10, 1)
 
 
-def test_whoever_counts_to_the_end_stays_there():
+def test_change_numbers_stay_at_the_maximum():
     log = Log()
     log.put(change_event(ChangeRecord(number=MAX_CHANGE_NUMBER, changes=(Declare(us(1.0)),)), 0))
     assert log.kept.next_number() == MAX_CHANGE_NUMBER
@@ -347,7 +347,7 @@ def _said(together: CombinedState) -> Any:
 # --- versions ---
 
 
-def test_every_version_is_known_by_its_stamp_with_what_it_stands_on():
+def test_every_version_is_found_by_its_stamp_with_its_ancestors():
     async def scenario() -> None:
         channels = open_memory(ManualClock(5))
         log = Log()
@@ -413,7 +413,7 @@ def test_the_fields_form_and_formats_have_versions_too():
     asyncio.run(scenario())
 
 
-def test_a_version_that_is_not_what_its_stamp_says_is_not_believed():
+def test_a_version_that_does_not_match_its_stamp_is_refused():
     async def scenario() -> None:
         channels = open_memory(ManualClock(5))
         in_force, _ = files(us(1.0)).activate()
@@ -460,7 +460,7 @@ def test_a_version_that_is_not_what_its_stamp_says_is_not_believed():
         ),
     ],
 )
-def test_what_asks_for_too_much_is_refused_before_it_is_tried(changes, code):
+def test_a_request_beyond_the_limits_is_refused_before_it_is_tried(changes, code):
     (problem, *_) = check_changes(changes, {"site_code:fine"})
     assert (problem.code, bool(problem.hint)) == (code, True)
 

@@ -66,7 +66,7 @@ class Node:
     async def change(self, *changes: AnyChange) -> Any:
         return await self.updating.change(lambda _: ChangeRequest(changes=changes))
 
-    def told(self) -> Any:
+    def results(self) -> Any:
         in_force = self.repository.in_force
         return (
             dict(in_force.stamps),
@@ -113,11 +113,11 @@ def test_a_start_checks_few_changes_however_many_there_were(times: int, tried: l
         again = Node(channels)
         await again.updating.start(files(us(1.0), us(1.0, "other")))
         assert tried[0] <= CHECKPOINT_EVERY
-        assert again.told() == node.told()
+        assert again.results() == node.results()
         assert len(again.updating.history()) == times + 3
         whole = Node(channels, checked=True)
         await whole.updating.start(files(us(1.0), us(1.0, "other")))
-        assert whole.told() == again.told()
+        assert whole.results() == again.results()
         assert (await again.change(Declare(us(1.5)))).changed
 
     asyncio.run(scenario())
@@ -130,9 +130,9 @@ def test_a_checkpoint_of_something_else_is_not_believed(
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         await changed_often(channels, CHECKPOINT_EVERY)
-        said = files(us(1.0), us(1.0, "other"))
+        result = files(us(1.0), us(1.0, "other"))
         if what == "files":
-            said = files(us(7.0), us(1.0, "other"))
+            result = files(us(7.0), us(1.0, "other"))
         elif what == "program":
             monkeypatch.setattr(change_state, "__version__", "0.0.0")
         elif what == "broken":
@@ -145,9 +145,9 @@ def test_a_checkpoint_of_something_else_is_not_believed(
             await channels.channel("interpretations").append([one.event for one in stored])
         tried[0] = 0
         again, whole = Node(channels), Node(channels, checked=True)
-        await again.updating.start(said)
+        await again.updating.start(result)
         assert tried[0] >= 2 if what == "files" else tried[0] > CHECKPOINT_EVERY
-        await whole.updating.start(said)
-        assert again.told() == whole.told()
+        await whole.updating.start(result)
+        assert again.results() == whole.results()
 
     asyncio.run(scenario())

@@ -54,7 +54,7 @@ def test_a_unit_is_one_type_by_whatever_name_it_is_called():
 @pytest.mark.parametrize(
     ("concept", "attribute"), [("Point", "x"), ("text", "x"), ("car", "key"), ("car", "time")]
 )
-def test_a_name_that_is_taken_is_told_and_hurts_no_other_concept(concept, attribute):
+def test_a_reserved_name_is_reported_and_affects_no_other_concept(concept, attribute):
     root, (problem,) = canonical_model(
         {concept: {attribute: ConceptAttribute("text")}, "station": STATION}
     )
@@ -94,7 +94,7 @@ def test_a_reading_is_found_again_in_the_value_it_became(drawn):
         ("rectangle", {"x1": 1, "y1": 2, "x2": "3", "y2": 4}),
     ],
 )
-def test_what_is_of_another_kind_is_rejected(kind, value):
+def test_a_value_of_another_kind_is_rejected(kind, value):
     with pytest.raises(Rejected) as caught:
         reading_parts(value, kind, "c.a")
     assert caught.value.code == "value.wrong_kind"

@@ -157,7 +157,7 @@ def test_both_feeds_of_the_secure_building_load(load, feeds_text):
         ),
     ],
 )
-def test_a_fault_names_its_place_and_what_to_do(load, feeds_text, before, after, code, line, hint):
+def test_a_fault_has_its_location_and_a_hint(load, feeds_text, before, after, code, line, hint):
     assert before in feeds_text
     found, problems = load(feeds_text.replace(before, after, 1), COLUMNS)
     faults = [(problem.code, problem.line) for problem in problems]

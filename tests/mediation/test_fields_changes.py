@@ -45,12 +45,12 @@ BINDING = SourceBinding(
 )
 
 
-def said(unit: str = "degF", **more: Any) -> dict[str, Any]:
+def result(unit: str = "degF", **more: Any) -> dict[str, Any]:
     return {"identity": {"field": "tag"}, "value": {"field": "heat", "unit": unit}} | more
 
 
 def badges(unit: str = "degF", **more: Any) -> DeclareFields:
-    return DeclareFields("badges", said(unit, **more))
+    return DeclareFields("badges", result(unit, **more))
 
 
 def files(*fields: DeclareFields, typed: tuple[Interpretation, ...] = ()) -> SiteInterpretations:
@@ -119,7 +119,7 @@ def test_a_declaration_is_in_force_between_two_events_and_after_a_restart() -> N
     asyncio.run(scenario())
 
 
-def test_what_is_so_already_is_not_changed_and_a_removed_one_is_gone() -> None:
+def test_a_declaration_without_difference_is_no_change_and_a_removed_one_is_gone() -> None:
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
@@ -157,9 +157,9 @@ def test_a_file_that_was_changed_later_wins() -> None:
         (DeclareFields("badges", {}), "interpretation.missing_key"),
         (badges("Kelwin"), "unit.unknown"),
         (badges(more=1), "interpretation.unknown_key"),
-        (DeclareFields("../x", said()), "interpretation.bad_name"),
-        (DeclareFields("root", said()), "interpretation.other_form"),
-        (DeclareFields("us", said()), "interpretation.other_form"),
+        (DeclareFields("../x", result()), "interpretation.bad_name"),
+        (DeclareFields("root", result()), "interpretation.other_form"),
+        (DeclareFields("us", result()), "interpretation.other_form"),
         (badges(units={}), "interpretation.other_form"),
         (Declare(Interpretation(name="plain", parent="root")), "interpretation.other_form"),
         (Augment("plain"), "interpretation.other_form"),
@@ -177,12 +177,12 @@ def test_a_file_that_was_changed_later_wins() -> None:
 )
 def test_a_change_with_a_fault_changes_nothing(change: AnyChange, code: str) -> None:
     async def scenario() -> None:
-        spoken = SourceBinding(
+        exported = SourceBinding(
             source="w", concept="station", attribute="temperature", interpretation="plain"
         )
-        node = Node(open_memory(ManualClock()), spoken)
+        node = Node(open_memory(ManualClock()), exported)
         us = Interpretation(name="us", parent="root")
-        plain = DeclareFields("plain", said())
+        plain = DeclareFields("plain", result())
         await node.updating.start(files(plain, typed=(us,)))
         before = node.repository.in_force
         with pytest.raises(ChangeRefused) as caught:
@@ -193,7 +193,7 @@ def test_a_change_with_a_fault_changes_nothing(change: AnyChange, code: str) -> 
     asyncio.run(scenario())
 
 
-def test_a_declaration_that_no_longer_fits_its_source_is_told() -> None:
+def test_a_declaration_that_no_longer_fits_its_source_is_a_warning() -> None:
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()), BINDING)
         await node.updating.start(files(badges("degC")))
@@ -231,7 +231,7 @@ interpretations:
         request_from_json(body % b"5")
 
 
-def test_faults_of_a_file_are_told_at_their_place() -> None:
+def test_faults_of_a_file_are_reported_at_their_location() -> None:
     text = b'[interpretations.badges]\nidentity = { field = "tag" }\nvalue = 5\n'
     with pytest.raises(ChangeRefused) as caught:
         request_from_file("a.toml", text, "toml", ActiveInterpretations())

@@ -69,7 +69,7 @@ def codes(load, bind, body, **binding):
         ),
     ],
 )
-def test_what_fits_and_what_does_not(load, bind, body, binding, expected):
+def test_a_binding_fits_or_has_faults(load, bind, body, binding, expected):
     assert codes(load, bind, body, **binding) == expected
 
 

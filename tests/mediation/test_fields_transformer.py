@@ -67,7 +67,7 @@ def test_headers_of_the_raw_event_stay_but_cannot_forge_ours(badges, badge, even
     assert headers["interpretation"] == badges.stamp
 
 
-def test_who_names_no_interpretation_speaks_root(bind, event):
+def test_a_source_without_an_interpretation_sends_canonical_events(bind, event):
     root = FieldsTransformer.build(None, bind(key="person", time="ts", value=("east", "north")))
     reading = root.apply(event({"person": 5, "east": 1, "north": 2.5, "ts": 1005061}))
     assert reading.payload() == {"key": "5", "value": [1.0, 2.5]}
@@ -249,6 +249,6 @@ def test_the_generated_text_reads_like_the_declaration(badges):
 def test_a_number_that_means_nobody_is_nobody(build, feeds_text, camera, event, seen):
     """An identity that comes as a number is named by its digits; so is nobody."""
     text = feeds_text[feeds_text.index("[interpretations.cameras]") :]
-    said = text.replace('nobody = "unknown"', 'nobody = ["0", "-1"]')
-    reading = build(said).apply(event(camera | {"face": seen}))
+    result = text.replace('nobody = "unknown"', 'nobody = ["0", "-1"]')
+    reading = build(result).apply(event(camera | {"face": seen}))
     assert reading.subject == "person/unknown:t91"

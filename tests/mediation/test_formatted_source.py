@@ -31,7 +31,7 @@ UNITS = {"humidity": "%RH", "wind": "m/s", "rain": "mm", "sun": "W/m2", "noise":
 
 def transformer(type_name: Any = "number", unit: str = "degC") -> FormattedTransformer:
     values = (ValueRule("value", ("temp",), unit),)
-    said = FieldsInterpretation(
+    result = FieldsInterpretation(
         name="packs",
         identity=IdentityRule(("device",)),
         values=values,
@@ -45,7 +45,7 @@ def transformer(type_name: Any = "number", unit: str = "degC") -> FormattedTrans
         interpretation="packs",
         units=("degC",) if type_name == "number" else (),
     )
-    built = build_transformer(binding, ActiveInterpretations({"packs": said}))
+    built = build_transformer(binding, ActiveInterpretations({"packs": result}))
     assert isinstance(built, FormattedTransformer)
     return built
 
@@ -55,7 +55,7 @@ def pack(number: int, *records: Any) -> StoredEvent:
     return StoredEvent(number, 0, Event("s", f"e{number}", "s.raw", "", 9, data))
 
 
-def test_what_else_devices_measure_does_not_use_up_the_sets_of_units() -> None:
+def test_unused_measurements_do_not_count_as_sets_of_units() -> None:
     """A pack has now these and now those attributes; the one that is read says one unit."""
     others = [some for size in range(7) for some in combinations(UNITS, size)] * 3
     packs = [
@@ -72,7 +72,7 @@ def test_what_else_devices_measure_does_not_use_up_the_sets_of_units() -> None:
     assert {one.payload()["value"][0] for one in found} == {21.5}
 
 
-def test_the_sets_of_units_of_what_is_read_are_bounded() -> None:
+def test_the_sets_of_units_are_bounded() -> None:
     packs = [pack(n, {"n": "temp", "u": f"u{n}", "v": 1}) for n in range(1, 5)]
     packs.append(pack(9, {"n": "temp", "u": "K", "v": 273.15}))
     found, rejections = transformer().apply_many(packs)
@@ -87,9 +87,9 @@ def test_a_text_below_a_unit_of_the_base_is_a_text() -> None:
     assert [one.payload()["value"] for one in found] == [["warm"]]
 
 
-def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> None:
+def test_a_reading_lacks_the_format_headers_of_its_raw_event() -> None:
     """Data in base64 of which only the header is left could be read by no listener."""
-    said = FieldsInterpretation(
+    result = FieldsInterpretation(
         name="rows",
         identity=IdentityRule(("device",)),
         values=(ValueRule("value", ("temp",), "degC"),),
@@ -105,19 +105,19 @@ def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> N
     data, marks = octets_event_parts(b"d1,21.5\n", "application/octet-stream")
     stored = StoredEvent(1, 0, Event("s", "e1", "s.raw", "", 9, data, {**marks, "trace": "t"}))
     (reading,), rejections = build_transformer(
-        binding, ActiveInterpretations({"rows": said})
+        binding, ActiveInterpretations({"rows": result})
     ).apply_many([stored])
     assert rejections == []
     assert reading.headers["trace"] == "t"
     assert not {DATA_TYPE, DATA_ENCODING} & reading.headers.keys()
-    told = msgspec.json.encode(stored_cloudevent(StoredEvent(1, 0, reading)))
-    back = decode_cloudevent(told, received_ms=0)
+    results = msgspec.json.encode(stored_cloudevent(StoredEvent(1, 0, reading)))
+    back = decode_cloudevent(results, received_ms=0)
     assert back.payload() == {"key": "d1", "value": [21.5]}
 
 
 def test_texts_and_truths_are_read_where_a_format_knows_only_texts() -> None:
     rule = IdentityRule(("lamp",))
-    for kind, said, value in (
+    for kind, result, value in (
         ("text", "on", "on"),
         ("boolean", "ON", True),
         ("boolean", "0", False),
@@ -132,7 +132,7 @@ def test_texts_and_truths_are_read_where_a_format_knows_only_texts() -> None:
         in_force = ActiveInterpretations({"i": interpretation})
         meaning = build_transformer(msgspec.structs.replace(binding, interpretation="i"), in_force)
         added = {ADDED_FIELDS: '{"lamp":"l1"}'}
-        raw = Event("s", "1", "s.raw", "", 5, msgspec.json.encode(said), added)
+        raw = Event("s", "1", "s.raw", "", 5, msgspec.json.encode(result), added)
         (reading,), rejections = meaning.apply_many([StoredEvent(1, 5, raw)])
         assert (reading.payload(), rejections) == ({"key": "l1", "value": [value]}, [])
         assert ADDED_FIELDS not in reading.headers

@@ -21,9 +21,9 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.formats.homeassistant import HomeAssistantFormat
-from rapport.mediation.lane import Lane
 from rapport.mediation.memory import MEMORY_TABLE, SourceMemory, TrackedDict
 from rapport.mediation.present_values import PRESENT_TABLE, PresentValueFeed
+from rapport.mediation.reader import Lane
 from rapport.store.base import Change, Put
 from rapport.store.memory import MemoryRecordStore
 
@@ -58,7 +58,7 @@ def save(memory: SourceMemory, records: MemoryRecordStore, position: int = 1) ->
 
 
 def announcement(number: int, unit: str = "°C") -> Event:
-    said = {
+    result = {
         "name": "temperature",
         "unique_id": f"u{number}",
         "state_topic": f"home/{number}/state",
@@ -72,7 +72,7 @@ def announcement(number: int, unit: str = "°C") -> Event:
         type="mqtt",
         subject="",
         time=0,
-        data=msgspec.json.encode(said),
+        data=msgspec.json.encode(result),
         headers={TOPIC: f"homeassistant/sensor/d{number}/config"},
     )
 
@@ -109,7 +109,7 @@ def test_an_announcement_costs_the_same_however_many_there_were(known: int) -> N
     assert again.save(3) is None
 
 
-def test_what_was_kept_as_one_record_is_taken_over() -> None:
+def test_a_memory_in_the_former_single_record_is_read() -> None:
     records = Watched()
     content = {"format": {"seen": {"a": 1}, "count": 1}, "states": {"truck": {"t1": [1.0]}, "n": 3}}
     records.put(MEMORY_TABLE, "ha", msgspec.json.encode({"position": 7, "content": content}))
@@ -174,7 +174,7 @@ def counted(*numbers: int) -> list[Event]:
 
 
 @pytest.mark.parametrize("failing", ["events", "records"])
-def test_a_batch_that_cannot_be_stored_is_not_taken_in_twice(failing: str) -> None:
+def test_a_batch_that_cannot_be_stored_is_not_processed_twice(failing: str) -> None:
     """Sums of 1, 2, 3 and 4 are 1, 3, 6 and 10, also when a disk was full meanwhile."""
 
     async def scenario() -> None:
@@ -209,7 +209,7 @@ def test_a_batch_that_cannot_be_stored_is_not_taken_in_twice(failing: str) -> No
     asyncio.run(scenario())
 
 
-def test_imported_events_leave_what_is_remembered_of_live_ones_as_it_was() -> None:
+def test_imported_events_do_not_change_the_memory_of_live_ones() -> None:
     async def scenario() -> None:
         records, channels = Watched(), open_memory(ManualClock())
         live = Sums()
@@ -247,7 +247,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(_STEPS)
-def test_what_is_restored_is_what_was_saved(steps: list[tuple[str, str, str, int]]) -> None:
+def test_a_restored_memory_equals_the_saved_one(steps: list[tuple[str, str, str, int]]) -> None:
     records, memory = MemoryRecordStore(), SourceMemory("s")
     for what, name, key, value in steps:
         known = memory.format.get(name)
@@ -313,7 +313,7 @@ def test_present_values_are_saved_as_far_as_they_changed(known: int) -> None:
     asyncio.run(scenario())
 
 
-def test_present_values_that_were_one_record_are_taken_over() -> None:
+def test_present_values_in_the_former_single_record_are_read() -> None:
     records, channels = Watched(), open_memory(ManualClock())
     old = {"position": 0, "values": [["room.heat", "k1", 5, [2.0]], ["room.heat", "k0", 5, [1.0]]]}
     records.put(MEMORY_TABLE, "*present", msgspec.json.encode(old))

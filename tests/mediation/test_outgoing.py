@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.access.rights import Grant, Rights
+from rapport.channel.access.identities import Grant, Rights
 from rapport.channel.backends.local import open_memory
 from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InterpretationError, Problem, UnknownName, Unsupported
@@ -105,8 +105,8 @@ SOURCE = SourceBinding(
 
 
 def in_force(*typed: Interpretation, **more: Any) -> ActiveInterpretations:
-    found, problems = activate(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
-    assert not [one for one in problems if one.severity == "error"], problems
+    found, _ = activate(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
+    assert not found.refused
     return found
 
 
@@ -155,17 +155,17 @@ class World:
         return await self.outgoing.view(channel, found, words, **more)
 
 
-def test_a_reading_is_said_as_the_consumer_has_it() -> None:
+def test_a_reading_is_converted_for_the_consumer() -> None:
     async def scenario() -> None:
         out = outgoing(US)
-        (said,) = await out.view("events", stored(reading(1, cause="w1", hops="/a/")), "us")
-        assert (said.position, said.received) == (1, 9)
-        assert (said.event.source, said.event.id, said.event.time) == ("weather", "e1", 5)
-        assert said.event.type == "us-weather"
-        assert said.event.payload() == {"place": "s1", "time": 5, "temperature": 77.0}
-        assert said.event.headers["cause"] == "w1"
-        assert said.event.headers["hops"] == "/a/"
-        assert said.event.headers["interpretation"] == out.transformer_for("us").stamp
+        (result,) = await out.view("events", stored(reading(1, cause="w1", hops="/a/")), "us")
+        assert (result.position, result.received) == (1, 9)
+        assert (result.event.source, result.event.id, result.event.time) == ("weather", "e1", 5)
+        assert result.event.type == "us-weather"
+        assert result.event.payload() == {"place": "s1", "time": 5, "temperature": 77.0}
+        assert result.event.headers["cause"] == "w1"
+        assert result.event.headers["hops"] == "/a/"
+        assert result.event.headers["interpretation"] == out.transformer_for("us").stamp
 
     asyncio.run(scenario())
 
@@ -173,13 +173,13 @@ def test_a_reading_is_said_as_the_consumer_has_it() -> None:
 def test_a_signature_of_other_data_is_not_passed_on() -> None:
     async def scenario() -> None:
         signed = reading(1, signature="x", signedby="y", datacontenttype="text/csv")
-        (said,) = await outgoing(US).view("events", stored(signed), "us")
-        assert set(said.event.headers) == {"interpretation"}
+        (result,) = await outgoing(US).view("events", stored(signed), "us")
+        assert set(result.event.headers) == {"interpretation"}
 
     asyncio.run(scenario())
 
 
-def test_root_and_what_root_does_not_know_pass_as_they_are() -> None:
+def test_canonical_consumers_and_unknown_types_get_events_unchanged() -> None:
     async def scenario() -> None:
         out = outgoing(US)
         foreign = Event("s", "1", "door.opened", "", 5, b'{"a": 1}')
@@ -191,7 +191,7 @@ def test_root_and_what_root_does_not_know_pass_as_they_are() -> None:
     asyncio.run(scenario())
 
 
-def test_values_of_other_types_of_root_are_their_data() -> None:
+def test_values_of_other_canonical_types_are_their_data() -> None:
     root = Interpretation(
         name="root",
         parent="",
@@ -207,9 +207,9 @@ def test_values_of_other_types_of_root_are_their_data() -> None:
 
     async def scenario() -> None:
         order = Event("shop", "o1", "Order", "order/1", 5, b'{"weight": 0.45359237}')
-        (said,) = await outgoing(root, uk).view("orders", stored(order), "uk")
-        assert said.event.type == "UkOrder"
-        assert said.event.payload() == {"weight": pytest.approx(1.0)}
+        (result,) = await outgoing(root, uk).view("orders", stored(order), "uk")
+        assert result.event.type == "UkOrder"
+        assert result.event.payload() == {"weight": pytest.approx(1.0)}
 
     asyncio.run(scenario())
 
@@ -232,22 +232,22 @@ def test_an_event_that_becomes_several_keeps_its_position() -> None:
     async def scenario() -> None:
         data = b'{"lines": [{"item": "a"}, {"item": "b"}], "buyer": "x"}'
         order = Event("shop", "o1", "Order", "", 5, data)
-        said = await outgoing(root, split).view("orders", stored(order), "lines")
-        assert [(one.position, one.event.id) for one in said] == [(1, "o1:0"), (1, "o1:1")]
-        assert said[1].event.payload() == {"lines": {"item": "b"}, "buyer": "x"}
+        result = await outgoing(root, split).view("orders", stored(order), "lines")
+        assert [(one.position, one.event.id) for one in result] == [(1, "o1:0"), (1, "o1:1")]
+        assert result[1].event.payload() == {"lines": {"item": "b"}, "buyer": "x"}
 
     asyncio.run(scenario())
 
 
-def test_what_cannot_be_said_is_left_out_counted_and_listed() -> None:
+def test_undeliverable_events_are_left_out_counted_and_listed() -> None:
     async def scenario() -> None:
         out = outgoing(US)
         broken = msgspec.structs.replace(reading(2), data=b'{"key": "s2"}')
         wrong = msgspec.structs.replace(reading(3), data=b'{"key": "s3", "value": ["hot"]}')
         torn = msgspec.structs.replace(reading(4), data=b"{")
         for _ in range(3):
-            said = await out.view("events", stored(reading(1), broken, wrong, torn), "us")
-            assert [one.position for one in said] == [1]
+            result = await out.view("events", stored(reading(1), broken, wrong, torn), "us")
+            assert [one.position for one in result] == [1]
         assert out.statistics.counts["us"].rejected == {
             "reading.malformed": 1,
             "value.not_a_number": 1,
@@ -261,7 +261,7 @@ def test_what_cannot_be_said_is_left_out_counted_and_listed() -> None:
     asyncio.run(scenario())
 
 
-def test_a_type_without_a_mapping_is_told_for_each_event_but_planned_once() -> None:
+def test_a_type_without_a_mapping_is_reported_for_each_event_but_planned_once() -> None:
     lost = msgspec.structs.replace(US, mappings=US.mappings[:1])
 
     async def scenario() -> None:
@@ -283,7 +283,7 @@ def test_unknown_and_refused_names_are_errors_with_a_hint() -> None:
         out.transformer_for("faulty")
 
 
-def test_an_interpretation_of_fields_gives_originals_only() -> None:
+def test_a_fields_interpretation_gives_originals_only() -> None:
     fields = FieldsForm(
         name="badge",
         identity=IdentityRule(("place",)),
@@ -296,8 +296,8 @@ def test_an_interpretation_of_fields_gives_originals_only() -> None:
         world = World(in_force(US, fields={"badge": fields}), binding)
         await world.receive({"place": "s1", "temperature": 77})
         await world.channels.channel("events").append([reading(9)])
-        said = await world.read("events", "badge")
-        assert [one.event.payload() for one in said] == [{"place": "s1", "temperature": 77}]
+        result = await world.read("events", "badge")
+        assert [one.event.payload() for one in result] == [{"place": "s1", "temperature": 77}]
         assert world.outgoing.statistics.counts["badge"].rejected == {"interpretation.one_way": 1}
 
     asyncio.run(scenario())
@@ -308,15 +308,17 @@ def test_an_interpretation_of_fields_gives_originals_only() -> None:
 RECEIVED = {"place": "s1", "temperature": 86.1, "firmware": "7"}
 
 
-def test_who_speaks_as_the_producer_gets_what_it_said_byte_by_byte() -> None:
+def test_a_consumer_with_the_producers_interpretation_gets_the_original_bytes() -> None:
     async def scenario() -> None:
         world = World(in_force(US, LAB))
         await world.receive(RECEIVED, {**RECEIVED, "place": "s2"})
         (raw, _) = await world.channels.channel("raw.weather").read_after(0)
-        said = await world.read("events", "us")
-        assert next(one.event.data for one in said) == raw.event.data
-        assert (said[0].event.id, said[0].event.type) == ("w0", "us-weather")
-        assert said[0].event.headers["interpretation"] == world.outgoing.transformer_for("us").stamp
+        result = await world.read("events", "us")
+        assert next(one.event.data for one in result) == raw.event.data
+        assert (result[0].event.id, result[0].event.type) == ("w0", "us-weather")
+        assert (
+            result[0].event.headers["interpretation"] == world.outgoing.transformer_for("us").stamp
+        )
         counts = world.outgoing.statistics.counts["us"]
         assert (counts.transformed, counts.originals) == (0, 2)
         assert "firmware" not in (await world.read("events", "lab"))[0].event.payload()
@@ -329,8 +331,8 @@ def test_originals_have_the_declared_type_whatever_the_producer_calls_them(chann
     async def scenario() -> None:
         world = World(in_force(US))
         await world.receive(RECEIVED, type="json")
-        (said,) = await world.read(channel, "us")
-        assert (said.event.type, said.event.payload()) == ("us-weather", RECEIVED)
+        (result,) = await world.read(channel, "us")
+        assert (result.event.type, result.event.payload()) == ("us-weather", RECEIVED)
 
     asyncio.run(scenario())
 
@@ -362,26 +364,26 @@ def test_own_events_come_in_the_declared_types_whatever_version_they_were_writte
         await world.receive({"place": "s1", "temperature": 86.1})
         world.repository.swap(in_force(US_LATER))
         await world.receive({"site": "s2", "temperature": 50.5}, type="us-report")
-        said = await world.read("events", "us")
-        assert [(one.event.type, one.event.payload()) for one in said] == [
+        result = await world.read("events", "us")
+        assert [(one.event.type, one.event.payload()) for one in result] == [
             ("us-report", {"site": "s1", "temperature": pytest.approx(86.1)}),
             ("us-report", {"site": "s2", "temperature": 50.5}),
         ]
         stamp = world.outgoing.transformer_for("us").stamp
-        assert {one.event.headers["interpretation"] for one in said} == {stamp}
+        assert {one.event.headers["interpretation"] for one in result} == {stamp}
 
     asyncio.run(scenario())
 
 
-def test_a_raw_event_in_the_shape_of_another_version_is_not_given_as_it_is() -> None:
+def test_a_raw_event_of_another_version_is_not_delivered_unchanged() -> None:
     async def scenario() -> None:
         world = World(in_force(US))
         await world.receive({"place": "s1", "temperature": 86.1})
         world.repository.swap(in_force(US_LATER))
         await world.receive({"site": "s2", "temperature": 50.5}, type="us-weather")
         for _ in range(2):
-            (said,) = await world.read("raw.weather", "us")
-            assert (said.event.type, said.event.payload()["site"]) == ("us-report", "s2")
+            (result,) = await world.read("raw.weather", "us")
+            assert (result.event.type, result.event.payload()["site"]) == ("us-report", "s2")
         counts = world.outgoing.statistics.counts["us"]
         assert (sum(counts.rejected.values()), counts.originals) == (1, 1)
 
@@ -393,8 +395,8 @@ def test_an_original_of_several_readings_comes_once() -> None:
         world = World(in_force(US))
         await world.receive({**RECEIVED, "humidity": 40}, {**RECEIVED, "humidity": 50})
         assert world.channels.channel("events").last_position() == 4
-        said = await world.read("events", "us")
-        assert [(one.position, one.event.payload()["humidity"]) for one in said] == [
+        result = await world.read("events", "us")
+        assert [(one.position, one.event.payload()["humidity"]) for one in result] == [
             (1, 40),
             (3, 50),
         ]
@@ -406,7 +408,7 @@ def test_an_original_of_several_readings_comes_once() -> None:
     asyncio.run(scenario())
 
 
-def test_without_the_right_to_the_raw_channel_the_original_is_not_given() -> None:
+def test_without_the_right_to_the_raw_channel_the_original_is_not_delivered() -> None:
     async def scenario() -> None:
         rights = Rights({"desk": Grant(subscribe=("events",)), "chief": Grant(subscribe=("*",))})
         world = World(in_force(US), rights=rights)
@@ -433,15 +435,15 @@ def test_without_the_right_to_the_raw_channel_the_original_is_not_given() -> Non
         {"interpretation": "us@000000000000"},
     ],
 )
-def test_what_is_gone_foreign_or_of_another_version_is_transformed(headers: Any) -> None:
+def test_missing_foreign_and_older_originals_are_replaced_by_a_conversion(headers: Any) -> None:
     async def scenario() -> None:
         world = World(in_force(US))
         await world.receive(RECEIVED)
         (one,) = await world.channels.channel("events").read_after(0)
-        told = msgspec.structs.replace(one.event, headers={**one.event.headers, **headers})
-        (said,) = await world.outgoing.view("events", stored(told), "us")
-        assert said.event.payload()["temperature"] == pytest.approx(86.1)
-        assert "firmware" not in said.event.payload()
+        results = msgspec.structs.replace(one.event, headers={**one.event.headers, **headers})
+        (result,) = await world.outgoing.view("events", stored(results), "us")
+        assert result.event.payload()["temperature"] == pytest.approx(86.1)
+        assert "firmware" not in result.event.payload()
 
     asyncio.run(scenario())
 
@@ -452,10 +454,10 @@ def test_a_child_is_not_its_parent() -> None:
     async def scenario() -> None:
         world = World(in_force(US, child))
         await world.receive(RECEIVED)
-        (said,) = await world.read("events", "us/ny")
-        assert said.event.type == "us-weather"
-        assert "firmware" not in said.event.payload()
-        assert said.event.headers["interpretation"].startswith("us/ny@")
+        (result,) = await world.read("events", "us/ny")
+        assert result.event.type == "us-weather"
+        assert "firmware" not in result.event.payload()
+        assert result.event.headers["interpretation"].startswith("us/ny@")
 
     asyncio.run(scenario())
 
@@ -484,7 +486,7 @@ def test_a_hundred_consumers_of_three_interpretations_cost_three_transformations
     asyncio.run(scenario())
 
 
-def test_a_change_of_the_repository_forgets_what_was_said() -> None:
+def test_a_change_of_the_repository_clears_the_cache() -> None:
     async def scenario() -> None:
         world = World(in_force(US, LAB))
         await world.channels.channel("events").append([reading(1)])
@@ -525,7 +527,7 @@ class CountedFunctions(dict[str, Any]):
         type(self).closed += 1
 
 
-def test_functions_of_the_site_run_beside_the_loop_and_once() -> None:
+def test_site_functions_run_beside_the_loop_and_once() -> None:
     calls: list[Any] = []
 
     def shout(text: str) -> str:
@@ -556,7 +558,7 @@ def test_functions_of_the_site_run_beside_the_loop_and_once() -> None:
     assert CountedFunctions.closed == 1
 
 
-def test_who_gives_up_does_not_stop_the_others() -> None:
+def test_a_cancelled_reader_does_not_stop_the_others() -> None:
     async def scenario() -> None:
         gate = asyncio.Event()
 
@@ -577,23 +579,23 @@ def test_who_gives_up_does_not_stop_the_others() -> None:
     asyncio.run(scenario())
 
 
-def test_a_change_while_something_is_said_reaches_those_who_wait_whole() -> None:
+def test_a_change_during_a_conversion_gives_waiting_readers_one_version() -> None:
     async def scenario() -> None:
         out = outgoing(US, LAB)
         events = stored(*(reading(n, n) for n in range(500)))
         old = out.transformer_for("us").stamp
-        under_way = [asyncio.create_task(out.view("events", events, "us")) for _ in range(3)]
+        pending = [asyncio.create_task(out.view("events", events, "us")) for _ in range(3)]
         changes = 0
-        while not all(one.done() for one in under_way):
-            await asyncio.wait(under_way, timeout=0)
+        while not all(one.done() for one in pending):
+            await asyncio.wait(pending, timeout=0)
             more = ComplexType(f"Extra{changes}", (Attribute("x", "text"),))
             change_typed(out.repository, Augment("us", types=(more,)))
             out.transformer_for("us")
             changes += 1
-        for one in under_way:
-            said = await one
-            assert len(said) == 500
-            assert {each.event.headers["interpretation"] for each in said} == {old}
+        for one in pending:
+            result = await one
+            assert len(result) == 500
+            assert {each.event.headers["interpretation"] for each in result} == {old}
         (now,) = await out.view("events", events[:1], "us")
         assert now.event.headers["interpretation"] == out.transformer_for("us").stamp != old
         assert changes > 0
@@ -601,7 +603,7 @@ def test_a_change_while_something_is_said_reaches_those_who_wait_whole() -> None
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_what_fails_while_it_is_made_fails_for_all_who_wait_and_is_tried_again() -> None:
+def test_a_failed_read_of_originals_fails_for_all_waiting_readers() -> None:
     async def scenario() -> None:
         world = World(in_force(US))
         await world.receive(RECEIVED)
@@ -617,7 +619,7 @@ def test_what_fails_while_it_is_made_fails_for_all_who_wait_and_is_tried_again()
     asyncio.run(scenario())
 
 
-def test_conversions_that_depend_on_what_came_before_are_not_said() -> None:
+def test_conversions_with_memory_are_refused_for_consumers() -> None:
     moody = weather(
         "moody",
         "K",
@@ -641,7 +643,7 @@ def test_conversions_that_depend_on_what_came_before_are_not_said() -> None:
 # --- raw channels ---------------------------------------------------------------------------------
 
 
-def test_a_raw_channel_is_said_in_one_step_as_if_it_had_gone_through_root() -> None:
+def test_a_raw_channel_is_converted_as_by_way_of_the_canonical_model() -> None:
     async def scenario() -> None:
         world = World(in_force(US, LAB))
         await world.receive(
@@ -692,13 +694,13 @@ def test_a_source_whose_events_need_their_order_is_refused_with_a_hint() -> None
         ),
     ],
 )
-def test_the_format_of_an_interpretation_is_that_of_what_is_given_out(choice, media_type, text):
+def test_the_format_of_an_interpretation_is_that_of_delivered_data(choice, media_type, text):
     in_force, _ = activate({}, [US], concepts=CONCEPTS, formats={"us": choice})
     speech = ConsumerTransformer(in_force, "us")
     data = msgspec.json.encode({"key": "A", "value": [21.5]})
     stored = StoredEvent(1, 1, Event("s", "e", "station.temperature", "station/A", 7, data))
-    said = speech.transform(stored)
-    (event,) = said.events
+    result = speech.transform(stored)
+    (event,) = result.events
     assert event.headers["datacontenttype"] == media_type
     assert msgspec.json.decode(event.data) == text
     # Conditions are about values, however they are written.
@@ -706,7 +708,7 @@ def test_the_format_of_an_interpretation_is_that_of_what_is_given_out(choice, me
     assert seen.event.payload() == {"place": "A", "time": 7, "temperature": 70.7}
 
 
-def test_what_is_being_said_when_words_change_is_said_to_its_end() -> None:
+def test_a_pending_conversion_ends_with_its_own_version() -> None:
     """Functions of the site are not taken away from who still says something with them."""
 
     class Closing(dict[str, Any]):

@@ -41,7 +41,7 @@ ROOT = Interpretation(
 
 
 def desk(unit: str) -> Interpretation:
-    told = ComplexType(
+    results = ComplexType(
         "Told",
         (
             Attribute("station", "text"),
@@ -52,7 +52,7 @@ def desk(unit: str) -> Interpretation:
     warning = ComplexType("Warning", (Attribute("level", unit),))
     return Interpretation(
         name="desk",
-        types=(unit_type(unit), told, warning),
+        types=(unit_type(unit), results, warning),
         mappings=(
             TypeMapping("station", "Told", "out", (RenameAttribute("key", "station"),)),
             TypeMapping("Alarm", "Warning", "out"),
@@ -64,11 +64,11 @@ def desk(unit: str) -> Interpretation:
 
 def events() -> list[StoredEvent]:
     """A reading, and enough alarms to be said together."""
-    said = [("station.temperature", b'{"key":"s1","value":[25.0]}')]
-    said += [("Alarm", b'{"level":%d}' % level) for level in range(20)]
+    result = [("station.temperature", b'{"key":"s1","value":[25.0]}')]
+    result += [("Alarm", b'{"level":%d}' % level) for level in range(20)]
     return [
         StoredEvent(place, 9, Event("feed", f"e{place}", each, "", 5, data))
-        for place, (each, data) in enumerate(said, start=1)
+        for place, (each, data) in enumerate(result, start=1)
     ]
 
 
@@ -85,13 +85,13 @@ class Node:
 
     async def begin(self) -> None:
         typed = {one.name: one for one in (ROOT, desk("degF"))}
-        said = {name: interpretation_digest(one) for name, one in typed.items()}
-        await self.updating.start(SiteInterpretations(typed=typed, concepts=CONCEPTS, said=said))
+        result = {name: interpretation_digest(one) for name, one in typed.items()}
+        await self.updating.start(SiteInterpretations(typed=typed, concepts=CONCEPTS, said=result))
 
     async def change(self, *changes: Change) -> None:
         await self.updating.change(lambda _: ChangeRequest(changes=changes), by="me")
 
-    async def told(self) -> list[Any]:
+    async def results(self) -> list[Any]:
         found = await self.outgoing.view("events", events(), "desk")
         return [msgspec.json.decode(one.event.data) for one in found]
 
@@ -118,35 +118,35 @@ def run(scenario: Callable[[Node], Any]) -> None:
     asyncio.run(begun())
 
 
-def test_after_a_change_nothing_is_made_on_the_loop_for_what_was_said_before() -> None:
+def test_after_a_change_nothing_is_compiled_on_the_loop_for_types_in_use() -> None:
     async def scenario(node: Node) -> None:
-        assert (await node.told())[:2] == [
+        assert (await node.results())[:2] == [
             {"station": "s1", "time": 5, "temperature": 77.0},
             {"level": 32.0},
         ]
         await node.change(Declare(desk("K")))
         with nothing_is_made():
-            after = await node.told()
+            after = await node.results()
         assert after[:2] == [{"station": "s1", "time": 5, "temperature": 298.15}, {"level": 273.15}]
         assert len(after) == 21
 
     run(scenario)
 
 
-def test_what_nobody_reads_in_is_not_made() -> None:
+def test_transformers_without_readers_are_not_built() -> None:
     async def scenario(node: Node) -> None:
         with nothing_is_made():
             await node.change(Declare(desk("K")))
-        assert (await node.told())[0] == {"station": "s1", "time": 5, "temperature": 298.15}
+        assert (await node.results())[0] == {"station": "s1", "time": 5, "temperature": 298.15}
 
     run(scenario)
 
 
-def test_an_interpretation_that_is_gone_is_told_to_who_reads_in_it() -> None:
+def test_readers_of_a_removed_interpretation_get_an_error() -> None:
     async def scenario(node: Node) -> None:
-        await node.told()
+        await node.results()
         await node.change(Remove("desk"))
         with pytest.raises(UnknownName, match="desk"):
-            await node.told()
+            await node.results()
 
     run(scenario)

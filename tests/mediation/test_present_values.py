@@ -28,7 +28,7 @@ def test_the_newest_reading_by_event_time_is_the_present_value():
     assert present.value("room", "b", "temperature") is None
 
 
-def test_what_is_no_reading_is_passed_over():
+def test_events_that_are_no_readings_are_ignored():
     present = PresentValues()
     for data in (b"", b"[]", b'{"key":1,"value":[1]}', b'{"key":"a"}', b"\xff"):
         event = Event(source="s", id="1", type="t", subject="", time=0, data=data)
@@ -36,7 +36,7 @@ def test_what_is_no_reading_is_passed_over():
     assert len(present) == 0
 
 
-def test_it_is_saved_and_given_back():
+def test_present_values_are_saved_and_restored():
     present = PresentValues()
     present.feed(reading([20.0]))
     present.feed(reading('["open", true]', stream="door.state", key="d"))
@@ -49,7 +49,7 @@ def test_it_is_saved_and_given_back():
         read_present([b"{}"])
 
 
-def test_what_changed_is_told_until_it_is_saved_in_the_order_of_hearing():
+def test_changed_values_are_listed_in_the_order_of_updates_until_they_are_saved():
     present = PresentValues(most=2)
     for key in ("a", "b", "a"):
         present.feed(reading([1.0], key=key))
@@ -62,7 +62,7 @@ def test_what_changed_is_told_until_it_is_saved_in_the_order_of_hearing():
     assert {place[1]: value is None for place, value in again.changed()} == {"c": False, "b": True}
 
 
-def test_the_value_heard_of_least_recently_is_forgotten_first():
+def test_the_least_recently_updated_value_is_dropped_first():
     present = PresentValues(most=2)
     for key in ("a", "b", "a", "c"):
         present.feed(reading([1.0], key=key))

@@ -28,7 +28,11 @@ def make_reader(feeds, bind, tables):
             bind("cameras", "cameras"),
             bind("plain", key="person"),
         ]
-        options = {"bindings": bindings, "repository": Repository(feeds), "lookups": tables} | more
+        options = {
+            "bindings": bindings,
+            "repository": Repository(ActiveInterpretations(feeds)),
+            "lookups": tables,
+        } | more
         return MediationReader(
             channels, options.pop("bindings"), options.pop("repository"), clock, **options
         )
@@ -213,7 +217,7 @@ def test_after_a_restart_it_goes_on_where_it_was(tmp_path, make_reader, badge, e
     assert asyncio.run(session(["c"])) == (1, ["a", "b", "c"])
 
 
-def test_started_it_mediates_what_comes_and_finds_new_sources(make_reader, badge, event):
+def test_a_started_reader_mediates_new_events_and_finds_new_sources(make_reader, badge, event):
     async def scenario():
         clock = SystemClock()
         channels = open_memory(clock)
@@ -261,7 +265,7 @@ def test_a_changed_interpretation_takes_effect_with_the_next_batch(
     async def scenario():
         clock = ManualClock()
         channels = open_memory(clock)
-        repository = Repository(feeds)
+        repository = Repository(ActiveInterpretations(feeds))
         reader = make_reader(channels, clock, repository=repository)
         changed, _problems = load(feeds_text.replace('unit = "ft"', 'unit = "m"'))
         for number in (1, 2, 3):
@@ -286,7 +290,7 @@ def test_a_change_that_does_not_fit_leaves_the_old_version_in_force(
     async def scenario():
         clock = ManualClock()
         channels = open_memory(clock)
-        repository = Repository(feeds)
+        repository = Repository(ActiveInterpretations(feeds))
         reader = make_reader(channels, clock, repository=repository)
         broken, _problems = load(feeds_text.replace('unit = "ft"', 'unit = "degC"'))
         for number in (1, 2):
@@ -364,7 +368,7 @@ def test_a_hanging_conversion_stops_no_other_source(
             channels,
             clock,
             bindings=[bind("badges", "badge-readers"), bind("hanging", "hanging")],
-            repository=Repository(feeds | hanging),
+            repository=Repository(ActiveInterpretations(feeds | hanging)),
             import_paths=[str(tmp_path)],
         )
         await reader.start()

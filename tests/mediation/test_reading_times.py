@@ -67,8 +67,10 @@ def mediated(
         readings = await channels.channel("events").read_after(0)
         quarantined = await channels.channel("quarantine").read_after(0)
         await reader.stop()
-        told = [one.event.payload() for one in quarantined]
-        return [one.event.time for one in readings], [(one["reason"], one["hint"]) for one in told]
+        results = [one.event.payload() for one in quarantined]
+        return [one.event.time for one in readings], [
+            (one["reason"], one["hint"]) for one in results
+        ]
 
     return asyncio.run(scenario())
 
@@ -102,7 +104,7 @@ def test_a_local_time_is_quarantined_unless_a_zone_is_declared() -> None:
         ("2001-01-01T00:00:00Z", None, "time.implausible", "rapport import"),
     ],
 )
-def test_live_times_far_from_arrival_are_quarantined_with_what_to_declare(
+def test_live_times_far_from_arrival_are_quarantined_with_a_hint(
     time: Any, rule: TimeRule | None, code: str, hint: str
 ) -> None:
     times, quarantined = mediated(binding(), [reading(time), reading(NOW)], time=rule)

@@ -23,7 +23,7 @@ from rapport.core.release import (
     ReleaseRequest,
 )
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.quarantine.index import QuarantineFilter, QuarantineIndex, group_quarantined
 from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
@@ -57,7 +57,9 @@ class Site:
         binding = self.bind(
             "sensor", "sensor", concept="room", attribute="humidity", type="number", units=("%",)
         )
-        self.reader = MediationReader(self.channels, [binding], Repository(found), self.clock)
+        self.reader = MediationReader(
+            self.channels, [binding], Repository(ActiveInterpretations(found)), self.clock
+        )
         self.releasing = self.start()
 
     def start(self, channels: Any = None) -> ReleaseService:
@@ -85,8 +87,8 @@ class Site:
         await raw.append(events)
         await self.reader.lane("sensor").step(timeout_ms=0)
 
-    async def release(self, **asked: Any) -> ReleaseDone:
-        await self.releasing.request(ReleaseRequest(**asked))
+    async def release(self, **request: Any) -> ReleaseDone:
+        await self.releasing.request(ReleaseRequest(**request))
         await self.releasing.step(timeout_ms=0)
         done = (await self.events("releases", RELEASE_DONE))[-1]
         found: ReleaseDone = done.payload_as(ReleaseDone)
@@ -108,13 +110,9 @@ class Site:
 Scenario = Callable[[Site], Coroutine[Any, Any, None]]
 
 
-@pytest.fixture(params=[10_000, 0], ids=["in-memory", "in-a-file"])
-def play(
-    load: Any, bind: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Scenario], None]:
-    """Plays it with what is held back in memory, and in a file as when there is much of it."""
-    defaults = QuarantineIndex.__init__.__kwdefaults__
-    monkeypatch.setitem(defaults, "most_in_memory", request.param)
+@pytest.fixture
+def play(load: Any, bind: Any) -> Callable[[Scenario], None]:
+    """Runs a scenario on a site of its own."""
 
     def play(scenario: Scenario) -> None:
         async def run() -> None:
@@ -130,7 +128,7 @@ def play(
     return play
 
 
-def test_what_is_held_is_grouped_with_a_hint_over_all_its_values(play: Any) -> None:
+def test_quarantined_events_are_grouped_with_a_hint_over_all_their_values(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.15, 0.5, 0.97, "wet")
         held_back = QuarantineIndex(site.channels)
@@ -159,7 +157,7 @@ def test_one_value_beyond_one_turns_the_hint_to_percent(play: Any) -> None:
     play(scenario)
 
 
-def test_what_was_held_is_released_once_its_unit_is_declared(play: Any) -> None:
+def test_quarantined_events_are_released_once_their_unit_is_declared(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, 0.5)
         assert await site.held() == [("unit.undeclared", "held", 1)] * 2
@@ -177,7 +175,7 @@ def test_what_was_held_is_released_once_its_unit_is_declared(play: Any) -> None:
     play(scenario)
 
 
-def test_what_is_rejected_again_stays_with_the_newest_reason(play: Any) -> None:
+def test_an_event_rejected_again_keeps_the_newest_reason(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, "wet")
         site.interpret(unit="1")
@@ -191,7 +189,7 @@ def test_what_is_rejected_again_stays_with_the_newest_reason(play: Any) -> None:
     play(scenario)
 
 
-def test_only_what_was_asked_for_is_released(play: Any) -> None:
+def test_only_requested_events_are_released(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, 0.5, 0.75)
         held_back = QuarantineIndex(site.channels)
@@ -216,7 +214,7 @@ def test_only_what_was_asked_for_is_released(play: Any) -> None:
     play(scenario)
 
 
-def test_a_trial_says_what_would_happen_and_changes_nothing(play: Any) -> None:
+def test_a_trial_reports_the_result_and_changes_nothing(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, "wet")
         site.interpret(unit="1")
@@ -230,7 +228,7 @@ def test_a_trial_says_what_would_happen_and_changes_nothing(play: Any) -> None:
     play(scenario)
 
 
-def test_what_retention_took_is_released_from_its_copy(play: Any) -> None:
+def test_an_event_removed_by_retention_is_released_from_its_copy(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25)
         await site.receive(0.5)
@@ -262,7 +260,7 @@ def test_thousands_are_released_batch_by_batch(play: Any) -> None:
     play(scenario)
 
 
-def test_mediating_again_corrects_what_differs_and_leaves_the_rest(play: Any) -> None:
+def test_mediating_again_corrects_different_readings_and_leaves_the_others(play: Any) -> None:
     async def scenario(site: Site) -> None:
         site.interpret(unit="%")
         await site.receive(0.25, 0)
@@ -294,7 +292,7 @@ def test_going_back_to_a_former_version_corrects_again(play: Any) -> None:
     play(scenario)
 
 
-def test_mediating_again_keeps_to_the_time_asked_for(play: Any) -> None:
+def test_mediating_again_is_limited_to_the_requested_period(play: Any) -> None:
     async def scenario(site: Site) -> None:
         site.interpret(unit="%")
         for later in range(4):
@@ -430,7 +428,9 @@ def test_dying_while_mediating_again_corrects_each_once(
     play(scenario)
 
 
-def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: Any) -> None:
+def test_readings_quarantined_by_policies_are_listed_and_corrected_by_mediating_again(
+    play: Any,
+) -> None:
     async def scenario(site: Site) -> None:
         site.interpret(unit="%")
         await site.receive(0.25)
@@ -452,7 +452,7 @@ def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: A
     play(scenario)
 
 
-def test_counts_follow_what_becomes_of_what_is_held(play: Any) -> None:
+def test_counts_follow_the_state_of_quarantined_events(play: Any) -> None:
     async def scenario(site: Site) -> None:
         held_back = QuarantineIndex(site.channels)
         await site.receive(0.25, "wet")

@@ -10,7 +10,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.config import interpretations_from_site
 from rapport.mediation.fields_compiler import check_bindings
-from rapport.mediation.interpretations.repository import Repository
+from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.reader import MediationReader
 from rapport.tables.config import tables_from_site
 from rapport.tables.tables import Tables
@@ -56,7 +56,11 @@ def test_the_feeds_go_through_with_the_sites_own_tables(site, bind, badge, camer
         assert [*problems, *check_bindings(bindings, interpretations, file)] == []
         channels = open_memory(ManualClock())
         reader = MediationReader(
-            channels, bindings, Repository(interpretations), ManualClock(), lookups=tables
+            channels,
+            bindings,
+            Repository(ActiveInterpretations(interpretations)),
+            ManualClock(),
+            lookups=tables,
         )
         await channels.channel("raw.badges").append(
             [event(badge, id="b1"), event(badge | {"reader": "c9"}, id="b2")]

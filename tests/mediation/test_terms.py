@@ -138,7 +138,7 @@ def desk() -> Any:
     return found
 
 
-def test_every_word_is_found_with_what_leads_to_it(desk: Any) -> None:
+def test_every_term_is_found_with_its_path(desk: Any) -> None:
     whole = terms_of(desk, "us-desk", "station").whole
     assert term_at(whole, ("name",)) == Same(("data", "key"))
     temperature = term_at(whole, ("temp",))
@@ -174,7 +174,9 @@ def test_every_word_is_found_with_what_leads_to_it(desk: Any) -> None:
         ("type = 'a' AND position > 5", "type = 'a' AND position > 5"),
     ],
 )
-def test_conditions_are_said_in_root(desk: Any, own: str, in_root: str | None) -> None:
+def test_conditions_are_translated_to_the_canonical_model(
+    desk: Any, own: str, in_root: str | None
+) -> None:
     whole = terms_of(desk, "us-desk", "station").whole
     found = translate(parse_condition(own), whole)
     text = print_condition(found)
@@ -183,7 +185,7 @@ def test_conditions_are_said_in_root(desk: Any, own: str, in_root: str | None) -
         assert text == in_root
 
 
-def test_readings_are_asked_for_by_what_the_consumer_calls_them(desk: Any) -> None:
+def test_readings_are_queried_in_the_consumers_terms(desk: Any) -> None:
     forms = {
         f"station.{name}": terms_of(
             desk, "us-desk", "station", given=reading_term(name, attribute.type)
@@ -231,7 +233,7 @@ def test_a_view_answers_queries_over_readings_in_the_words_of_the_desk(desk: Any
     }
 
 
-def test_what_the_desk_cannot_be_given_is_rejected_and_counted(desk: Any) -> None:
+def test_events_that_the_desk_cannot_get_are_rejected_and_counted(desk: Any) -> None:
     seeing = Seeing(desk, "us-desk", CONCEPTS)
     broken = StoredEvent(1, 0, Event("s", "i", "station.temperature", "", 9, b"{", {}))
     for unseen in (
@@ -454,7 +456,7 @@ def near(draw: st.DrawFn, term: Any, value: Any) -> Any:
     derandomize=EXAMPLES == 300,
     suppress_health_check=list(HealthCheck),
 )
-def test_a_condition_in_own_words_is_in_root_what_it_is_after_the_transformation(
+def test_a_condition_in_own_terms_selects_the_same_before_and_after_the_conversion(
     family: list[Interpretation], data: st.DataObject
 ) -> None:
     interpretations, outcomes = load_all(family)
@@ -497,7 +499,7 @@ def test_a_condition_in_own_words_is_in_root_what_it_is_after_the_transformation
 # --- what cannot be said ------------------------------------------------------------------------
 
 
-def test_what_only_the_transformation_knows_is_named() -> None:
+def test_opaque_terms_are_named() -> None:
     root = Interpretation(
         name="root",
         parent="",
@@ -524,7 +526,7 @@ def test_what_only_the_transformation_knows_is_named() -> None:
     assert print_condition(translate_needed(condition, whole)) == "position > 5"
 
 
-def test_a_type_that_was_replaced_is_asked_for_through_both_stages() -> None:
+def test_a_replaced_type_is_queried_through_both_stages() -> None:
     celsius = ComplexType("Report", (Attribute("t", "number"), Attribute("s", "text")))
     kelvin = ComplexType(
         "Report2", (Attribute("t", "number"), Attribute("s", "text"), Attribute("n", "text"))

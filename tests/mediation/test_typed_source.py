@@ -222,7 +222,7 @@ def test_a_change_is_seen_by_the_next_batch_and_a_faulty_one_by_none():
     assert after.stamp != before.stamp
 
 
-def test_what_conversions_remember_outlives_the_process(tmp_path):
+def test_the_memory_of_conversions_survives_the_process(tmp_path):
     records, memory = MemoryRecordStore(), SourceMemory("weather")
     assert memory.save(3) is None
     memory.states.states["count"] = 7
@@ -239,7 +239,7 @@ def test_what_conversions_remember_outlives_the_process(tmp_path):
     assert again.save(12) is None
 
 
-def test_events_in_the_memory_are_not_taken_in_twice():
+def test_events_in_the_memory_are_not_processed_twice():
     """Killed after the memory was saved and before the place was."""
 
     async def scenario() -> None:
@@ -255,7 +255,7 @@ def test_events_in_the_memory_are_not_taken_in_twice():
                 taken.extend(one.position for one in events)
                 return [], []
 
-        from rapport.mediation.lane import Lane
+        from rapport.mediation.reader import Lane
 
         lane = Lane(channels, "weather", Remembering)
         lane.memory.position = 2
@@ -324,7 +324,7 @@ def test_the_unit_in_the_data_counts_before_the_declared_one(format_name, said):
         assert found[0].payload()["value"] == [pytest.approx(-3.888888888)]
 
 
-def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> None:
+def test_a_reading_lacks_the_format_headers_of_its_raw_event() -> None:
     choice = FormatChoice("csv", {"columns": ["station", "temperature"]})
     meaning = build_transformer(BINDING, in_force(US, us=choice))
     headers = {DATA_TYPE: "text/csv", "trace": "t"}

@@ -161,7 +161,7 @@ def test_a_change_that_fails_its_checks_leaves_everything_as_it_was():
     asyncio.run(scenario())
 
 
-def test_what_is_so_already_and_what_was_just_asked_is_not_changed_again():
+def test_a_change_without_difference_and_a_repeated_one_have_no_effect():
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
@@ -204,7 +204,7 @@ def test_trying_out_changes_nothing():
     asyncio.run(scenario())
 
 
-def test_a_change_may_expect_what_it_changes():
+def test_a_change_may_expect_a_version():
     async def scenario() -> None:
         node = Node(open_memory(ManualClock()))
         await node.updating.start(files(us(1.0)))
@@ -230,13 +230,13 @@ def test_every_version_that_was_in_force_is_found_by_its_stamp():
         await node.change(Remove("us"))
         for factor, stamp in zip((1.0, 2.0, 3.0), stamps, strict=True):
             found = await read_version(node.channels, stamp)
-            said = msgspec.json.decode(found.version.said, type=Interpretation)
-            assert said == us(factor)
+            result = msgspec.json.decode(found.version.said, type=Interpretation)
+            assert result == us(factor)
 
     asyncio.run(scenario())
 
 
-def test_files_taken_in_again_win_over_changes_and_bring_new_sources_along():
+def test_reloaded_files_win_over_changes_and_bind_new_sources():
     async def scenario() -> None:
         channels = open_memory(ManualClock())
         node = Node(channels)
@@ -344,7 +344,7 @@ class DyingChannels:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("append", range(1, 5))
-def test_who_dies_between_any_two_steps_has_the_old_or_the_new(tmp_path, append, after):
+def test_a_crash_between_any_two_steps_leaves_the_old_or_the_new_state(tmp_path, append, after):
     """On a real log: opened anew, it gives what was in force before the step or after it, whole."""
     steps: list[tuple[Change, ...]] = [
         (Declare(us(2.0)),),
@@ -426,7 +426,7 @@ async def hand_over(giver: Node, taker: Node) -> None:
     await taker.updating.step()
 
 
-def test_what_comes_from_another_node_is_put_in_force_without_being_asked():
+def test_a_change_of_another_node_is_activated():
     async def scenario() -> None:
         a, b = Node(open_memory(ManualClock())), Node(open_memory(ManualClock()), name="b")
         await a.updating.start(files())
@@ -505,8 +505,8 @@ def test_two_hundred_changes_under_load_lose_double_and_mix_nothing(monkeypatch)
 
 
 def _event(number: int) -> Event:
-    said = {"station": f"s{number}", "temperature": 1.0, "humidity": 1.0}
-    return Event("weather", f"w{number}", "usWeather", "", 1_000, msgspec.json.encode(said))
+    result = {"station": f"s{number}", "temperature": 1.0, "humidity": 1.0}
+    return Event("weather", f"w{number}", "usWeather", "", 1_000, msgspec.json.encode(result))
 
 
 def _judge(readings: list[Event], sent: int) -> None:

@@ -68,9 +68,9 @@ def rule(name, *, take=("x",), give=("x",), deadline_ms=2_000, **arguments):
     return ConversionRule(call, take, give, tuple(arguments.items()), deadline_ms)
 
 
-def code_of(conversions, asked, values=(1.0,)):
+def code_of(conversions, requests, values=(1.0,)):
     with pytest.raises(Rejected) as caught:
-        conversions.call(asked, values)
+        conversions.call(requests, values)
     return caught.value.code
 
 
@@ -107,7 +107,7 @@ def test_a_conversion_that_ends_its_process_is_rejected_and_the_next_call_works(
     assert conversions.call(rule("one"), (1.0,)) == (2.0,)
 
 
-def test_what_a_plug_in_prints_does_not_disturb_its_replies(conversions):
+def test_the_output_of_a_plug_in_does_not_disturb_its_replies(conversions):
     assert conversions.call(rule("prints"), (4.0,)) == (4.0,)
     assert conversions.call(rule("prints"), (5.0,)) == (5.0,)
 
@@ -146,11 +146,11 @@ def test_after_closing_every_call_is_rejected(conversions):
 def test_closing_ends_a_call_under_way(conversions):
     conversions.call(rule("one"), (1.0,))
     with ThreadPoolExecutor(1) as thread:
-        under_way = thread.submit(code_of, conversions, rule("hangs", deadline_ms=60_000))
+        pending = thread.submit(code_of, conversions, rule("hangs", deadline_ms=60_000))
         while not conversions._lock.locked():
             time.sleep(0.001)
         conversions.close()
-        assert under_way.result(10) in ("conversion.died", "conversion.unavailable")
+        assert pending.result(10) in ("conversion.died", "conversion.unavailable")
 
 
 def test_a_transformer_calls_a_plug_in_between_units_and_places(conversions, build, event):

@@ -15,7 +15,8 @@ from rapport.channel.backends.local import open_memory
 from rapport.channel.config import ChannelRules, ChannelsConfig, channels_from_site
 from rapport.channel.export.export_schedule import ExportBacklog, ExportDecision, decide_export
 from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.subscriptions import reader_positions
+from rapport.channel.log.logged_channel import reader_positions
+from rapport.cli import pipeline as pipeline
 from rapport.cli.pipeline import export_site
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock, SystemClock

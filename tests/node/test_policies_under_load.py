@@ -23,9 +23,9 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.engine.stream_steps import TIME_TYPE, StreamPosition
 from rapport.policy.lifecycle.registry import CHANGED, CHANNEL, PolicyChange
-from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
+from support.event_readings import readings_from_events
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.access.rights import EVERYTHING, Grant, Rights
+from rapport.channel.access.identities import EVERYTHING, Grant, Rights
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.push import SENT_AT, SIGNATURE, is_signed

@@ -109,14 +109,14 @@ class World:
         member = self.members.get(to)
         if member is None:
             return
-        member.heard_from(sender, self.now)
+        member.mark_alive(sender, self.now)
         match message:
             case SendPing():
                 self._send(to, sender, ("pong", message.number))
             case ("pong", number):
                 self._carry_out(to, member.answered(sender, number, self.now))
             case SendJoin():
-                admission = member.asked_to_join(sender, self.now, by_hand=message.by_hand)
+                admission = member.join_requested(sender, self.now, by_hand=message.by_hand)
                 self._send(to, sender, ("welcome", admission.accepted, admission.others))
                 self._carry_out(to, admission.steps)
             case ("welcome", accepted, others):

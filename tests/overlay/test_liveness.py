@@ -103,7 +103,7 @@ def test_anything_heard_is_a_sign_of_life(at: At) -> None:
     liveness = Liveness(MembershipSettings(), Chance(1))
     liveness.watch(B, at(0))
     for time in range(0, 30_000, 250):
-        liveness.heard(B, at(time))
+        liveness.mark_alive(B, at(time))
         assert not any(isinstance(step, LostNeighbour) for step in liveness.tick(at(time)))
 
 

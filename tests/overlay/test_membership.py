@@ -194,7 +194,7 @@ def test_one_that_leaves_says_so_and_is_not_looked_for(world: Make) -> None:
     assert address(2) not in spoken_to
     assert made.members[address(2)].neighbours == ()
     assert made.members[address(2)].next_due_ms() is None
-    admission = made.members[address(2)].asked_to_join(address(1), made.now)
+    admission = made.members[address(2)].join_requested(address(1), made.now)
     assert (admission.accepted, admission.others) == (False, ())
 
 

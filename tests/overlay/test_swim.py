@@ -186,7 +186,7 @@ def test_who_is_said_to_have_objected_as_often_as_can_be_counted_is_soon_heard_a
     assert net.agree()
 
 
-def test_the_suspected_is_told_first() -> None:
+def test_the_suspected_is_reported_first() -> None:
     node = machine()
     node.handle(Table((alive(OTHER), alive(THIRD, name="c"))), OTHER, Now(0, 1.0))
     node.handle(Gossip((Claim(State.SUSPECT, OTHER, 0, "b", THIRD),)), THIRD, Now(0, 2.0))
@@ -208,7 +208,7 @@ def test_claims_give_the_same_in_any_order(first: str) -> None:
     assert node.present == (OTHER,)
 
 
-def test_two_nodes_of_one_name_are_both_known_and_told_apart() -> None:
+def test_two_nodes_of_one_name_are_both_known_and_distinguished() -> None:
     network = SwimNetwork(3)
     network.add(3, known=(network.address(0),), name="n1")
     network.run_periods(5)

@@ -109,7 +109,7 @@ def test_no_message_carries_more_news_than_it_may(count: int, nodes: int) -> Non
         assert len(encode(Gossip(taken))) <= 256 + 3
 
 
-def test_each_news_is_told_equally_often_and_then_no_more() -> None:
+def test_each_news_is_reported_equally_often_and_then_no_more() -> None:
     queue, told = news_of(30), dict.fromkeys(range(30), 0)
     while taken := queue.take(100):
         for claim in taken:
@@ -118,7 +118,7 @@ def test_each_news_is_told_equally_often_and_then_no_more() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])
-def test_a_node_of_the_longest_name_is_told_of_like_any_other(letter: str) -> None:
+def test_a_node_of_the_longest_name_is_announced_like_any_other(letter: str) -> None:
     """Else its news would never be done with, and be gossiped about without a word for ever."""
     queue = UpdateQueue(SwimSettings(news_bytes=128))
     long = Claim(State.SUSPECT, ("127.0.0.1", 1), 0, letter * MAX_NAME, ("127.0.0.1", 2))
@@ -132,7 +132,7 @@ def test_a_node_of_the_longest_name_is_told_of_like_any_other(letter: str) -> No
     assert len(encode(Gossip((long,)))) < TABLE_BYTES + 64
 
 
-def test_only_the_latest_of_a_member_is_told() -> None:
+def test_only_the_latest_of_a_member_is_sent() -> None:
     queue = news_of(1)
     dead = Claim(State.DEAD, ("10.0.0.1", 1), 0, "node-0")
     queue.add(dead)

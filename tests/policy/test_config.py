@@ -91,7 +91,7 @@ def source_with(period: str) -> str:
     )
 
 
-def test_a_source_may_promise_how_often_it_is_heard() -> None:
+def test_a_source_may_declare_a_period() -> None:
     ontology, problems = ontology_from_site(parsed(source_with('"2s"')))
     assert problems == []
     assert ontology.sources["gate"].period_ms == 2_000

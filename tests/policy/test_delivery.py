@@ -45,7 +45,7 @@ def test_a_whole_block_is_read() -> None:
     assert block.say == "guest {A}, alone in room # {R}"
 
 
-def test_what_is_not_said_is_left_to_the_site() -> None:
+def test_options_that_are_not_set_are_left_to_the_site() -> None:
     block, _ = read("not urgent")
     assert block.urgent is False
     assert (block.to, block.say, block.reach, block.until_ms) == (None, None, None, None)
@@ -146,7 +146,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("line", "code", "column", "hint"), WRONG)
-def test_a_wrong_line_is_told_at_its_place(line: str, code: str, column: int, hint: str) -> None:
+def test_a_wrong_line_is_reported_at_its_place(
+    line: str, code: str, column: int, hint: str
+) -> None:
     _block, faults = read("urgent", line) if "urgent" not in line else read(line, "everybody")
     (problem,) = faults.problems()
     assert (problem.code, problem.column) == (code, column)
@@ -224,7 +226,7 @@ _WORDS = st.sampled_from(
 
 @given(st.lists(st.lists(st.one_of(_WORDS, st.text(max_size=4)), max_size=5), max_size=4))
 @settings(max_examples=150)
-def test_any_lines_are_read_or_told_at_a_place(lines: list[list[str]]) -> None:
+def test_any_lines_are_read_or_reported_at_a_place(lines: list[list[str]]) -> None:
     texts = [" ".join("".join(words.split()) for words in line) for line in lines]
     _block, faults = read(*texts)
     assert all(problem.line and problem.message for problem in faults.problems())

@@ -79,7 +79,7 @@ def test_a_table_that_names_all_or_only_few_is_left_alone(tmp_path: Path, rows: 
     assert left_out(tmp_path, rows) == []
 
 
-def test_a_function_may_be_asked_by_another_attribute(tmp_path: Path) -> None:
+def test_a_function_may_be_looked_up_by_another_attribute(tmp_path: Path) -> None:
     said = left_out(tmp_path, "liquid,solid,2\n", by="kind")
     assert said == ["the table of 'least' has no row for gas"]
 

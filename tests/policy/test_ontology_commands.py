@@ -69,7 +69,7 @@ def test_what_is_exported_can_be_imported(
     assert 'where = { status = "guest" }' in capfd.readouterr().out
 
 
-def test_a_faulty_ontology_is_told_and_exits_with_1(
+def test_a_faulty_ontology_is_reported_and_exits_with_1(
     site: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (site / "site.toml").write_text(SITE + '[concepts.a]\nis = "a"\n')

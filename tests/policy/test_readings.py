@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.readings import readings_from_events, readings_schema, split_events
+from rapport.policy.readings import readings_schema, split_events
+from support.event_readings import readings_from_events
 
 ONTOLOGY = Ontology(
     concepts={

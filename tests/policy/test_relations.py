@@ -141,7 +141,7 @@ def test_a_function_of_ones_own_is_imported_by_name(own_module: str) -> None:
     ]
 
 
-def test_functions_of_ones_own_are_not_asked_about_what_is_missing(own_module: str) -> None:
+def test_functions_of_a_site_are_not_called_with_missing_values(own_module: str) -> None:
     begins = relations.get(f"{own_module}:begins")
     texts = np.array([["open"], [None], ["open"], [None]], object)
     others = np.array([["op"], ["op"], [None], [None]], object)

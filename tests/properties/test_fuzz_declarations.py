@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.access.rights import access_from_site
+from rapport.channel.access.identities import access_from_site
 from rapport.channel.config import channels_from_site
 from rapport.channel.federation import links_from_site
 from rapport.channel.mqtt.bridge import bridges_from_site

@@ -103,8 +103,8 @@ class World:
 
     def __init__(self, chosen: dict[str, Desk], cache_bytes: int) -> None:
         typed = [interpretation(name, desk) for name, desk in chosen.items()]
-        self.in_force, problems = activate({}, typed, concepts=CONCEPTS)
-        assert not [one for one in problems if one.severity == "error"], problems
+        self.in_force, _ = activate({}, typed, concepts=CONCEPTS)
+        assert not self.in_force.refused
         self.desks, clock = chosen, ManualClock()
         self.channels = open_memory(clock)
         binding = SourceBinding(

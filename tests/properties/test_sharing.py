@@ -16,6 +16,7 @@ from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
+from rapport.policy.runner.deployed_plans import PlanGroup
 from rapport.policy.runner.families import (
     PropertyConstant,
     Slot,
@@ -28,7 +29,6 @@ from rapport.policy.runner.families import (
     with_constant,
     with_sides,
 )
-from rapport.policy.runner.groups import PlanGroup
 from rapport.policy.runner.local import LocalRunner
 from support.judge.trials import Trial, judged, outcome_lines, varied_trial, verdict_of
 from support.varied.sites import Draws

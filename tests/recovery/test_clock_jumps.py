@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from rapport.channel.access.admission import Rates
+from rapport.channel.access.identities import Rates
 from rapport.channel.agents.outbox import Outbox
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.config import ChannelRules, ChannelsConfig

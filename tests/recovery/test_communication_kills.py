@@ -14,8 +14,7 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import InlineWriter
 from rapport.communication.ledger import Ledger
 from rapport.core.message import MESSAGE

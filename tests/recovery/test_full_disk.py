@@ -20,8 +20,7 @@ from rapport.channel.agents.listener_directory import ListenedQuery, ListenerDir
 from rapport.channel.agents.listener_state import ResumePoint
 from rapport.channel.agents.outbox import Outbox
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event

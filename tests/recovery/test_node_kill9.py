@@ -27,12 +27,12 @@ from rapport.core.detection import Detection
 from rapport.core.times import format_time
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.site.site import load_site
+from support.event_readings import readings_from_events
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
 

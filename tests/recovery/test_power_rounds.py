@@ -15,8 +15,7 @@ import pytest
 
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.consumers import Effect, Emit, serve_with
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
 from rapport.channel.log.writer import ThreadWriter
 from rapport.channel.requests.request import Request

@@ -12,10 +12,10 @@ from rapport.core.detection import Detection
 from rapport.core.event import Event, StoredEvent
 from rapport.core.ids import content_id
 from rapport.mediation.reader import build_transformer
-from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.interpretations import interpretations_in_site, source_bindings
 from rapport.site.site import Site
+from support.event_readings import readings_from_events
 
 ReadingsOf = Callable[[Site, Iterable[Any]], list[Event]]
 RunOn = Callable[..., tuple[list[Detection], LocalRunner]]

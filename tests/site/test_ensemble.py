@@ -58,7 +58,7 @@ def test_little_needs_to_be_said(tmp_path: Path) -> None:
     assert found.meanings is None
 
 
-def test_everything_can_be_said(tmp_path: Path) -> None:
+def test_every_setting_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text("")
     found = declared(
         tmp_path,

@@ -12,9 +12,10 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.actions import Action, EscalationStep
-from rapport.communication.answers import AnswerData, answer_token, record_answer
+from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.config import CommunicationConfig, communication_from_site
+from rapport.communication.links import answer_token
 from rapport.communication.privacy import (
     Allowed,
     Hold,

@@ -86,7 +86,7 @@ def test_a_part_without_its_beginning_gives_nothing():
     assert all(assembler.add(at, *part) is None for at, part in enumerate(parts[1:], start=2))
 
 
-def test_what_others_published_and_damaged_bodies_are_told():
+def test_what_others_published_and_damaged_bodies_are_reported():
     for value in ("", "1 2 3", "0 1 0 0 1 w", "1 1 0 3 2 w", "a b c d e f"):
         with pytest.raises(Corrupt):
             read_mark({GROUP_HEADER: value})

@@ -52,7 +52,7 @@ def positions(blocks):
     return [place for block in blocks for place in range(block.first, block.last + 1)]
 
 
-def test_who_appends_after_an_old_position_is_told_and_nothing_is_appended(open_store):
+def test_an_append_after_an_old_position_is_refused_and_nothing_is_appended(open_store):
     one, other = open_store(), open_store()
     one.append_after("a", 0, [(2, b"x")], 1)
     with pytest.raises(AppendConflict):
@@ -258,14 +258,14 @@ def test_a_log_can_begin_late_have_holes_and_be_put_back(open_store):
     assert other.read_after("a", 150) == found[2:]
 
 
-def test_a_server_that_is_not_there_is_told_in_time():
+def test_a_server_that_is_not_there_is_reported_in_time():
     with pytest.raises(StoreUnavailable, match="did not answer") as caught:
         NatsLogStore(["nats://127.0.0.1:9"], patience_seconds=0.5)
     assert caught.value.code == "store.nats_unavailable"
     assert caught.value.hint
 
 
-def test_a_server_without_jetstream_is_told(tmp_path):
+def test_a_server_without_jetstream_is_reported(tmp_path):
     server = NatsServer()
     server._configuration = lambda: f"listen: 127.0.0.1:{server.port}\n"
     with server, pytest.raises(StoreUnavailable) as caught:

@@ -60,7 +60,7 @@ def test_a_new_log_goes_where_it_is_wanted_and_that_is_kept():
     assert log.store_of("e1") is stores["embedded"]
 
 
-def test_who_is_overtaken_in_a_shared_store_is_told_through_the_route():
+def test_an_overtaken_append_in_a_shared_store_is_reported_through_the_route():
     log, stores = routed()
     stores["far"].append("f", [(1, b"x")], 0)
     with pytest.raises(AppendConflict):
@@ -86,7 +86,7 @@ def test_what_is_placed_stays_whatever_is_wanted_later_and_the_command_is_named(
     assert read_placements(records) == {"f1": "embedded", "f2": "embedded"}
 
 
-def test_growth_is_told_of_logs_that_live_in_the_store_that_grew():
+def test_growth_is_reported_of_logs_that_live_in_the_store_that_grew():
     records = MemoryRecordStore()
     records.put(PLACEMENTS, "f1", b"embedded")
     log, stores = routed(records)

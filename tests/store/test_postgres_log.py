@@ -50,7 +50,7 @@ def open_store(postgres):
         store.close()
 
 
-def test_who_comes_second_is_told_and_nothing_of_it_is_there(open_store):
+def test_the_second_append_is_refused_and_nothing_of_it_is_there(open_store):
     one, other = open_store(), open_store()
     for size in (1, 100):  # by one statement, and by COPY
         last = one.last_position("log")

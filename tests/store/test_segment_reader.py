@@ -70,7 +70,7 @@ def test_an_unfinished_group_is_not_shown_until_it_is_whole(tmp_path):
         assert last_bodies(reader) == [b"one", b"two", b"three"]
 
 
-def test_damage_is_passed_over_and_told(tmp_path):
+def test_damage_is_passed_over_and_reported(tmp_path):
     store = SegmentLogStore(tmp_path)
     for number in range(5):
         store.append("a", [(1, b"record %d" % number)], 0)

@@ -14,8 +14,7 @@ import pytest
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.kernel.chance import Chance
 from rapport.store.base import MAX_BODY_BYTES
-from rapport.store.frames import HEADER_BYTES
-from rapport.store.segment_files import decode_log_name, encode_log_name
+from rapport.store.segment_files import HEADER_BYTES, decode_log_name, encode_log_name
 from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 from support.segment_frames import encode_frame
@@ -133,7 +132,7 @@ def test_a_segment_that_cannot_be_begun_leaves_the_old_one_in_use():
     assert numbers_in(open_on(disk, segment_bytes=300)) == list(range(1, 25))
 
 
-def test_the_operating_systems_refusal_is_told_with_a_hint(tmp_path):
+def test_the_operating_systems_refusal_is_reported_with_a_hint(tmp_path):
     if os.geteuid() == 0 and sys.platform == "linux":
         blocked = tmp_path / "file"
         blocked.write_text("not a directory")
@@ -256,7 +255,7 @@ def test_rot_in_a_closed_segment_is_passed_over_when_it_is_read():
     assert len(store.problems()) == 1
 
 
-def test_a_lost_segment_file_is_passed_over_and_told():
+def test_a_lost_segment_file_is_passed_over_and_reported():
     for opened_again in (False, True):
         disk = ForgetfulDisk()
         store = open_on(disk, segment_bytes=500)
@@ -276,7 +275,7 @@ def test_a_lost_segment_file_is_passed_over_and_told():
             assert "missing" in problem.message
 
 
-def test_a_file_somebody_shortened_is_told_and_its_positions_are_not_given_again():
+def test_a_file_another_process_shortened_is_reported_and_its_positions_are_not_given_again():
     disk = ForgetfulDisk()
     store = open_on(disk)
     fill(store, 5)
@@ -295,7 +294,7 @@ def test_a_file_somebody_shortened_is_told_and_its_positions_are_not_given_again
 
 
 @pytest.mark.slow
-def test_a_second_writer_is_refused_and_told_who_holds_the_lock(tmp_path):
+def test_a_second_writer_is_refused_with_the_holder_of_the_lock(tmp_path):
     store = SegmentLogStore(tmp_path / "store")
     attempt = (
         "import sys; from pathlib import Path\n"

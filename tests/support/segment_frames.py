@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rapport.store.frames import encode_header
+from rapport.store.segment_files import encode_header
 
 
 def encode_frame(

@@ -64,7 +64,7 @@ def loaded(directory: Path) -> Tables:
     return Tables.load(directory, declared(directory), CONCEPTS)
 
 
-def test_a_declaration_has_what_a_broker_is_asked(tmp_path: Path) -> None:
+def test_a_declaration_has_the_query_of_a_broker(tmp_path: Path) -> None:
     present = declared(tmp_path)[1]
     assert (present.kind, present.key, present.lifetime_ms) == ("context", "id", 5_000)
     question = context_query(present, ["r1", "r1", "", "r2"])
@@ -80,7 +80,7 @@ def test_without_a_broker_nobody_is_known(tmp_path: Path) -> None:
     assert tables.gives("room", "status")
 
 
-def test_a_broker_is_asked_for_the_keys_of_another_table(tmp_path: Path) -> None:
+def test_a_broker_is_queried_for_the_keys_of_another_table(tmp_path: Path) -> None:
     tables = loaded(tmp_path)
     broker = Broker(
         {
@@ -103,7 +103,7 @@ def test_a_broker_is_asked_for_the_keys_of_another_table(tmp_path: Path) -> None
     assert tables.read_again("present") is None
 
 
-def test_what_is_no_number_is_left_out_and_the_rest_of_the_row_stays(tmp_path: Path) -> None:
+def test_an_invalid_number_is_left_out_and_the_rest_of_the_row_stays(tmp_path: Path) -> None:
     tables = loaded(tmp_path)
     hot = {"status": "open", "celsius": "hot"}
     tables.use_context(Broker({"r1": hot, "r2": {"status": "open", "celsius": 20}}))
@@ -127,7 +127,7 @@ def test_a_broker_that_does_not_answer_is_a_source_that_fails(tmp_path: Path) ->
     assert caught.value.problems[0].code == "source.unavailable"
 
 
-def test_rows_are_given_without_asking(tmp_path: Path) -> None:
+def test_known_rows_are_loaded_without_a_request(tmp_path: Path) -> None:
     tables = loaded(tmp_path)
     question = context_query(tables.declarations()["present"], ["r1"])
     rows = rows_of_context(question, "present", [question.row("r1", {"status": "open"})])

@@ -25,7 +25,7 @@ def test_a_cover_is_complete_and_none_is_smaller(given: dict[str, frozenset[str]
 
 
 @given(offers, st.frozensets(st.integers(0, 8)))
-def test_only_what_is_wanted_counts(
+def test_only_wanted_attributes_count(
     given: dict[str, frozenset[str]], wanted: frozenset[str]
 ) -> None:
     chosen = smallest_cover(given, wanted)

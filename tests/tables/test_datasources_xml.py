@@ -92,7 +92,7 @@ def test_its_tables_load_from_an_sqlite_file(site: Path) -> None:
     check(Tables.load(site, found, CONCEPTS))
 
 
-def test_a_lifetime_may_be_said(site: Path) -> None:
+def test_a_lifetime_may_be_declared(site: Path) -> None:
     listing = LISTING.replace('key="name"', 'key="name" lifetime="10min"')
     assert [table.lifetime_ms for table in declared(site, listing)[0]] == [0, 600_000]
 
@@ -140,15 +140,15 @@ def test_its_tables_load_from_postgresql(
         ('keyColumn="id"', 'keyColumn="id" lifetime="soon"', "site.bad_duration"),
     ],
 )
-def test_faults_are_told_with_the_file(site: Path, old: str, new: str, code: str) -> None:
+def test_faults_are_reported_with_the_file(site: Path, old: str, new: str, code: str) -> None:
     listing = LISTING.replace(old, new)
     _found, problems = declared(site, listing)
-    told = [problem for problem in problems if problem.code == code]
-    assert told
-    assert told[0].file == "datasources.xml"
+    results = [problem for problem in problems if problem.code == code]
+    assert results
+    assert results[0].file == "datasources.xml"
 
 
-def test_a_listing_that_is_not_there_or_declares_a_table_twice_is_told(site: Path) -> None:
+def test_a_missing_listing_and_a_duplicate_table_are_reported(site: Path) -> None:
     text = b'[tables]\ndeclared_in = "absent.xml"\n'
     found, problems = tables_from_site(TomlFile.parse(text, name="site.toml"), site, CONCEPTS)
     assert (found, [problem.code for problem in problems]) == ([], ["site.no_file"])

@@ -30,7 +30,7 @@ def test_pauses_double_up_to_five_minutes_and_a_success_ends_them() -> None:
 
 
 @given(st.integers(1, 10**9), st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=40))
-def test_a_failing_source_is_asked_again_soon_but_not_at_once(
+def test_a_failing_source_is_read_again_soon_but_not_at_once(
     lifetime_ms: int, chances: list[float]
 ) -> None:
     known: Freshness = fresh(lifetime_ms, 0)

@@ -80,8 +80,12 @@ def test_secrets_of_headers_stand_elsewhere(
     (tmp_path / "key.txt").write_text("k-1\n")
     headers = {"Authorization": "Bearer env:ROSTER_TOKEN", "X-Key": "file:key.txt", "X-A": "b c"}
     load(tmp_path, declared(rows_server, headers=headers))
-    asked = rows_server.asked[0]
-    assert (asked["authorization"], asked["x-key"], asked["x-a"]) == ("Bearer s3cret", "k-1", "b c")
+    requests = rows_server.asked[0]
+    assert (requests["authorization"], requests["x-key"], requests["x-a"]) == (
+        "Bearer s3cret",
+        "k-1",
+        "b c",
+    )
     code, message = problem_of(tmp_path, declared(rows_server, headers={"X": "env:NOT_THERE"}))
     assert code == "settings.no_secret"
     monkeypatch.setenv("ROSTER_TOKEN", "s3cret\nHost: x")
@@ -103,7 +107,7 @@ def test_secrets_of_headers_stand_elsewhere(
         (b'{"data": {"items": [{"status": "x"}]}}', "there is no column 'id'"),
     ],
 )
-def test_documents_that_are_no_rows_are_told(
+def test_documents_without_rows_are_reported(
     tmp_path: Path, rows_server: RowsServer, body: bytes, words: str
 ) -> None:
     rows_server.body = body
@@ -145,7 +149,7 @@ def test_nobody_listening_is_a_failure(tmp_path: Path, rows_server: RowsServer) 
 
 
 @pytest.mark.parametrize("after", [0, 10])
-def test_a_slow_answer_is_given_up_when_the_time_is_over(
+def test_a_slow_answer_is_given_up_after_the_timeout(
     tmp_path: Path, rows_server: RowsServer, after: int
 ) -> None:
     give(rows_server, PEOPLE)
@@ -164,7 +168,7 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(rows_server: RowsSer
     assert caught.value.code == "source.too_large"
 
 
-def test_what_did_not_change_is_not_sent_again(rows_server: RowsServer) -> None:
+def test_an_unchanged_document_is_not_sent_again(rows_server: RowsServer) -> None:
     rows_server.body, rows_server.tag = b"[]", '"v1"'
     first = fetch(rows_server.url, {}, timeout_ms=5_000)
     assert (first.body, first.tag) == (b"[]", '"v1"')
@@ -223,7 +227,7 @@ def test_a_million_rows_load_and_one_more_is_refused(
     assert problem_of(tmp_path, table)[0] == "tables.too_many_rows"
 
 
-def test_what_an_address_holds_is_not_told() -> None:
+def test_a_secret_address_is_not_shown() -> None:
     """An address may be a secret: `url = "env:ROSTER_URL"`."""
     with pytest.raises(SourceUnavailable) as caught:
         fetch("http://127.0.0.1:1/people?token=S3 CRET", {}, timeout_ms=1_000)
@@ -243,7 +247,7 @@ class _Elsewhere(BaseHTTPRequestHandler):
         pass
 
 
-def test_the_place_a_server_sends_to_is_told_without_what_was_asked() -> None:
+def test_a_redirect_is_reported_without_the_query() -> None:
     server = HTTPServer(("127.0.0.1", 0), _Elsewhere)
     thread = Thread(target=server.handle_request, daemon=True)
     thread.start()

@@ -28,7 +28,7 @@ def faults(site: Path, text: str, *pairs: PairDeclaration) -> list[tuple[int, in
     return [(p.line, p.column, p.code) for p in caught.value.problems]
 
 
-def test_a_symmetric_table_is_given_in_both_orders(tmp_path: Path) -> None:
+def test_a_symmetric_table_is_found_in_both_orders(tmp_path: Path) -> None:
     text = "a,b,metres\nacid,base,5\nacid,acid,0\nbase,oil,2.5\nbase,acid,5\noil,acid,\n"
     tables: PullData = load(tmp_path, text)
     assert dict(tables.pairs("minimumDistance")) == {
@@ -42,7 +42,7 @@ def test_a_symmetric_table_is_given_in_both_orders(tmp_path: Path) -> None:
         tables.pairs("minimumDistances")
 
 
-def test_one_order_does_not_stand_for_the_other_unless_it_is_said(tmp_path: Path) -> None:
+def test_one_order_does_not_stand_for_the_other_unless_declared_symmetric(tmp_path: Path) -> None:
     plain = PairDeclaration(function="f", table="distances", keys=("a", "b"), value="metres")
     one = PairDeclaration(function="g", table="distances", keys=("b",), value="metres")
     pairs = load(tmp_path, "a,b,metres\nx,y,1\ny,x,2\n", plain, one)

@@ -132,9 +132,9 @@ def test_the_same_rows_are_no_change(tmp_path: Path, rows_server: RowsServer) ->
     async def scenario(world: World) -> None:
         for tag in ('"1"', '"2"'):  # answered by 304, then by the same rows
             rows_server.tag = tag
-            asked = len(rows_server.asked)
+            requests = len(rows_server.asked)
             await world.expire()
-            await world.until(lambda asked=asked: len(rows_server.asked) == asked + 1)
+            await world.until(lambda requests=requests: len(rows_server.asked) == requests + 1)
             await world.until(lambda: world.status().age_ms == 0)
         assert rows_server.asked[1]["if-none-match"] == '"1"'
         assert world.changes == []
@@ -172,7 +172,7 @@ def test_rows_that_cannot_be_used_are_refused_and_the_old_ones_stay(
     in_a_world(tmp_path, [people(rows_server)], scenario)
 
 
-def test_a_failing_source_is_asked_again_after_growing_pauses_and_recovers(
+def test_a_failing_source_is_read_again_after_growing_pauses_and_recovers(
     tmp_path: Path, rows_server: RowsServer
 ) -> None:
     give(rows_server, ada="guest")
@@ -361,7 +361,7 @@ def test_a_table_added_at_run_time_changes_the_choice_of_tables(
     in_a_world(tmp_path, [table("s", "status"), table("a", "age")], scenario)
 
 
-def test_what_was_read_for_a_table_that_changed_meanwhile_is_dropped(
+def test_rows_for_a_declaration_that_changed_meanwhile_are_dropped(
     tmp_path: Path, rows_server: RowsServer
 ) -> None:
     give(rows_server, ada="guest")
@@ -369,7 +369,7 @@ def test_what_was_read_for_a_table_that_changed_meanwhile_is_dropped(
     async def scenario(world: World) -> None:
         give(rows_server, ada="staff")
         rows_server.pause_after = 3
-        asked = asyncio.create_task(world.refreshing.refresh("people"))
+        requests = asyncio.create_task(world.refreshing.refresh("people"))
         await world.until(lambda: len(rows_server.asked) == 2)
         (tmp_path / "p.csv").write_text("id,status\neve,guest\n")
         other = TableDeclaration(
@@ -382,7 +382,7 @@ def test_what_was_read_for_a_table_that_changed_meanwhile_is_dropped(
         reloaded = await asyncio.to_thread(Tables.load, tmp_path, [other], CONCEPTS)
         world.tables.take_over(reloaded, world.clock.now_ms())
         rows_server.go_on.set()
-        assert await asked is False
+        assert await requests is False
         assert world.tables.instances("person").ids == ["eve"]
         assert reloaded.lookup("people", "eve", "status") == "guest"
         assert [change.concepts for change in world.changes] == [("person",)]
@@ -414,20 +414,20 @@ def test_age_and_error_are_those_of_the_tables_in_force_after_a_reload_and_after
         give(rows_server, ada="staff")
         anew = await asyncio.to_thread(reloaded, tmp_path, table)
         world.tables.take_over(anew, world.clock.now_ms())
-        told = world.status()
-        assert (told.age_ms, told.failures, told.error, told.changes) == (0, 0, None, 1)
+        results = world.status()
+        assert (results.age_ms, results.failures, results.error, results.changes) == (0, 0, None, 1)
         assert world.refreshing.failing() == []
         await world.clock.advance(1_000)
         world.tables.take_over(former, world.clock.now_ms())
-        told = world.status()
-        assert (told.age_ms, told.failures, told.changes) == (6_000, 1, 0)
-        assert told.error is not None
+        results = world.status()
+        assert (results.age_ms, results.failures, results.changes) == (6_000, 1, 0)
+        assert results.error is not None
         assert world.refreshing.failing() == ["people"]
 
     in_a_world(tmp_path, [table], scenario)
 
 
-def test_a_reload_whose_source_does_not_answer_tells_the_age_of_the_rows_that_were_kept(
+def test_a_reload_without_an_answer_reports_the_age_of_the_cached_rows(
     tmp_path: Path, rows_server: RowsServer
 ) -> None:
     give(rows_server, ada="guest")
@@ -439,15 +439,15 @@ def test_a_reload_whose_source_does_not_answer_tells_the_age_of_the_rows_that_we
         rows_server.status = 503
         anew = await asyncio.to_thread(reloaded, tmp_path, table)
         world.tables.take_over(anew, world.clock.now_ms())
-        told = world.status()
-        assert (told.age_ms, told.failures, told.changes) == (7_000, 1, 0)
-        assert told.error is not None
-        assert told.error.code == "source.bad_status"
+        results = world.status()
+        assert (results.age_ms, results.failures, results.changes) == (7_000, 1, 0)
+        assert results.error is not None
+        assert results.error.code == "source.bad_status"
 
     in_a_world(tmp_path, [table], scenario)
 
 
-def test_who_failed_for_rows_of_before_a_reload_says_nothing_of_those_in_force(
+def test_a_failure_of_a_read_before_a_reload_does_not_affect_the_new_status(
     tmp_path: Path, rows_server: RowsServer
 ) -> None:
     give(rows_server, ada="guest")
@@ -456,14 +456,14 @@ def test_who_failed_for_rows_of_before_a_reload_says_nothing_of_those_in_force(
     async def scenario(world: World) -> None:
         anew = await asyncio.to_thread(reloaded, tmp_path, table)
         rows_server.pause_after = 3
-        asked = asyncio.create_task(world.refreshing.refresh("people"))
+        requests = asyncio.create_task(world.refreshing.refresh("people"))
         await world.until(lambda: len(rows_server.asked) == 3)
-        assert not asked.done()
+        assert not requests.done()
         world.tables.take_over(anew, world.clock.now_ms())
         rows_server.body = rows_server.body[:-2]  # less than was announced
         rows_server.go_on.set()
         with pytest.raises(SiteError):
-            await asked
+            await requests
         assert (world.status().failures, world.status().error) == (0, None)
 
     in_a_world(tmp_path, [table], scenario)

@@ -83,9 +83,7 @@ def test_kept_rows_of_another_declaration_or_damaged_ones_are_not_used(
         load(tmp_path, table)
 
 
-def test_a_wrong_answer_is_told_and_not_passed_over(
-    tmp_path: Path, rows_server: RowsServer
-) -> None:
+def test_a_wrong_answer_is_reported_and_not_hidden(tmp_path: Path, rows_server: RowsServer) -> None:
     rows_server.body = b'[{"id": "a", "status": "guest"}]'
     table = people(rows_server)
     RowCache(tmp_path / "kept").save(load(tmp_path, table).loaded()[table.name], 5_000)

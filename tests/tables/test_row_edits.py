@@ -22,7 +22,7 @@ MOST = 1_000
 
 
 @given(ROWS, ROWS)
-def test_the_first_rows_and_what_changed_give_the_second(before: list, after: list) -> None:
+def test_the_first_rows_and_the_edits_give_the_second(before: list, after: list) -> None:
     assert apply_edits(before, edits_between(before, after), MOST) == after
 
 
@@ -43,15 +43,15 @@ def test_one_changed_row_of_many_is_one_edit_and_a_few_fields() -> None:
     after = [*before[:500], ("500", "employee"), *before[501:]]
     edits = edits_between(before, after)
     assert edits == [Edit(0, 500, (("500", "employee"),)), Edit(501, 499)]
-    told = counts_between(before, after, (0,))
-    assert (told.added, told.changed, told.removed) == (0, 1, 0)
+    results = counts_between(before, after, (0,))
+    assert (results.added, results.changed, results.removed) == (0, 1, 0)
 
 
 @given(ROWS, ROWS)
 def test_counts_add_up(before: list, after: list) -> None:
-    told = counts_between(before, after, (0,))
-    assert len(before) + told.added - told.removed == len(after)
-    assert min(told.added, told.changed, told.removed) >= 0
+    results = counts_between(before, after, (0,))
+    assert len(before) + results.added - results.removed == len(after)
+    assert min(results.added, results.changed, results.removed) >= 0
 
 
 def test_pieces_stay_small() -> None:

@@ -76,7 +76,7 @@ class Record:
         return [found for one in self.log[after:] if (found := folded.take(one)) is not None]
 
 
-def told(version: RowsVersion) -> Told:
+def results(version: RowsVersion) -> Told:
     return {name: list(rows.rows) for name, rows in version.tables.items() if rows.is_known}
 
 
@@ -91,7 +91,7 @@ def test_every_state_is_read_back_once_and_in_order(states: list[Told]) -> None:
         if state != (wanted[-1] if wanted else {}):
             wanted.append(state)
         record.write({name: of_table(rows) for name, rows in state.items()})
-    assert [told(one) for one in record.versions()] == wanted
+    assert [results(one) for one in record.versions()] == wanted
 
 
 @given(st.lists(STATE, min_size=1, max_size=6), st.data())
@@ -107,7 +107,7 @@ def test_a_change_that_was_cut_off_is_none_and_the_next_is_whole(
                 record.write(tables, whole=False)
             record.write(tables)
         versions = record.versions()
-        assert (told(versions[-1]) if versions else {}) == states[-1]
+        assert (results(versions[-1]) if versions else {}) == states[-1]
         assert all(rows.is_known for one in versions for rows in one.tables.values())
 
 
@@ -116,22 +116,22 @@ def test_events_that_come_twice_change_nothing(states: list[Told], chance: objec
     record = Record()
     for state in states:
         record.write({name: of_table(rows) for name, rows in state.items()})
-    once = [told(one) for one in record.versions()]
+    once = [results(one) for one in record.versions()]
     for at in sorted(chance.sample(range(len(record.log)), len(record.log) // 2)):  # type: ignore[attr-defined]
         record.log.append(record.log[at])
-    assert [told(one) for one in record.versions()] == once
+    assert [results(one) for one in record.versions()] == once
 
 
 @given(st.lists(STATE, min_size=1, max_size=6), st.integers(min_value=0, max_value=20))
-def test_a_record_that_lost_its_beginning_never_says_wrong_rows(
+def test_a_record_without_its_beginning_never_gives_wrong_rows(
     states: list[Told], lost: int
 ) -> None:
     record = Record()
     for state in states:
         record.write({name: of_table(rows) for name, rows in state.items()})
-    whole = {one.change: told(one) for one in record.versions()}
+    whole = {one.change: results(one) for one in record.versions()}
     for version in record.versions(after=lost):
-        assert told(version).items() <= whole[version.change].items()
+        assert results(version).items() <= whole[version.change].items()
 
 
 @settings(max_examples=20)
@@ -183,14 +183,14 @@ def test_other_columns_are_another_whole_and_a_table_that_goes_makes_a_base() ->
     assert third.changed == {"rooms"}
 
 
-def test_what_a_later_version_adds_is_passed_over_and_nonsense_is_nothing() -> None:
+def test_unknown_fields_are_ignored_and_invalid_events_give_nothing() -> None:
     record = Record()
     record.write({"people": of_table([("a", "b")])})
     [stored] = record.log
     more = {**msgspec.json.decode(stored.event.data), "weather": {"fine": True}}
     event = msgspec.structs.replace(stored.event, data=msgspec.json.encode(more))
     record.log = [StoredEvent(1, 0, event)]
-    assert told(record.versions()[0]) == {"people": [("a", "b")]}
+    assert results(record.versions()[0]) == {"people": [("a", "b")]}
     for data in (b"{", b"{}", b"[]", msgspec.json.encode({**more, "parts": 0})):
         record.log = [StoredEvent(1, 0, msgspec.structs.replace(event, data=data))]
         assert record.versions() == []
@@ -226,8 +226,8 @@ def test_a_small_table_that_changes_all_the_time_does_not_repeat_a_large_one() -
     versions = record.versions()
     assert len(versions) == BASE_AT_LAST_AFTER + 10
     assert [place for place, one in enumerate(versions) if one.is_base] == [0, BASE_AT_LAST_AFTER]
-    assert told(versions[-1])["small"] == [("a", str(BASE_AT_LAST_AFTER + 9))]
-    assert len(told(versions[-1])["large"]) == 2_000
+    assert results(versions[-1])["small"] == [("a", str(BASE_AT_LAST_AFTER + 9))]
+    assert len(results(versions[-1])["large"]) == 2_000
 
 
 PEOPLE = TableDeclaration(
@@ -267,10 +267,10 @@ def test_a_table_beyond_its_limit_is_recorded_by_digest_and_number() -> None:
     assert b"guest" not in record.log[0].event.data
     # Later it is allowed to have more.
     record.write({"people": msgspec.structs.replace(found, is_counted=False)})
-    assert told(record.versions()[-1]) == {"people": [("a", "guest"), ("b", "guest")]}
+    assert results(record.versions()[-1]) == {"people": [("a", "guest"), ("b", "guest")]}
 
 
-def test_the_beginning_is_what_policies_call_it() -> None:
+def test_the_beginning_has_the_value_that_policies_use() -> None:
     from rapport.policy.operators.base import END_OF_TIME
 
     assert FROM_THE_BEGINNING == -END_OF_TIME

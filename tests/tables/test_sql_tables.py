@@ -8,7 +8,7 @@ import pytest
 from rapport.core.errors import SiteError, UnknownName
 from rapport.kernel.toml import TomlFile
 from rapport.tables.config import TableDeclaration, tables_from_site
-from rapport.tables.sql_source import read_query
+from rapport.tables.sources import read_query
 from rapport.tables.tables import Tables
 from support.servers.postgres import PostgresAddress
 
@@ -56,7 +56,7 @@ def test_a_query_of_an_sqlite_file_gives_instances_and_look_ups(site: Path) -> N
     assert tables.columns() == {"persons": ("id", "status", "age", "armed")}
 
 
-def test_rows_of_some_columns_are_given_in_order(site: Path) -> None:
+def test_rows_of_some_columns_are_in_order(site: Path) -> None:
     tables = load(site)
     assert tables.rows("persons", ("armed", "id")) == [("yes", "1"), ("no", "2")]
     for call in (("people", ("id",)), ("persons", ("nr",))):
@@ -94,7 +94,7 @@ def test_the_version_changes_with_the_rows(site: Path) -> None:
         ),
     ],
 )
-def test_faults_of_a_query_are_told(site: Path, changes: dict[str, object], code: str) -> None:
+def test_faults_of_a_query_are_reported(site: Path, changes: dict[str, object], code: str) -> None:
     assert code_of(site, **changes) == code
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_database_is_refused(site: Path) -> None:
 
 
 def test_a_query_without_end_is_ended(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rapport.tables.sql_source._MOST_LOOKS", 3)
+    monkeypatch.setattr("rapport.tables.sources._MOST_LOOKS", 3)
     endless = (
         "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) "
         "SELECT max(id) AS id, 'x' AS status, 1 AS age, 'no' AS armed FROM n"
@@ -127,7 +127,7 @@ def test_more_rows_than_can_be_held_are_refused(
     assert code_of(site) == "tables.too_many_rows"
 
 
-def test_rows_may_be_told_apart_by_several_columns(tmp_path: Path) -> None:
+def test_rows_may_have_several_key_columns(tmp_path: Path) -> None:
     (tmp_path / "rates.csv").write_text(
         "currency,rate,valid_from\nUSD,1.1,2026-01-01\nUSD,1.2,2026-02-01\n"
     )
@@ -185,7 +185,7 @@ def test_queries_and_keys_of_several_columns_are_declared(site: Path) -> None:
         ("", "site.missing_key"),
     ],
 )
-def test_faults_of_a_declaration_are_told(site: Path, lines: str, code: str) -> None:
+def test_faults_of_a_declaration_are_reported(site: Path, lines: str, code: str) -> None:
     found, codes = declared_in(site, f'[tables.t]\nkey = "id"\n{lines}\n')
     assert code in codes
     assert found == []
@@ -222,7 +222,7 @@ def test_a_query_of_postgresql_gives_the_same(
         pytest.param("postgresql://u:S3CRET/x@127.0.0.1/db", id="slash"),
     ],
 )
-def test_a_password_that_is_not_written_as_addresses_have_it_is_not_told(tmp_path, address):
+def test_a_wrongly_escaped_password_is_not_shown(tmp_path, address):
     pytest.importorskip("psycopg")
     (tmp_path / "people.dsn").write_text(address)
     with pytest.raises(SiteError) as caught:
@@ -242,7 +242,7 @@ def test_a_password_that_is_not_written_as_addresses_have_it_is_not_told(tmp_pat
         pytest.param("S3CRET" * 1_000, "tables.no_database", id="long"),
     ],
 )
-def test_what_a_secret_holds_is_never_told(tmp_path, address, code):
+def test_the_content_of_a_secret_is_never_shown(tmp_path, address, code):
     """Also where it is no address of PostgreSQL, and so taken for the name of a file."""
     pytest.importorskip("psycopg")
     (tmp_path / "people.dsn").write_text(address)

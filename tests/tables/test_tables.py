@@ -90,7 +90,7 @@ def test_tables_of_one_concept_are_joined_on_the_key(tmp_path: Path) -> None:
     assert np.isnan(persons.columns["age"][0])
 
 
-def test_the_fewest_tables_are_asked(tmp_path: Path) -> None:
+def test_the_fewest_tables_are_joined(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         write(tmp_path, f"{name}.csv", f"id,status,age\n{name},{name},1\n")
 

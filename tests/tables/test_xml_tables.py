@@ -76,7 +76,7 @@ def test_faults_name_the_line_where_the_element_begins(tmp_path: Path) -> None:
     assert "line 5" in caught.value.problems[0].message
 
 
-def test_a_file_without_such_elements_gives_no_rows_and_a_field_nobody_has_is_told(
+def test_a_file_without_matching_elements_gives_no_rows_and_an_unknown_field_is_reported(
     tmp_path: Path,
 ) -> None:
     assert len(load(tmp_path, "<floorplan/>").instances("room")) == 0
@@ -102,7 +102,7 @@ def test_a_file_without_such_elements_gives_no_rows_and_a_field_nobody_has_is_to
         (('key = "@no"', 'key = "@no"\nnamespaces = 3'), "site.wrong_type"),
     ],
 )
-def test_faults_of_a_declaration_are_told(
+def test_faults_of_a_declaration_are_reported(
     tmp_path: Path, change: tuple[str, str], code: str
 ) -> None:
     (tmp_path / "plan.xml").write_text(PLAN, encoding="utf-8")

@@ -255,7 +255,7 @@ def test_any_text_is_an_expression_or_refused_with_a_place(text: str) -> None:
         ("a" * 3_000, "longer than"),
     ],
 )
-def test_what_is_not_offered_is_refused_with_a_reason(text: str, words: str) -> None:
+def test_unsupported_expressions_are_refused_with_a_reason(text: str, words: str) -> None:
     with pytest.raises(XPathFault) as caught:
         XPath(text)
     assert words in caught.value.message

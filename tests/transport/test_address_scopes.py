@@ -25,7 +25,7 @@ from rapport.transport.udp import UdpEndpoint, host_towards
 INDEX, NAME = socket.if_nameindex()[0]
 
 
-def test_a_scope_is_told_by_name_and_given_to_sockets_by_number() -> None:
+def test_a_scope_is_shown_by_name_and_given_to_sockets_by_number() -> None:
     told = display_address(("fe80::1", 7411, 0, INDEX))
     assert told == (f"fe80::1%{NAME}", 7411)
     assert socket_address(told) == ("fe80::1", 7411, 0, INDEX)
@@ -35,7 +35,7 @@ def test_a_scope_is_told_by_name_and_given_to_sockets_by_number() -> None:
         assert display_address((*plain, 0, 0)) == plain
 
 
-def test_an_interface_that_went_is_told_by_its_number() -> None:
+def test_an_interface_that_went_is_shown_by_its_number() -> None:
     gone = 2**31 - 5
     told = display_address(("fe80::1", 7, 0, gone))
     assert told == (f"fe80::1%{gone}", 7)

@@ -85,7 +85,7 @@ def test_while_keys_are_rotated_no_datagram_is_refused() -> None:
     assert set(sealed_with[12:]) == {new.id}
 
 
-def test_a_key_is_not_heard_after_its_time_nor_before_it() -> None:
+def test_a_key_is_not_accepted_after_its_time_nor_before_it() -> None:
     key = make_key("brokers", "network", from_ms=NOW, until_ms=NOW + HOUR)
     forever = replace(key, from_ms=0, until_ms=FOREVER_MS)
     seal, unseal = Sealer(DatagramKeys([forever]), os.urandom(16)), Unsealer(DatagramKeys([key]))
@@ -99,7 +99,9 @@ def test_a_key_is_not_heard_after_its_time_nor_before_it() -> None:
     assert unseal.counters.invalid_key == 2
 
 
-def test_a_key_taken_out_of_the_ring_is_not_heard_and_back_in_it_nothing_is_taken_twice() -> None:
+def test_a_key_taken_out_of_the_ring_is_not_accepted_and_back_in_it_nothing_is_taken_twice() -> (
+    None
+):
     key, other = make_key("ann", "client"), make_key("brokers", "network")
     keys = DatagramKeys([key, other])
     seal, unseal = Sealer(DatagramKeys([key]), os.urandom(16)), Unsealer(keys)
@@ -207,7 +209,7 @@ def test_every_fault_in_a_file_has_a_place_and_tells_no_secret(tmp_path, name) -
     assert secret not in found.value.message
 
 
-def test_broken_toml_is_told_without_the_line_it_stands_in(tmp_path) -> None:
+def test_broken_toml_is_reported_without_the_line_it_stands_in(tmp_path) -> None:
     path = tmp_path / "keys.toml"
     add_key(path, make_key("brokers", "network"))
     text = path.read_text()

@@ -71,7 +71,7 @@ def test_keys_are_exchanged_while_messages_fly_and_none_is_lost(tmp_path) -> Non
     asyncio.run(scenario())
 
 
-def test_a_stranger_on_the_wire_is_neither_heard_nor_answered(ring) -> None:
+def test_a_stranger_on_the_wire_is_neither_accepted_nor_answered(ring) -> None:
     async def scenario() -> None:
         broker, heard = await sealed(ring.member())
         broker.receive(

@@ -57,7 +57,7 @@ def test_every_changed_bit_is_refused() -> None:
     assert unseal.open(datagram, NOW) is not None
 
 
-def test_every_changed_bit_is_refused_from_a_sender_that_was_heard_before() -> None:
+def test_every_changed_bit_is_refused_from_a_sender_that_was_accepted_before() -> None:
     seal, unseal = pair()
     assert unseal.open(seal.seal(b"hello", NOW), NOW)
     datagram = seal.seal(b"the door is open", NOW)
@@ -85,7 +85,7 @@ def test_a_flood_of_forgeries_with_a_known_key_id_costs_no_memory() -> None:
     assert unseal.counters.forged == 2_000
 
 
-def test_a_repeated_datagram_is_heard_once() -> None:
+def test_a_repeated_datagram_is_accepted_once() -> None:
     seal, unseal = pair()
     datagram = seal.seal(b"open the door", NOW)
     assert unseal.open(datagram, NOW) is not None
@@ -137,7 +137,7 @@ def test_a_receiver_that_started_with_a_clock_ahead_hears_once_the_clock_is_righ
     assert unseal.counters.forgotten == 2
 
 
-def test_a_sender_that_starts_anew_is_heard_beside_its_former_run() -> None:
+def test_a_sender_that_starts_anew_is_accepted_beside_its_former_run() -> None:
     unseal = Unsealer(member())
     for number in range(3):
         assert unseal.open(Sealer(member(), os.urandom(16)).seal(b"%d" % number, NOW), NOW)
@@ -169,7 +169,7 @@ def test_a_client_that_starts_too_often_harms_nobody_with_another_key(ring) -> N
     assert unseal.open(first, NOW) is None
 
 
-def test_an_unknown_key_is_not_heard() -> None:
+def test_an_unknown_key_is_not_accepted() -> None:
     stranger = Sealer(member(make_key("brokers", "network")), RUN)
     unseal = Unsealer(member())
     assert unseal.open(stranger.seal(b"hello", NOW), NOW) is None
@@ -185,7 +185,7 @@ def test_an_id_of_ours_without_its_secret_is_forged() -> None:
     assert unseal.counters.forged == 1
 
 
-def test_a_client_is_heard_by_members_and_hears_what_they_seal_with_its_key(ring) -> None:
+def test_a_client_is_accepted_by_members_and_hears_what_they_seal_with_its_key(ring) -> None:
     client, broker = Sealer(ring.client("ann"), RUN), Sealer(ring.member(), os.urandom(16))
     heard = Unsealer(ring.member(), own=broker).open(client.seal(b"question", NOW), NOW)
     assert heard is not None
@@ -211,7 +211,7 @@ def test_a_client_can_neither_speak_as_a_member_nor_hear_its_own_words_as_an_ans
     assert broker.counters.wrong_side == 1
 
 
-def test_what_a_member_sealed_is_not_heard_when_thrown_back_at_it() -> None:
+def test_what_a_member_sealed_is_not_accepted_when_thrown_back_at_it() -> None:
     seal = Sealer(member(), RUN)
     unseal = Unsealer(member(), own=seal)
     assert unseal.open(seal.seal(b"ping", NOW), NOW) is None
@@ -242,7 +242,7 @@ def test_another_process_draws_other_bytes_for_the_same_words() -> None:
     assert one.seal(b"same", NOW)[HEADER_BYTES:] != one.seal(b"same", NOW)[HEADER_BYTES:]
 
 
-def test_a_datagram_is_heard_only_by_the_member_it_is_for() -> None:
+def test_a_datagram_is_accepted_only_by_the_member_it_is_for() -> None:
     seal, unseal = pair()
     name = receiver_name(("::1", 7411))
     datagram = seal.seal(b"leave", NOW, to=name)
@@ -254,7 +254,7 @@ def test_a_datagram_is_heard_only_by_the_member_it_is_for() -> None:
     assert opened[0] == b"leave"
 
 
-def test_a_datagram_for_all_members_is_heard_by_each_and_only_once() -> None:
+def test_a_datagram_for_all_members_is_accepted_by_each_and_only_once() -> None:
     seal, unseal = pair()
     datagram = seal.seal(b"hello", NOW, to_all=True)
     for at in ("10.0.0.1", "10.0.0.2"):

@@ -124,7 +124,7 @@ def test_without_a_valid_key_nothing_is_sent_and_nothing_raised(clock) -> None:
     asyncio.run(scenario())
 
 
-def test_clocks_that_differ_too_much_are_told_in_the_log_and_not_for_each_datagram(
+def test_clocks_that_differ_too_much_are_reported_in_the_log_and_not_for_each_datagram(
     ring, clock, capsys
 ) -> None:
     async def scenario() -> None:
@@ -146,7 +146,7 @@ def test_clocks_that_differ_too_much_are_told_in_the_log_and_not_for_each_datagr
     assert capsys.readouterr().err.count("do the clocks") == 1
 
 
-def test_a_broadcast_is_heard_by_all_that_hold_the_key(ring) -> None:
+def test_a_broadcast_is_accepted_by_all_that_hold_the_key(ring) -> None:
     net = Net()
     one, other, third = (net.station(ring.member()) for _ in range(3))
     client = net.station(ring.client("ann"))
@@ -287,7 +287,7 @@ def test_a_client_that_forges_the_address_of_a_member_gets_nothing_of_what_membe
     assert Unsealer(ring.client("ann"), own=ann).open(captured[0], NOW) is None
 
 
-def test_memory_of_those_heard_is_bounded(ring, monkeypatch) -> None:
+def test_memory_of_those_accepted_is_bounded(ring, monkeypatch) -> None:
     monkeypatch.setattr("rapport.transport.station._MOST_SENDERS", 5)
     net = Net()
     broker = net.station(ring.member())

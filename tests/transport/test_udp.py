@@ -102,7 +102,7 @@ def test_more_than_the_loop_takes_at_once_arrives_too() -> None:
     asyncio.run(scenario())
 
 
-def test_an_address_that_is_taken_or_not_ours_is_told() -> None:
+def test_an_address_that_is_taken_or_not_ours_is_reported() -> None:
     async def scenario() -> None:
         one = await UdpEndpoint.open("127.0.0.1")
         for host, port in (one.address, ("203.0.113.9", 0)):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.units.angles import parse_angle, write_angle
+from rapport.units.coordinates import parse_angle, write_angle
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_a_decimal_comma_is_read_where_it_is_declared():
         ("1" * 80, "latitude", "decimal"),
     ],
 )
-def test_what_is_no_angle_is_refused(text, axis, form):
+def test_an_invalid_angle_is_refused(text, axis, form):
     with pytest.raises(InvalidInput) as caught:
         parse_angle(text, axis, form)
     assert caught.value.code == "place.bad_angle"
     assert caught.value.hint
 
 
-def test_what_is_beyond_the_poles_is_refused():
+def test_an_angle_beyond_the_poles_is_refused():
     for call in (
         lambda: parse_angle("91 N", "latitude", "decimal"),
         lambda: parse_angle("180 0 1 W", "longitude", "dms"),
@@ -79,7 +79,7 @@ def test_what_is_beyond_the_poles_is_refused():
     st.sampled_from(("decimal", "dms", "nmea")),
     st.floats(-1, 1),
 )
-def test_what_is_written_reads_back_within_its_digits(axis, form, share):
+def test_a_written_angle_reads_back_within_its_digits(axis, form, share):
     name, largest = axis
     degrees = largest * share
     written = write_angle(degrees, name, form, 6)

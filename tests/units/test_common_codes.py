@@ -73,7 +73,7 @@ PUBLISHED = {
     # The list prints a tenth of the right factor for these three; the names are unmistakable.
     "mSv/h": "P71 1, P72 1e-3, P73 1e-6",
 }
-ROWS = [(base, *pair.split()) for base, said in PUBLISHED.items() for pair in said.split(", ")]
+ROWS = [(base, *pair.split()) for base, result in PUBLISHED.items() for pair in result.split(", ")]
 _ROUNDED = 4.1e-5
 """`2X` (metre per minute) is printed with the fewest digits."""
 

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,10 +9,8 @@ from hypothesis import strategies as st
 from rapport.units.coordinates import (
     absolute_to_relative,
     cartesian_to_polar,
-    directions,
     polar_to_cartesian,
     relative_to_absolute,
-    relative_to_absolute_many,
 )
 
 metres = st.floats(-1e4, 1e4)
@@ -58,17 +55,3 @@ def test_turning_keeps_the_distance(x, y, origin_x, origin_y, heading):
 def test_a_bearing_from_a_heading_is_the_sum_of_both(heading, distance):
     seen = relative_to_absolute(*polar_to_cartesian(31.0, distance), 0.0, 0.0, heading)
     assert math.dist(seen, polar_to_cartesian(31.0 + heading, distance)) < 1e-6
-
-
-@given(st.lists(st.tuples(metres, metres, metres, metres, degrees), min_size=1, max_size=20))
-def test_the_array_form_agrees_with_the_scalar_one(rows):
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    found = np.stack(relative_to_absolute_many(*columns), axis=1)
-    expected = [relative_to_absolute(*row) for row in rows]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
-
-
-def test_the_array_form_is_exact_at_the_quarters():
-    x, y = directions(np.array([0.0, 90.0, 180.0, 270.0, -90.0]))
-    assert x.tolist() == [0.0, 1.0, 0.0, -1.0, -1.0]
-    assert y.tolist() == [1.0, 0.0, -1.0, 0.0, 0.0]

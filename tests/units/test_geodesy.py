@@ -2,13 +2,12 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.units.coordinates import PlanOrigin, from_plan, from_plan_many, to_plan, to_plan_many
+from rapport.units.coordinates import PlanOrigin, from_plan, to_plan
 from support.judge.meridian import plan_of
 
 BERLIN = PlanOrigin(52.5, 13.4)
@@ -36,7 +35,7 @@ def test_the_plan_agrees_with_an_independent_series_to_a_tenth_of_a_millimetre(
     assert math.dist(plan_of(*place, (latitude, longitude)), (x, y)) < 1e-4
 
 
-def test_distances_are_true_near_the_origin_and_off_by_what_is_stated_far_from_its_meridian():
+def test_distances_are_true_near_the_origin_and_off_as_stated_far_from_its_meridian():
     for east, excess in ((1_000.0, 1e-7), (100_000.0, 1.3e-4), (199_000.0, 5.1e-4)):
         one, other = (from_plan(east, north, BERLIN) for north in (-500.0, 500.0))
         measured = true_distance(one, other)
@@ -62,14 +61,14 @@ def test_the_antimeridian_is_no_edge():
     ("latitude", "longitude"),
     [(13.4, 52.5), (91.0, 0.0), (0.0, 181.0), (-52.5, -166.6), (0.0, 103.4), (90.0, 0.0)],
 )
-def test_what_is_no_place_or_too_far_away_is_refused(latitude, longitude):
+def test_an_invalid_or_distant_position_is_refused(latitude, longitude):
     with pytest.raises(InvalidInput) as caught:
         to_plan(latitude, longitude, BERLIN)
     assert caught.value.code == "place.out_of_range"
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_refused(bad):
+def test_nan_is_refused(bad):
     for call in (to_plan, from_plan):
         for pair in ((bad, 1.0), (1.0, bad)):
             with pytest.raises(InvalidInput):
@@ -90,18 +89,3 @@ def test_an_origin_that_no_plan_can_have_is_refused(origin):
     with pytest.raises(InvalidInput) as caught:
         origin.check()
     assert caught.value.code == "place.bad_origin"
-
-
-def test_many_at_once_agree_with_one_at_a_time():
-    latitudes = np.array([52.5, 52.6, 13.4, math.nan, -52.5, 0.0])
-    longitudes = np.array([13.4, 13.5, 52.5, 0.0, -166.6, 103.4])
-    x, y, good = to_plan_many(latitudes, longitudes, BERLIN)
-    assert good.tolist() == [True, True, False, False, False, False]
-    for number in (0, 1):
-        assert (x[number], y[number]) == pytest.approx(
-            to_plan(latitudes[number], longitudes[number], BERLIN), abs=1e-9
-        )
-    back = from_plan_many(x, y, BERLIN)
-    assert back[2].tolist() == good.tolist()
-    assert back[0][:2] == pytest.approx(latitudes[:2], abs=1e-11)
-    assert back[1][:2] == pytest.approx(longitudes[:2], abs=1e-11)

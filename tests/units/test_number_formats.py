@@ -39,7 +39,7 @@ def test_numbers_as_people_write_them(text, decimal, expected):
         ("9" * 500, "point"),
     ],
 )
-def test_what_could_mean_two_things_is_refused(text, decimal):
+def test_an_ambiguous_number_is_refused(text, decimal):
     with pytest.raises(InvalidInput) as caught:
         parse_number(text, decimal)
     assert caught.value.code == "value.not_a_number"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.access.rights import Access
+from rapport.channel.access.identities import Access
 from rapport.channel.access.signatures import find_node_key, open_keys
 from rapport.cli.main import run
 from rapport.client import Publisher

@@ -13,10 +13,10 @@ from urllib.parse import quote
 import pytest
 
 from rapport.channel.push import signed_headers
-from rapport.communication.adapters.input_base import AdapterState, never
+from rapport.communication.adapters.input_base import AdapterState
 from rapport.communication.adapters.webhook import WebhookInput, WebhookInputSettings
-from rapport.communication.answers import answer_token
-from rapport.communication.links import inbox_token
+from rapport.communication.arrival_checks import never
+from rapport.communication.links import answer_token, inbox_token
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from rapport.communication.answers import answer_link, answer_token
-from rapport.communication.links import inbox_link
+from rapport.communication.links import answer_link, answer_token, inbox_link
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import TooFast
 from rapport.core.message import Identifier, Message

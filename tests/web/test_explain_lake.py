@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.access.rights import LOCAL
+from rapport.channel.access.identities import LOCAL
 from rapport.channel.channel import Channels
 from rapport.channel.event_lookup import CauseNode
 from rapport.cli.main import run as command

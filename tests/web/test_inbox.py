@@ -16,9 +16,9 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from rapport.communication.adapters.base import Confirmed, Failed, Sent
 from rapport.communication.adapters.inbox import PageAdapter, PageSettings
-from rapport.communication.answers import AnswerData, is_answer_token
+from rapport.communication.answers import AnswerData
 from rapport.communication.ledger_events import DELIVERY_PREFIX, LedgerLine
-from rapport.communication.links import LinkEditions, inbox_link, inbox_token
+from rapport.communication.links import LinkEditions, inbox_link, inbox_token, is_answer_token
 from rapport.core.errors import TooFast
 from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message

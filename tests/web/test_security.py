@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.access.admission import OPEN_TO_ALL
-from rapport.channel.access.rights import LOCAL
+from rapport.channel.access.identities import LOCAL, OPEN_TO_ALL
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings

@@ -17,8 +17,9 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import status_code_conformance
 
 from rapport.channel.push import signed_headers
-from rapport.communication.adapters.input_base import AdapterState, never
+from rapport.communication.adapters.input_base import AdapterState
 from rapport.communication.adapters.webhook import WebhookInput, WebhookInputSettings
+from rapport.communication.arrival_checks import never
 from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.message import Identifier

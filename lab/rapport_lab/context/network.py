@@ -14,7 +14,7 @@ import numpy as np
 
 from rapport.context.broker.broker_machine import BrokerMachine
 from rapport.context.broker.broker_settings import BrokerSettings
-from rapport.context.protocol import Heard, Message, Probe, Put, decode, encode
+from rapport.context.protocol import HopAck, Message, Probe, Put, decode, encode
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address, Sender
@@ -26,7 +26,7 @@ from rapport_lab.topology import Topology
 
 BROKER: Final = "broker"
 _NEVER: Final = float("inf")
-_PLAN_NOTHING: Final = frozenset((Heard, Probe))
+_PLAN_NOTHING: Final = frozenset((HopAck, Probe))
 """Most messages are these, and neither gives a broker anything to do later."""
 
 Letter = tuple[Message, Address]

@@ -28,14 +28,14 @@ from rapport.context.protocol import (
     RECEIVED,
     Answer,
     Ask,
-    Found,
+    FoundRecord,
     Have,
-    Heard,
+    HopAck,
     Message,
     Probe,
     Question,
-    Refused,
     Request,
+    SearchRefusal,
     Status,
 )
 from rapport.context.records import TableLimits
@@ -69,11 +69,11 @@ _NOBODYS: Final = [0, 0, 0, 0]
 """Where messages are counted of which nobody knows whose they are."""
 _COUNTED: Final[dict[type, int]] = {
     Ask: ASKS,
-    Found: RETURNS,
-    Refused: RETURNS,
+    FoundRecord: RETURNS,
+    SearchRefusal: RETURNS,
     Probe: PROBES,
     Have: PROBES,
-    Heard: HEARD,
+    HopAck: HEARD,
 }
 
 

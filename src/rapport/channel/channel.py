@@ -103,13 +103,17 @@ class Subscription(Protocol):
         """Saves cursor and state (None = as before) in one transaction; durable when it returns."""
 
 
-class Channels(Protocol):
-    """All channels of a node."""
+class ChannelLookup(Protocol):
+    """Channels by name."""
 
     def channel(self, name: str) -> Channel:
         """The channel of that name, made when first used. Raises InvalidInput for an impossible
         name.
         """
+
+
+class Channels(ChannelLookup, Protocol):
+    """All channels of a node."""
 
     def names(self) -> list[str]:
         """Channels that hold something, sorted."""

@@ -27,10 +27,10 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from rapport.channel.access.rights import CHANNELS_PER_IDENTITY
+from rapport.channel.access.identities import CHANNELS_PER_IDENTITY
 from rapport.channel.push import is_entry
 from rapport.channel.query.index_plan import index_path
-from rapport.channel.query.scripts import check_reference
+from rapport.channel.query.query_kinds import check_reference
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile

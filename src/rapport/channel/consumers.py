@@ -35,7 +35,7 @@ from rapport.channel.dead_letters import (
     taker_key,
 )
 from rapport.channel.interceptors.reader_view import delivered_events
-from rapport.channel.subscriptions import LoggedSubscription
+from rapport.channel.log.logged_channel import LoggedSubscription
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
@@ -67,7 +67,6 @@ async def serve(
     clock: Clock,
     *,
     limit: int = 1000,
-    from_start: bool = True,
 ) -> None:
     """Feeds a handler from a channel until cancelled; cursor and state are committed after each
     success.
@@ -76,8 +75,17 @@ async def serve(
     goes to `dead_letters` and the next ones follow. Only an unavailable log or store stops the
     loop: it then waits and retries, since a dead letter could not be written either.
     """
-    subscription = await channels.subscribe(channel, reader, from_start=from_start)
+    subscription = await channels.subscribe(channel, reader)
     await RetryingConsumer(channels, subscription, handle, clock).run(limit)
+
+
+async def _wait_out(
+    error: StoreUnavailable | ChannelUnavailable, reader: str, clock: Clock
+) -> None:
+    if error.code == "channel.closed":
+        raise error
+    _log.warning("reader waits", reader=reader, error=error.message)
+    await clock.sleep(error.retry_after_seconds * 1000)
 
 
 class RetryingConsumer:
@@ -190,10 +198,7 @@ class RetryingConsumer:
 
     async def wait_out(self, error: StoreUnavailable | ChannelUnavailable) -> None:
         """Pauses as long as the error demands; raises it when the channels are closed."""
-        if error.code == "channel.closed":
-            raise error
-        _log.warning("reader waits", reader=self._subscription.reader, error=error.message)
-        await self._clock.sleep(error.retry_after_seconds * 1000)
+        await _wait_out(error, self._subscription.reader, self._clock)
 
     def _place(self, batch: Sequence[StoredEvent]) -> dict[str, object]:
         return {
@@ -254,12 +259,12 @@ class ReplayConsumer:
         subject = f"{replay.channel}/{replay.reader}"
         now_ms, tried = self._clock.now_ms(), str(replay.asked_ms)
         kind = FAILED_AGAIN if error else REPLAYED
-        said = letter_note(
+        outcome = letter_note(
             kind, replay.letter, subject, time_ms=now_ms, tried=tried, error=error[:2000]
         )
         while True:
             try:
-                await note(self._channels, [said])
+                await note(self._channels, [outcome])
                 if error:
                     await self._apply(settled(replay, ""))
                 return
@@ -305,7 +310,6 @@ async def serve_with(
     clock: Clock,
     *,
     limit: int = 1000,
-    from_start: bool = True,
 ) -> None:
     """Feeds a handler from a channel under a guarantee until cancelled; see above.
 
@@ -316,10 +320,9 @@ async def serve_with(
     if guarantee not in GUARANTEES:
         raise UnknownName("guarantee", guarantee, GUARANTEES)
     if guarantee == "best-effort":
-        position = 0 if from_start else channels.channel(channel).last_position()
-        await _BestEffortConsumer(channels, channel, reader, handle, clock).run(position, limit)
+        await _BestEffortConsumer(channels, channel, reader, handle, clock).run(0, limit)
         return
-    subscription = await channels.subscribe(channel, reader, from_start=from_start)
+    subscription = await channels.subscribe(channel, reader)
     if guarantee == "at-most-once":
         await _AtMostOnceConsumer(channels, subscription, handle, clock).run(limit)
         return
@@ -400,13 +403,6 @@ class _LenientConsumer:
         if effect.state is not None:
             self.state = effect.state
 
-    async def _wait_out(self, error: ChannelUnavailable) -> None:
-        """Pauses as long as the error demands; raises it when the channels are closed."""
-        if error.code == "channel.closed":
-            raise error
-        _log.warning("reader waits", reader=self._reader, error=error.message)
-        await self._clock.sleep(error.retry_after_seconds * 1000)
-
 
 class _BestEffortConsumer(_LenientConsumer):
     """No cursor: a restart begins anew; a reader that is too slow misses events."""
@@ -424,7 +420,7 @@ class _BestEffortConsumer(_LenientConsumer):
                 read = await source.read_after(position, limit=limit)
                 given = delivered_events(self._channels, self._channel, self._reader, read)
             except ChannelUnavailable as error:
-                await self._wait_out(error)
+                await _wait_out(error, self._reader, self._clock)
                 continue
             position = read[-1].position if read else position
             for stored in given:
@@ -447,7 +443,7 @@ class _AtMostOnceConsumer(_LenientConsumer):
             try:
                 batch = await self._subscription.next_batch(limit=limit)
             except ChannelUnavailable as error:
-                await self._wait_out(error)
+                await _wait_out(error, self._reader, self._clock)
                 continue
             while not await self._commit(batch[-1].position):
                 continue
@@ -458,6 +454,6 @@ class _AtMostOnceConsumer(_LenientConsumer):
         try:
             await self._subscription.commit(position, self.state)
         except ChannelUnavailable as error:
-            await self._wait_out(error)
+            await _wait_out(error, self._reader, self._clock)
             return False
         return True

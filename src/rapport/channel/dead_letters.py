@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from rapport.channel.channel import Channels
+from rapport.channel.channel import ChannelLookup, Channels
 from rapport.channel.interceptors.reader_view import delivered_events
 from rapport.core.codec import decode_cloudevent, to_cloudevent
 from rapport.core.errors import (
@@ -62,7 +62,7 @@ class LetterFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def append_dead_letter(
-    channels: Channels,
+    channels: ChannelLookup,
     channel: str,
     reader: str,
     stored: StoredEvent,

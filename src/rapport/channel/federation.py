@@ -316,15 +316,15 @@ def start_position(place: LinkPosition) -> LinkPosition:
 
 def request_at(place: LinkPosition, *, most: int, wait_ms: int = WAIT_MS) -> dict[str, Any]:
     """The body of the request at a position."""
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "max_messages": most,
         "wait_ms": wait_ms,
         "lease_minutes": LEASE_MINUTES,
     }
     if place.token:
-        return {**asked, "token": place.token, "seen": place.seen}
+        return {**request, "token": place.token, "seen": place.seen}
     words = {"interpretation": place.interpretation} if place.interpretation else {}
-    return {**asked, "query": place.query, **words}
+    return {**request, "query": place.query, **words}
 
 
 def position_after(place: LinkPosition, received: NeighbourBatch) -> LinkPosition:

@@ -23,12 +23,11 @@ from rapport.channel.requests.request import Batch
 from rapport.channel.xmessages.envelope import HANDLE
 from rapport.core.errors import Corrupt, InvalidInput, NotAllowed
 from rapport.core.xml import XmlNode, parse_xml
-from rapport.store.base import RecordStore
+from rapport.store.base import RecordStore, all_records
 
 LONGEST_ADDRESS = 2_048
 _PORTS = {"http": 80, "https": 443}
 TABLE = "pushes"
-_PAGE = 500
 PushForm = Literal["json", "soap", "soap12"]
 """How batches are written: as our JSON, or as a SOAP call of either version."""
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 60_000
@@ -154,12 +153,7 @@ class PushSubscription(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_pushes(records: RecordStore) -> list[PushSubscription]:
     """All subscriptions; raises Corrupt when one cannot be read."""
-    found: list[PushSubscription] = []
-    after = ""
-    while page := records.find(TABLE, after=after, limit=_PAGE):
-        found += [_decode(key, raw) for key, raw in page]
-        after = page[-1][0]
-    return found
+    return [_decode(key, raw) for key, raw in all_records(records, TABLE)]
 
 
 def save_push(records: RecordStore, push: PushSubscription) -> None:

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from rapport.channel.access.admission import load_access, new_token
-from rapport.channel.access.rights import Access, check_identity_name
+from rapport.channel.access.identities import Access, check_identity_name, load_access, new_token
 from rapport.channel.access.signatures import find_node_key, open_keys
 from rapport.cli.arguments import SiteOption, site_directory
 from rapport.cli.hints import unknown

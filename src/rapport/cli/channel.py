@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.channel.backends.migration import ChannelMover, MoveResult, Step, Told
+from rapport.channel.backends.migration import ChannelMover, MoveResult, ReportStep, Step
 from rapport.channel.backends.stores import Stores
 from rapport.channel.config import channels_from_site
 from rapport.channel.validation import check_channel_name
@@ -179,9 +179,9 @@ def move(
     run it again.
     """
     check_channel_name(name)
-    with _stores(site_directory(site)) as stores, _progress(name) as told:
+    with _stores(site_directory(site)) as stores, _progress(name) as report:
         stores.open(to)
-        moved = _mover(stores).move(name, to, keep=keep, told=told)
+        moved = _mover(stores).move(name, to, keep=keep, report=report)
     if json:
         write_json(moved)
     else:
@@ -221,7 +221,7 @@ def _stores(site: Path) -> Iterator[Stores]:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Told]:
+def _progress(name: str) -> Iterator[ReportStep]:
     """A bar that counts positions on a terminal, lines of the steps elsewhere."""
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
@@ -237,13 +237,13 @@ def _progress(name: str) -> Iterator[Told]:
     ) as bar:
         task = bar.add_task(f"copying {name}", total=None)
 
-        def told(what: Step | int) -> None:
+        def report(what: Step | int) -> None:
             if isinstance(what, int):
                 bar.update(task, completed=what)
             elif what in _STEPS:
                 bar.console.print(f"{name}: {_STEPS[what]}")
 
-        yield told
+        yield report
 
 
 def _sentence(moved: MoveResult) -> str:

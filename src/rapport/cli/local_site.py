@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rapport.channel.access.rights import LOCAL
+from rapport.channel.access.identities import LOCAL
 from rapport.channel.backends.readonly import ReadOnlyChannels
 from rapport.channel.backends.stores import open_reading, read_identity, read_interceptors
 from rapport.channel.config import channels_from_site

@@ -260,7 +260,7 @@ def up(
     """Run a node: endpoints, mediation, policies, deliveries."""
     import uvloop
 
-    from rapport.channel.access.admission import read_node_token
+    from rapport.channel.access.identities import read_node_token
     from rapport.site.site import load_site
 
     os.umask(0o077)  # what a node writes is its owner's, whichever part writes it

@@ -12,12 +12,10 @@ from typing import Any, cast
 
 from rapport.channel.validation import check_channel_name, is_reserved
 from rapport.communication.actions import MOST_HOPS, Action, EffectTemplate, EscalationStep
-from rapport.communication.addresses import address_fault
-from rapport.communication.delivery_options import LEAST_REPEAT_MS
-from rapport.communication.delivery_state import DoneWhen, PeerDelivery
-from rapport.communication.peers import Collective, Peer
+from rapport.communication.delivery_state import LEAST_REPEAT_MS, DoneWhen, PeerDelivery
+from rapport.communication.peers import Collective, Peer, address_fault
 from rapport.communication.people_config import PEER_DELIVERIES
-from rapport.communication.templates import template_fields
+from rapport.communication.texts import template_fields
 from rapport.core.context_record import CONTEXT_UPDATE, CONTEXT_UPDATES
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME

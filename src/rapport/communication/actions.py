@@ -17,7 +17,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.delivery_state import CollectiveDelivery, DoneWhen, PeerDelivery
 from rapport.communication.peers import shown_address
-from rapport.communication.templates import LONGEST_TEXT, Facts, fill_template, nothing_known
+from rapport.communication.texts import LONGEST_TEXT, Facts, fill_template, no_facts
 from rapport.core.detection import Detection
 from rapport.core.event import MAX_NAME, Event
 from rapport.core.ids import content_id
@@ -193,7 +193,7 @@ OwnAction = Callable[[str, str, str], Action | None]
 """Policy, version and phrase to the action that the policy declares, or None."""
 
 
-def nothing_said(_policy: str, _version: str, _phrase: str) -> None:
+def no_own_action(_policy: str, _version: str, _phrase: str) -> None:
     """Policies declare no actions of their own."""
 
 
@@ -244,7 +244,7 @@ def shown_age(age_ms: int) -> str:
 def message_for(
     action: Action,
     detection: Detection,
-    facts: Facts = nothing_known,
+    facts: Facts = no_facts,
     *,
     is_late: bool = False,
     effect: Effect | None = None,
@@ -254,7 +254,7 @@ def message_for(
     the id of the event that it concerns, where that is not the detection.
 
     `is_late`: the situation was found long after it occurred; the text begins with its time. The
-    text of an `effect` tells what is done.
+    text of an `effect` describes it.
     """
     text = effect.shown() if effect else fill_template(action.text, detection, facts)
     if is_late:

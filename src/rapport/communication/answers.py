@@ -1,38 +1,30 @@
-"""Answers of people: tokens of answer links, words that decline, and the look-up of the answered
-message in the log. [CO-7, CO-8, CO-10, CO-11]
+"""Answers of people: recording them, words that decline, and the look-up of the answered message
+in the log. [CO-7, CO-8, CO-10, CO-11]
 
-The web endpoint calls `record_answer`, which checks the token in constant time and keeps it out of
-the log: only the node appends to `control`, so that the header `proof` tells the engine that the
-token was right. A message of the fast path has no record, and the engine's memory of it ends with
-the process; `MessageHistory` then finds its receiver and sender in the log.
+The web endpoint calls `record_answer`, which checks the token and keeps it out of the log: only the
+node appends to `control`, so that the header `proof` tells the engine that the token was right. A
+message of the fast path has no record, and the engine's memory of it ends with the process;
+`MessageHistory` then finds its receiver and sender in the log.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Protocol
 
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.ledger_events import SOURCE
-from rapport.communication.links import name_in_link
-from rapport.communication.sender_notifications import PROOF
+from rapport.communication.ledger_events import LONGEST_ANSWER, PROOF, LoggedData, logged_data_of
+from rapport.communication.links import is_answer_token
 from rapport.core.errors import InvalidInput, NotAllowed
-from rapport.core.event import CAUSE, StoredEvent, cause_text, make_event
+from rapport.core.event import CAUSE, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.message import CONTROL, MESSAGE
-from rapport.store.base import put_if_absent
+from rapport.core.message import CONTROL
 
 ANSWER = "rapport.control.answer"
 ANSWER_SOURCE = "answers"
-LONGEST_ANSWER = 2_000
-_TABLE, _KEY = "secrets", "answers"
 
 DECLINE = "DECLINE"
 """The subtype of a message that declines the one it refers to."""
@@ -41,13 +33,6 @@ DECLINING_WORDS = ("no", "nein", "non", "cannot", "i cannot")
 _SHORT = 100
 _MOST = 10_000
 _PEER = "peer:"
-
-
-class SecretRecords(Protocol):
-    """The part of a record store that keeps the secret."""
-
-    def get(self, table: str, key: str) -> bytes | None: ...
-    def put(self, table: str, key: str, value: bytes) -> None: ...
 
 
 class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,38 +45,6 @@ class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
     """Chosen explicitly; words of the text may decline as well."""
     token: str = ""
     """For the endpoint; never in the event."""
-
-
-def answer_secret(records: SecretRecords) -> bytes:
-    """The node's secret for answer links: made once, stored in its records, never logged."""
-    return put_if_absent(records, _TABLE, _KEY, secrets.token_bytes(32))
-
-
-def answer_token(secret: bytes, message: str, peer: str) -> str:
-    """The token that proves that this peer was sent this message."""
-    raw = content_id(message, peer).encode()
-    keyed = _keyed(secret).copy()
-    keyed.update(raw)
-    return keyed.hexdigest()[:40]
-
-
-@lru_cache(maxsize=8)
-def _keyed(secret: bytes) -> hmac.HMAC:
-    """The part that all tokens of a secret share: a third of the work."""
-    return hmac.new(secret, digestmod=hashlib.sha256)
-
-
-def is_answer_token(secret: bytes, message: str, peer: str, token: str) -> bool:
-    """Whether the token is right; in constant time."""
-    expected = answer_token(secret, message, peer)
-    return hmac.compare_digest(expected.encode(), token.encode("utf-8", "replace"))
-
-
-def answer_link(public_url: str, secret: bytes, message: str, peer: str) -> str:
-    """The address of the page on which this peer answers this message."""
-    token = answer_token(secret, message, peer)
-    names = f"{name_in_link(message)}/{name_in_link(peer)}"
-    return f"{public_url.rstrip('/')}/answer/{names}/{token}"
 
 
 async def record_answer(
@@ -172,46 +125,33 @@ class HistoryNeeded(Exception):
         self.message = message
 
 
-class _SentMessage(msgspec.Struct, frozen=True):
-    """Receiver and sender in a message's event in `log`."""
-
-    fate: str = ""
-    receiver: str = ""
-    peer: str = ""
-    sender: str = ""
-    type: str = ""
-
-
-_NOTHING = _SentMessage()
-
-
 class MessageHistory:
     """Messages that were looked up in the log recently: at most ten thousand, unknown ones
     included.
     """
 
     def __init__(self) -> None:
-        self._found_by_id: dict[str, _SentMessage] = {}
+        self._found_by_id: dict[str, LoggedData | None] = {}
+        """None for an unknown message."""
 
     def peer(self, message: str) -> str:
         """The only peer that the message was sent to; empty = none. Raises HistoryNeeded when it
         was not looked up.
         """
         found = self._found(message)
-        if found.fate != "queued" or not found.receiver.startswith(_PEER):
+        if found is None or found.fate != "queued" or not found.receiver.startswith(_PEER):
             return ""
         return found.peer or found.receiver.removeprefix(_PEER)
 
     def sender(self, message: str) -> str:
         """The sender to notify; empty = nobody. Raises HistoryNeeded."""
         found = self._found(message)
-        return "" if found.type == CONTROL else found.sender
+        return "" if found is None or found.type == CONTROL else found.sender
 
-    def _found(self, message: str) -> _SentMessage:
-        found = self._found_by_id.get(message)
-        if found is None:
+    def _found(self, message: str) -> LoggedData | None:
+        if message not in self._found_by_id:
             raise HistoryNeeded(message)
-        return found
+        return self._found_by_id[message]
 
     def has(self, message: str) -> bool:
         """Whether it was looked up."""
@@ -223,17 +163,5 @@ class MessageHistory:
             self._found_by_id.clear()
         for message in messages:
             found = await channels.find_event(message)
-            read = [_read_sent(stored) for name, stored in found if name == "log"]
-            self._found_by_id[message] = next(filter(None, read), _NOTHING)
-
-
-def _read_sent(stored: StoredEvent) -> _SentMessage | None:
-    """Receiver and sender in a message's event; None for other events."""
-    event = stored.event
-    if event.type != MESSAGE or event.source != SOURCE:
-        return None
-    try:
-        sent: _SentMessage = event.payload_as(_SentMessage)
-    except InvalidInput:
-        return None
-    return sent
+            read = [logged_data_of(stored.event) for name, stored in found if name == "log"]
+            self._found_by_id[message] = next(filter(None, read), None)

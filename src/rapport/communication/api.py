@@ -20,10 +20,10 @@ from collections.abc import (
 )
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -46,12 +46,10 @@ from rapport.communication.adapters.input_base import (
     InputPullAdapter,
     InputPushAdapter,
     Intake,
-    Trusted,
-    never,
 )
 from rapport.communication.adapters.outputs import make_output
+from rapport.communication.arrival_checks import Trusted, never
 from rapport.communication.assembly import Assembly, AssemblyOptions
-from rapport.communication.blocking import run_blocking
 from rapport.communication.config import (
     CommunicationConfig,
     arrivals_from_site,
@@ -59,8 +57,7 @@ from rapport.communication.config import (
     engines_from_site,
     services_from_site,
 )
-from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions
-from rapport.communication.delivery_state import NextReceiver
+from rapport.communication.delivery_state import DEFAULT_OPTIONS, DeliveryOptions, NextReceiver
 from rapport.communication.directory_callbacks import (
     Callbacks,
     CollectiveInfo,
@@ -94,7 +91,7 @@ from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import Tasks
-from rapport.kernel.threads import run_in_thread
+from rapport.kernel.threads import run_blocking, run_in_thread
 from rapport.kernel.toml import TomlFile
 from rapport.store.segment_store import SEGMENT_BYTES
 
@@ -102,6 +99,7 @@ APPLICATION = Identifier("component", "application")
 
 _NO_SITE = TomlFile("site.toml", "", {})
 T = TypeVar("T")
+P = ParamSpec("P")
 N = TypeVar("N", Peer, Collective)
 _LAST_CALLS_SECONDS = 30.0
 """Closing waits so long for pending calls of other threads."""
@@ -155,7 +153,7 @@ class Communication:
     ) -> None:
         """`application`: the author of changes, as the log shows it."""
         self._assembly, self._application = assembly, application
-        self.ledger = assembly.asked_by_mail.ledger = ledger
+        self.ledger = assembly.mail_questions.ledger = ledger
         """States of messages and deliveries, and answers."""
         self.people = assembly.people
         """Adds, changes and removes peers and collectives while it runs."""
@@ -393,21 +391,23 @@ async def open_communication(
     StoreUnavailable when another process works on the directory. Costs what the last segment of the
     log needs to be read after a crash, next to nothing otherwise.
     """
-    clock, application_id = clock or SystemClock(), Identifier.parse(application)
-    asked = Callbacks(
-        peer_info=peer_info, collective_info=collective_info, authenticate=authenticate
-    )
-    location = await run_blocking(lambda: _Location.of(Path(directory), site))
+    clock, directory = clock or SystemClock(), Path(directory)
+    file = await run_blocking(partial(TomlFile.load, Path(site))) if site else _NO_SITE
+    lookup = directory if site is None else Path(site).parent  # of secrets and privacy functions
     plugins, own = Plugins(), {declared(kind).name: make_output(kind, clock) for kind in outputs}
     for name, made in own.items():
         plugins.add("adapters", name, _factory_of(made))
-    people = location.people(plugins, peers, collectives, outputs=tuple(own))
+    config = _config(file, lookup, plugins, peers, collectives, outputs=tuple(own))
+    callbacks = Callbacks(
+        peer_info=peer_info, collective_info=collective_info, authenticate=authenticate
+    )
+    options = _options(file, lookup, config, plugins, public_url, callbacks)
     async with AsyncExitStack() as closing:
-        channels = await run_blocking(lambda: location.open_channels(clock))
+        channels = await run_blocking(partial(_open_channels, directory, clock, file, lookup))
         closing.push_async_callback(channels.close)
-        ledger = await run_blocking(lambda: location.open_ledger(channels))
+        ledger = await run_blocking(lambda: Ledger(channels, LedgerIndex(directory / LEDGER_FILE)))
         closing.callback(ledger.close)
-        assembly = location.assembly(channels, clock, people, plugins, public_url, asked)
+        assembly = _assembly(channels, clock, config, options)
         closing.push_async_callback(assembly.close)
         await assembly.people.open()
         await assembly.services.open()
@@ -416,83 +416,64 @@ async def open_communication(
         tasks.start("retention", channels.sweeper.run)
         for name, work in assembly.work().items():
             tasks.start(name, work)
-        yield Communication(assembly, ledger, application=application_id)
+        yield Communication(assembly, ledger, application=Identifier.parse(application))
 
 
-class _Location(msgspec.Struct, frozen=True):
-    """The directory and the site file."""
+def _options(
+    file: TomlFile,
+    site: Path,
+    config: CommunicationConfig,
+    plugins: Plugins,
+    public_url: str,
+    callbacks: Callbacks,
+) -> AssemblyOptions:
+    services = services_from_site(file, site, peers=config.peers, collectives=config.collectives)
+    return AssemblyOptions(
+        public_url=lambda: public_url,
+        plugins=plugins,
+        site=site,
+        arrivals=_checked(arrivals_from_site(file)),
+        services=_checked(services),
+        callbacks=callbacks,
+        engines=_checked(engines_from_site(file)),
+        acts=False,
+    )
 
-    directory: Path
-    file: TomlFile
-    site_directory: Path
-    """Where secret files and privacy functions are looked for."""
 
-    @staticmethod
-    def of(directory: Path, site: Path | str | None) -> _Location:
-        if site is None:
-            return _Location(directory, _NO_SITE, directory)
-        return _Location(directory, TomlFile.load(Path(site)), Path(site).parent)
+def _assembly(
+    channels: LoggedChannels, clock: Clock, config: CommunicationConfig, options: AssemblyOptions
+) -> Assembly:
+    """Blocks briefly: it reads the secret of answer links."""
+    return Assembly(channels, channels.records, clock, config, options)
 
-    def open_channels(self, clock: Clock) -> LoggedChannels:
-        rules = with_log_index(_checked(channels_from_site(self.file)))
-        channels = open_channels(
-            self.directory, clock, rules, site=self.site_directory, segment_bytes=SEGMENT_BYTES
-        )
-        channels.use_rules(rules)
-        return channels
 
-    def open_ledger(self, channels: LoggedChannels) -> Ledger:
-        return Ledger(channels, LedgerIndex(self.directory / LEDGER_FILE))
+def _open_channels(directory: Path, clock: Clock, file: TomlFile, site: Path) -> LoggedChannels:
+    rules = with_log_index(_checked(channels_from_site(file)))
+    channels = open_channels(directory, clock, rules, site=site, segment_bytes=SEGMENT_BYTES)
+    channels.use_rules(rules)
+    return channels
 
-    def people(
-        self,
-        plugins: Plugins,
-        peers: Iterable[Peer],
-        collectives: Iterable[Collective],
-        *,
-        outputs: tuple[str, ...],
-    ) -> CommunicationConfig:
-        """The configuration of the site file with the given people."""
-        known = adapter_names(plugins)
-        config = _checked(communication_from_site(self.file, self.site_directory, adapters=known))
-        together = msgspec.structs.replace(
-            config,
-            peers=_merged("peer", config.peers, peers),
-            collectives=_merged("collective", config.collectives, collectives),
-            wanted=(*config.wanted, *outputs),
-        )
-        later = tuple(name for name in together.adapters() if name not in known)
-        return msgspec.structs.replace(together, registered_later=later)
 
-    def assembly(
-        self,
-        channels: LoggedChannels,
-        clock: Clock,
-        people: CommunicationConfig,
-        plugins: Plugins,
-        public_url: str,
-        callbacks: Callbacks,
-    ) -> Assembly:
-        services = services_from_site(
-            self.file, self.site_directory, peers=people.peers, collectives=people.collectives
-        )
-        return Assembly(
-            channels,
-            channels.records,
-            clock,
-            people,
-            AssemblyOptions(
-                phrases={},
-                public_url=lambda: public_url,
-                plugins=plugins,
-                site=self.site_directory,
-                arrivals=_checked(arrivals_from_site(self.file)),
-                services=_checked(services),
-                callbacks=callbacks,
-                engines=_checked(engines_from_site(self.file)),
-                acts=False,
-            ),
-        )
+def _config(
+    file: TomlFile,
+    directory: Path,
+    plugins: Plugins,
+    peers: Iterable[Peer],
+    collectives: Iterable[Collective],
+    *,
+    outputs: tuple[str, ...],
+) -> CommunicationConfig:
+    """The configuration of the site file with the given people."""
+    known = adapter_names(plugins)
+    config = _checked(communication_from_site(file, directory, adapters=known))
+    together = msgspec.structs.replace(
+        config,
+        peers=_merged("peer", config.peers, peers),
+        collectives=_merged("collective", config.collectives, collectives),
+        wanted=(*config.wanted, *outputs),
+    )
+    later = tuple(name for name in together.adapters() if name not in known)
+    return msgspec.structs.replace(together, registered_later=later)
 
 
 def _factory_of(made: OutputAdapter) -> Callable[..., OutputAdapter]:
@@ -550,7 +531,7 @@ class LoopThread:
         try:
             return future.result()
         except CancelledError:
-            raise _closed("was closed meanwhile; what was asked for may have been done") from None
+            raise _closed("was closed meanwhile; the call may have been carried out") from None
         except BaseException:
             future.cancel()
             raise
@@ -681,6 +662,18 @@ class LedgerSync:
         return self._thread.call(self._thread.communication.ledger.timeline(message))
 
 
+def _blocking(
+    method: Callable[Concatenate[Communication, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[CommunicationSync, P], T]:
+    """The same call for `CommunicationSync`."""
+
+    @wraps(method)
+    def call(sync: CommunicationSync, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return sync._thread.call(method(sync._communication, *args, **kwargs))
+
+    return call
+
+
 class CommunicationSync:
     """`Communication` for programs without asyncio: every call may come from any thread and blocks
     until it is done.
@@ -710,90 +703,25 @@ class CommunicationSync:
         """Closes everything after pending calls of other threads; a second call is no error."""
         self._thread.close()
 
-    def send(self, message: Message, *, options: DeliveryOptions = DEFAULT_OPTIONS) -> str:
-        """See Communication.send."""
-        return self._thread.call(self._communication.send(message, options=options))
-
-    def send_all(
-        self, messages: Sequence[Message], *, options: DeliveryOptions = DEFAULT_OPTIONS
-    ) -> list[str]:
-        """See Communication.send_all."""
-        return self._thread.call(self._communication.send_all(messages, options=options))
-
-    def add_routing(self, rule: RoutingRule) -> str:
-        """See Communication.add_routing."""
-        return self._thread.call(self._communication.add_routing(rule))
-
-    def remove_routing(self, rule_id: str) -> RoutingRule | None:
-        """See Communication.remove_routing."""
-        return self._thread.call(self._communication.remove_routing(rule_id))
-
-    def add_push_adapter(
-        self, adapter: InputPushAdapter, *, name: str = "", trusted: Trusted = never
-    ) -> str:
-        """See Communication.add_push_adapter."""
-        return self._thread.call(
-            self._communication.add_push_adapter(adapter, name=name, trusted=trusted)
-        )
-
-    def add_pull_adapter(
-        self,
-        adapter: InputPullAdapter,
-        interval_ms: int | None,
-        delete_if_successful: bool = False,
-        *,
-        deadline_ms: int | None = None,
-        name: str = "",
-        trusted: Trusted = never,
-    ) -> str:
-        """See Communication.add_pull_adapter."""
-        return self._thread.call(
-            self._communication.add_pull_adapter(
-                adapter,
-                interval_ms,
-                delete_if_successful,
-                deadline_ms=deadline_ms,
-                name=name,
-                trusted=trusted,
-            )
-        )
-
-    def request_pull(self, adapter_id: str, *, ttl_ms: int = 0) -> str:
-        """See Communication.request_pull."""
-        return self._thread.call(self._communication.request_pull(adapter_id, ttl_ms=ttl_ms))
-
-    def remove_input_adapter(self, adapter_id: str) -> InputAdapter | None:
-        """See Communication.remove_input_adapter."""
-        return self._thread.call(self._communication.remove_input_adapter(adapter_id))
-
-    def register_output_adapter(self, kind: type[Any]) -> str:
-        """See Communication.register_output_adapter."""
-        return self._thread.call(self._communication.register_output_adapter(kind))
-
-    def remove_output_adapter(self, adapter_id: str) -> bool:
-        """See Communication.remove_output_adapter."""
-        return self._thread.call(self._communication.remove_output_adapter(adapter_id))
+    send = _blocking(Communication.send)
+    send_all = _blocking(Communication.send_all)
+    add_routing = _blocking(Communication.add_routing)
+    remove_routing = _blocking(Communication.remove_routing)
+    add_push_adapter = _blocking(Communication.add_push_adapter)
+    add_pull_adapter = _blocking(Communication.add_pull_adapter)
+    request_pull = _blocking(Communication.request_pull)
+    remove_input_adapter = _blocking(Communication.remove_input_adapter)
+    register_output_adapter = _blocking(Communication.register_output_adapter)
+    remove_output_adapter = _blocking(Communication.remove_output_adapter)
+    remove_notification_callback = _blocking(Communication.remove_notification_callback)
+    info_for_message = _blocking(Communication.info_for_message)
+    add_message_info = _blocking(Communication.add_message_info)
 
     def add_notification_callback(self, callback: NotificationCallback, *, name: str = "") -> str:
         """See Communication.add_notification_callback; a plain function may block and call back."""
         aside = self._thread.aside(callback)
         return self._thread.call(self._communication.add_notification_callback(aside, name=name))
 
-    def remove_notification_callback(self, callback_id: str) -> bool:
-        """See Communication.remove_notification_callback."""
-        return self._thread.call(self._communication.remove_notification_callback(callback_id))
-
     def create_query(self, **criteria: Unpack[CriteriaFields]) -> QuerySync:
         """See Communication.create_query; read it with `page` or `for`."""
         return QuerySync(self._thread, self._communication.create_query(**criteria))
-
-    def info_for_message(
-        self, message: Message | None = None, *, id: str = "", type: str = "", subtype: str = ""
-    ) -> MessageInformation:
-        """See Communication.info_for_message."""
-        asked = self._communication.info_for_message(message, id=id, type=type, subtype=subtype)
-        return self._thread.call(asked)
-
-    def add_message_info(self, type: str, subtype: str, information: MessageInformation) -> None:
-        """See Communication.add_message_info."""
-        self._thread.call(self._communication.add_message_info(type, subtype, information))

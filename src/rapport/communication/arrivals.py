@@ -9,32 +9,28 @@ waits until its peer logs in again, or is refused with a line in `log`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.arrival_limits import (
-    LARGEST_EVENT,
+from rapport.communication.arrival_checks import (
+    EXPIRED,
     Allowances,
     ArrivalSettings,
-    SealHistory,
-    shape_fault,
-)
-from rapport.communication.blocking import run_blocking
-from rapport.communication.content_rules import ANY_CONTENT, ContentFault, Contents
-from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions, with_options
-from rapport.communication.sender_notifications import ADAPTER, PROOF, PROVEN_SENDER
-from rapport.communication.sender_proof import (
-    EXPIRED,
     ClosedBefore,
     Proof,
     ProvenMessage,
+    SealHistory,
     SenderProofs,
     Trusted,
     never,
+    shape_fault,
 )
+from rapport.communication.content_rules import ANY_CONTENT, ContentFault, Contents
+from rapport.communication.delivery_state import DEFAULT_OPTIONS, DeliveryOptions, with_options
+from rapport.communication.ledger_events import ADAPTER, LARGEST_EVENT, PROOF, PROVEN_SENDER
 from rapport.communication.sessions.logins import COMPONENT, Authenticator
 from rapport.communication.sessions.seals import FRESH_MS, INVALID
 from rapport.core.codec import TrustedEvents
@@ -44,6 +40,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
+from rapport.kernel.threads import in_thread
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 INPUT, LOG = "input", "log"
@@ -57,10 +54,11 @@ HELD = "rapport.arriving.held"
 ARRIVING = "arriving"
 """Source of events that strangers cause."""
 TOO_FAST = "message.too_fast"
+"""The reason of a message that may be sent again later."""
 _HELD_TABLE = "arriving.held"
 _PAGE = 500
 _RENEW_EVERY_MS = 600_000
-"""A peer is asked this often to log in again, however many of its messages come."""
+"""A peer is requested this often to log in again, however many of its messages come."""
 _LOOK_EVERY_MS, _FORGET_EVERY_MS = 60_000, 3_600_000
 _SHOWN = 200
 _STRANGERS, _FAULTY = "", "?"
@@ -203,18 +201,17 @@ def too_many(held: Sequence[HeldMessage], settings: ArrivalSettings) -> list[Hel
 
 
 class HeldMessages:
-    """Messages that wait for their peer to log in again, durable and bounded, without their token.
-    Blocks on the disk: to be called from a worker thread.
-    """
+    """Messages that wait for their peer to log in again, without their token; durable, bounded."""
 
     def __init__(self, records: RecordStore, settings: ArrivalSettings) -> None:
         self._records, self._settings = records, settings
 
+    @in_thread
     def hold(self, peer: str, events: Sequence[Event], now_ms: int) -> list[HeldMessage]:
         """Keeps events of one peer; returns those that were dropped for it. An event that waits
         already is kept once.
         """
-        before = list(self.of_peer(peer))
+        before = list(self._find(f"{_peer_key(peer)}/"))
         known = {one.event.id for one in before}
         until_ms = now_ms + self._settings.hold_ms
         since_ms, first = now_ms, 0
@@ -239,14 +236,17 @@ class HeldMessages:
             self._records.apply(changes)
         return gone
 
-    def of_peer(self, peer: str) -> Iterator[HeldMessage]:
+    @in_thread
+    def of_peer(self, peer: str) -> list[HeldMessage]:
         """The messages of one peer, in order."""
-        return self._find(f"{_peer_key(peer)}/")
+        return list(self._find(f"{_peer_key(peer)}/"))
 
+    @in_thread
     def expired(self, now_ms: int) -> list[HeldMessage]:
         """Messages that have waited long enough; reads all that wait."""
         return [one for one in self._find("") if one.until_ms <= now_ms]
 
+    @in_thread
     def delete(self, held: Sequence[HeldMessage]) -> None:
         """Deletes messages; durable when it returns."""
         if held:
@@ -267,7 +267,7 @@ def _peer_key(peer: str) -> str:
 
 
 class ArrivalWork(msgspec.Struct):
-    """What to write for one batch."""
+    """The events and records to write for one batch."""
 
     events: list[Event] = []
     """For `input`."""
@@ -319,7 +319,7 @@ class ArrivalSorter:
     def sort(
         self, known: ProvenMessage, adapter: str, now_ms: int, work: ArrivalWork
     ) -> ArrivalResult:
-        """Decides about one message of a peer and adds what is to be written to `work`."""
+        """Decides about one message of a peer and adds the resulting events to `work`."""
         message = known.message
         fault = known.fault or self._proof_fault(known)
         is_expired = fault == EXPIRED
@@ -389,9 +389,9 @@ class ArrivalSorter:
         """The event of an application's message; raises InvalidInput when it cannot be sent."""
         if is_login(message):
             raise InvalidInput(
-                "credentials do not go through `input`: a log keeps what it is given",
+                "credentials do not go through `input`: a log keeps all its events",
                 code="auth.not_through_input",
-                hint="call Authenticating.log_in, or POST /sessions",
+                hint="call Authenticator.log_in, or POST /sessions",
             )
         fault = shape_fault(message, self._settings)
         if fault is not None:
@@ -415,7 +415,7 @@ def is_login(message: Message) -> bool:
 
 
 def _payer(known: ProvenMessage, fault: str) -> str:
-    """Whose allowance a message uses: a name that anybody could write is nobody's."""
+    """The owner of the allowance that a message uses; an unproven name has none of its own."""
     if fault and fault != EXPIRED:
         return _FAULTY
     return _STRANGERS if known.proof == "none" else f"peer:{known.message.sender.name}"
@@ -492,7 +492,7 @@ class Arrivals:
         origin: str = "",
         answers_back: bool = False,
     ) -> list[ArrivalResult]:
-        """Takes messages from outside; what is accepted is durable when it returns.
+        """Takes messages from outside; accepted ones are durable when it returns.
 
         A refused message does not harm the others. A message that comes twice (same adapter, sender
         and id, or the same seal) is in `input` once.
@@ -507,47 +507,45 @@ class Arrivals:
         now_ms = self._clock.now_ms()
         logins = [is_login(message) for message in messages]
         others = [one for one, login in zip(messages, logins, strict=True) if not login]
-        taken = iter(await self._take(others, adapter, trusted, now_ms) if others else ())
+        taken = iter(await self._admit(others, adapter, trusted, now_ms) if others else ())
         return [
             await self._log_in(message, adapter, origin, answers_back) if login else next(taken)
             for message, login in zip(messages, logins, strict=True)
         ]
 
     async def release(self, peer: str) -> int:
-        """Lets in what waits for a peer who has logged in again; returns how many."""
-        held = await run_blocking(lambda: list(self._held.of_peer(peer)))
+        """Admits the held messages of a peer that has logged in again; returns their number."""
+        held = await self._held.of_peer(peer)
         alive = [one for one in held if one.until_ms > self._clock.now_ms()]
         if alive:
             # Appended before deleted: a crash in between appends duplicates, which are dropped.
             await self._channels.channel(INPUT).append([one.event for one in alive])
         await self._end_held([one for one in held if one not in alive], EXPIRED)
-        await run_blocking(partial(self._held.delete, alive))
+        await self._held.delete(alive)
         return len(alive)
 
     async def drop(self, peer: str) -> int:
-        """Refuses what waits for a peer whose sessions were ended, since the token may have been
-        stolen; returns how many.
+        """Refuses the held messages of a peer whose sessions were ended, since its token may have
+        been stolen; returns their number.
         """
-        held = await run_blocking(lambda: list(self._held.of_peer(peer)))
+        held = await self._held.of_peer(peer)
         await self._end_held(held, "session.ended")
         return len(held)
 
     async def run(self) -> None:
-        """Ends what has waited too long and deletes old sessions, until cancelled."""
+        """Refuses messages that were held too long and deletes old sessions, until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(_LOOK_EVERY_MS)
 
     async def look(self) -> None:
         """One round of `run`; sessions and attempts, which may be many, are scanned hourly."""
-        await self._end_held(
-            await run_blocking(partial(self._held.expired, self._clock.now_ms())), EXPIRED
-        )
+        await self._end_held(await self._held.expired(self._clock.now_ms()), EXPIRED)
         if self._clock.now_ms() >= self._forget_at_ms:
             self._forget_at_ms = self._clock.now_ms() + _FORGET_EVERY_MS
             await self._authenticating.forget_old()
 
-    async def _take(
+    async def _admit(
         self, messages: Sequence[Message], adapter: str, trusted: Trusted, now_ms: int
     ) -> list[ArrivalResult]:
         await self._contents.refresh()
@@ -573,7 +571,7 @@ class Arrivals:
         by_peer = groupby(sorted(work.held, key=lambda held: held[0]), key=lambda held: held[0])
         for peer, pairs in by_peer:
             events = [event for _peer, event in pairs]
-            gone = await run_blocking(partial(self._held.hold, peer, events, now_ms))
+            gone = await self._held.hold(peer, events, now_ms)
             await self._log_refusals(gone, "message.too_many_held")
         if work.lines:
             await self._channels.channel(LOG).append(work.lines)
@@ -602,7 +600,7 @@ class Arrivals:
     async def _end_held(self, held: Sequence[HeldMessage], fault: str) -> None:
         """Logs that messages were refused, then deletes them."""
         await self._log_refusals(held, fault)
-        await run_blocking(partial(self._held.delete, held))
+        await self._held.delete(held)
 
     async def _log_refusals(self, held: Sequence[HeldMessage], fault: str) -> None:
         now_ms, lines = self._clock.now_ms(), []

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from rapport.channel.channel import AppendResult, Channels
-from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
+from rapport.communication.actions import Action, OwnAction, Phrases, no_own_action
 from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.adapters.append import Append, AppendAdapter
+from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery, OutputAdapter
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.factory import (
-    DirectoryPeers,
     InputContext,
     SiteInputs,
     make_adapters,
@@ -28,49 +28,43 @@ from rapport.communication.adapters.factory import (
 from rapport.communication.adapters.inbox import OpenPages
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail_replies import MailQuestions
-from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.adapters.outputs import Outputs, PrivacyRecheck
-from rapport.communication.answers import Declines, answer_link, answer_secret, answer_token
+from rapport.communication.answers import Declines
 from rapport.communication.arrivals import Arrivals
-from rapport.communication.blocking import run_blocking
 from rapport.communication.cluster import (
-    AdapterAnnouncements,
     Cluster,
+    SharedOutputs,
     SiteReloads,
     announced,
     made_or_elsewhere,
 )
 from rapport.communication.cluster_leases import ShareSettings, check_unshared
 from rapport.communication.config import ArrivalConfig, CommunicationConfig, ServicesConfig
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import DEFAULT_RETRY, RetryPolicy
 from rapport.communication.directory import DirectoryChanges, PeopleChange, StoredDirectory
-from rapport.communication.directory_callbacks import (
-    NO_CALLBACKS,
-    CachedDirectory,
-    CallbackDirectory,
-    Callbacks,
-)
+from rapport.communication.directory_callbacks import NO_CALLBACKS, CallbackDirectory, Callbacks
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
-from rapport.communication.links import LinkEditions
-from rapport.communication.message_info_service import InfoResponder, MessageInfoService, Send
+from rapport.communication.links import LinkEditions, answer_link, answer_secret, answer_token
+from rapport.communication.message_info import InfoResponder, MessageInfoService, Send
 from rapport.communication.message_plan import assume_listeners
 from rapport.communication.message_query import MessageQueries
-from rapport.communication.peers import PeerDirectory, SiteDirectory
+from rapport.communication.peers import CachedDirectory, PeerDirectory, SiteDirectory
 from rapport.communication.privacy import WorkerPrivacyFunctions
+from rapport.communication.records import LookupCounts
 from rapport.communication.routing import RoutingRecords
-from rapport.communication.schedule import LookupCounts
 from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
-from rapport.communication.templates import Facts, nothing_known
+from rapport.communication.texts import Facts, no_facts
 from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
-from rapport.core.message import Identifier, Message
+from rapport.core.message import Identifier
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import close_all
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import RecordStore
 
 INPUTS = "communication.inputs"
@@ -96,7 +90,7 @@ class MessageServices:
         self._answers = InfoResponder(channels, self.infos, send) if send is not None else None
 
     async def open(self) -> None:
-        """Loads what was added at run time; to be called before the engine starts."""
+        """Loads the entries that were added at run time; to be called before the engine starts."""
         await self.routing.open()
         await self.infos.open()
 
@@ -110,18 +104,18 @@ def _no_url() -> str:
 
 
 class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program or a node adds to the configuration of communication."""
+    """Additions of a program or node to the configuration of communication."""
 
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
-    own_action: OwnAction = nothing_said
+    own_action: OwnAction = no_own_action
     """The action that a policy itself declares for a phrase."""
-    facts: Facts = nothing_known
-    """What tables know of an alias, for texts."""
+    facts: Facts = no_facts
+    """Looks columns of an alias up in tables, for texts."""
     append: Append | None = None
     """How actions append their events; None = directly to the channel."""
     public_url: Callable[[], str] = _no_url
-    """The address of the node, asked at each sending: it is known only when its endpoints are
+    """The address of the node, read at each sending: it is known only when its endpoints are
     open. Empty = no links in messages."""
     plugins: Plugins = msgspec.field(default_factory=Plugins)
     site: Path = Path()
@@ -180,17 +174,29 @@ class Assembly:
         self._sealed = partial(with_seals, sessions=self._sessions, clock=clock)
         self.adapters = self._adapters_of(declared)
         self._sending = dict(declared.sending)
-        self.outputs = Outputs(
-            self._channels,
-            self._records,
-            clock,
-            report=self._report,
-            is_decided=self._is_decided,
-            recall=self._recall_decision,
-            may_go=self._may_go,
-            settings=self._sending,
-            shared=options.engines is not None,
-        )
+        self._instance = Ids(clock, Chance.from_machine()).new()
+        self.outputs: Outputs
+        if options.engines is None:
+            self.outputs = Outputs(
+                self._channels,
+                self._records,
+                clock,
+                report=self._report,
+                is_decided=lambda message, peer: self.engine.is_decided(message, peer),
+                recall=lambda message, peer: self.engine.recall_decision(message, peer),
+                may_go=self._may_go,
+                settings=self._sending,
+            )
+        else:
+            self.outputs = SharedOutputs(
+                self._channels,
+                self._records,
+                clock,
+                partial(self._announced, declared),
+                instance=self._instance,
+                every_ms=options.engines.beat_ms,
+                settings=self._sending,
+            )
         for adapter in self.adapters.values():
             self.outputs.hold(self._sealed(adapter))
         if options.engines is not None:
@@ -248,7 +254,11 @@ class Assembly:
         channels, records, clock = self._channels, self._records, self._clock
         options = self._options
         self.services = MessageServices(
-            channels, records, clock, options.services, send=self._send_own
+            channels,
+            records,
+            clock,
+            options.services,
+            send=lambda messages: self.arrivals.send(messages),
         )
         self.arrivals = Arrivals(
             channels,
@@ -260,16 +270,16 @@ class Assembly:
             contents=self.services.infos,
         )
         self.inputs = Inputs(
-            self.arrivals.publish, channels, records, clock, is_heard=self._has_listeners
+            self.arrivals.publish, channels, records, clock, has_listeners=self._has_listeners
         )
-        self.asked_by_mail = MailQuestions()
-        """Knows open questions once it is given the ledger."""
+        self.mail_questions = MailQuestions()
+        """Has open questions once its ledger is set."""
         surroundings = InputContext(
             channels,
             clock,
-            DirectoryPeers(self.directory),
+            self.directory,
             self.secret,
-            self.asked_by_mail,
+            self.mail_questions,
             options.plugins,
         )
         self._site_inputs = SiteInputs(self.inputs, declared.inputs, surroundings)
@@ -298,43 +308,35 @@ class Assembly:
             listening=None if options.engines is None else assume_listeners,
         )
         self.engine: CommunicationEngine | Cluster
-        self._announcements: AdapterAnnouncements | None = None
         self._reloads: SiteReloads | None = None
         if options.engines is not None:
             self._build_cluster(declared, options.engines)
             return
         check_unshared(records)
         self.engine = CommunicationEngine(self._channels, records, clock, self._parts)
-        self.outputs.handle_accepted = self.engine.handle_accepted
-        self.outputs.retries = self.engine
+        self.outputs.engine = self.engine
 
     def _build_cluster(self, declared: CommunicationConfig, settings: ShareSettings) -> None:
-        records, clock = self._records, self._clock
-        instance = Ids(clock, Chance.from_machine()).new()
-        self.engine = Cluster(
+        assert isinstance(self.outputs, SharedOutputs)
+        self.engine = self.outputs.cluster = Cluster(
             self._channels,
-            records,
-            clock,
-            instance=instance,
+            self._records,
+            self._clock,
+            instance=self._instance,
             parts=self._parts,
             adapters=lambda: [dispatch.adapter for dispatch in self.dispatches],
             settings=settings,
             dispatch=declared.sending,
             acts=self._options.acts,
-            alone=self._work_beside() | {INPUTS: self._site_inputs.run_without_doors},
+            alone=self._work_beside() | {INPUTS: self._site_inputs.run_polled},
             may_go=self._may_go,
         )
-        self.outputs.carrier = self._announcements = AdapterAnnouncements(
-            records,
-            clock,
-            self.outputs,
-            partial(self._announced, declared),
-            self.engine.carry,
-            instance=instance,
-            every_ms=settings.beat_ms,
-        )
         self._reloads = SiteReloads(
-            records, clock, declared, instance=instance, every_ms=settings.beat_ms
+            self._records,
+            self._clock,
+            declared,
+            instance=self._instance,
+            every_ms=settings.beat_ms,
         )
 
     # --- changes while it runs ---
@@ -369,7 +371,7 @@ class Assembly:
         directory = SiteDirectory(declared.peers, declared.collectives)
         is_logged = self._reloads is not None and self._reloads.is_following
         async with self.engine.between_batches():
-            changes = await self.people.take_file(directory, by=by, is_logged=is_logged)
+            changes = await self.people.use_file(directory, by=by, is_logged=is_logged)
             self._parts.actions.clear()  # for engines that are made later
             self._parts.actions.update(actions)
             self.engine.use_actions(actions)
@@ -403,7 +405,7 @@ class Assembly:
         only = msgspec.structs.replace(declared, peers={}, actions={}, wanted=wanted)
         made = self._make_adapters(only)
         if declared.appends() and AppendAdapter.name not in but:
-            append = self._options.append or partial(_append, self._channels)
+            append = self._options.append or self._append
             made[AppendAdapter.name] = AppendAdapter(append)
         return made
 
@@ -426,16 +428,10 @@ class Assembly:
         """Reports outcomes directly: adapters and engine are in one process."""
         assert isinstance(self.engine, CommunicationEngine), "shares report for themselves"
         await self.engine.opened.wait()
-        await self.engine.take_outcomes(outcomes)
+        await self.engine.apply_outcomes(outcomes)
 
-    async def _send_own(self, messages: Sequence[Message]) -> None:
-        await self.arrivals.send(messages)
-
-    def _is_decided(self, message: str, peer: str) -> bool:
-        return self.engine.is_decided(message, peer)
-
-    def _recall_decision(self, message: str, peer: str) -> bool | None:
-        return self.engine.recall_decision(message, peer)
+    async def _append(self, name: str, events: Sequence[Event]) -> AppendResult:
+        return await self._channels.channel(name).append(events)
 
     def _may_go(self, delivery: Delivery, now_ms: int) -> bool:
         return self._still_allowed(delivery, now_ms)
@@ -459,12 +455,11 @@ class Assembly:
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """The background tasks by name, the last stage first; each may be restarted."""
         own = {**self.outputs.work(), "communication": self.engine.run}
-        if self._announcements is None or self._reloads is None:
+        if self._reloads is None:
             return own | self._work_beside()
         # Only one process at a time does the rest: see Cluster.
         return own | {
-            "communication.doors": self._site_inputs.run_doors,
-            "communication.media": self._announcements.run,
+            "communication.http_inputs": self._site_inputs.run_http,
             "communication.reloads": self._reloads.run,
         }
 
@@ -481,7 +476,3 @@ class Assembly:
         await close_all(
             [("inputs", self.inputs.close), ("outputs", self.outputs.close), ("privacy", privacy)]
         )
-
-
-async def _append(channels: Channels, name: str, events: Sequence[Event]) -> AppendResult:
-    return await channels.channel(name).append(events)

@@ -14,7 +14,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Coroutine,
     Mapping,
     Sequence,
@@ -22,13 +21,15 @@ from collections.abc import (
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.actions import Action
+from rapport.communication.adapters.attempts import OutcomeData, report_to_control
 from rapport.communication.adapters.base import (
+    AbsentAdapter,
     BatchAdapter,
     Delivery,
     OtherEngineAdapter,
@@ -45,8 +46,12 @@ from rapport.communication.adapters.dispatch import (
     may_always_send,
 )
 from rapport.communication.adapters.isolation import IsolatedCall, end_isolated
-from rapport.communication.adapters.outcome_events import OutcomeData, report_to_control
-from rapport.communication.blocking import run_blocking
+from rapport.communication.adapters.outputs import (
+    Outputs,
+    PeerInstances,
+    check_output,
+    removal_task,
+)
 from rapport.communication.cluster_channels import (
     WHERE,
     ShareChannels,
@@ -57,20 +62,19 @@ from rapport.communication.cluster_channels import (
 from rapport.communication.cluster_leases import LEASES, HeldShare, ShareLeases, ShareSettings
 from rapport.communication.cluster_order import ClusterProgress, OrderedHandoff
 from rapport.communication.config import CommunicationConfig
-from rapport.communication.decisions import has_answered, is_closed
+from rapport.communication.delivery_runner import EngineParts
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
-from rapport.communication.fast_path import direct_outcome_events
 from rapport.communication.notifications import NotificationCallback, Notifications
-from rapport.communication.records import DELIVERIES, MEMBERS
-from rapport.communication.schedule import member_key
+from rapport.communication.outcomes import direct_outcome_events
+from rapport.communication.records import DELIVERIES, MEMBERS, has_answered, is_closed, member_key
 from rapport.communication.transaction import append_outgoing
-from rapport.core.errors import RapportError, Unavailable
+from rapport.core.errors import RapportError, Unavailable, Unsupported
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, cancel_until_done, first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import GuardFailed, RecordStore, as_guarded
 
 T = TypeVar("T")
@@ -120,7 +124,7 @@ class LeasedCalls:
         return not self._closed and self._held.valid_for_ms() >= self._least_ms
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs work while the share is certainly held; raises BrokenOff when it is not."""
+        """Runs work while the share is certainly held; raises SendInterrupted when it is not."""
         try:
             while not self._may_begin():
                 if not self._held.valid_for_ms():
@@ -302,9 +306,9 @@ class Cluster:
         # Each has a view of its own, whose reads guard only its own changes.
         view = partial(ShareRecords, self._records, held)
         channels = ShareChannels(self._reading, view(), held)
-        handing = self._handing(held, view())
-        channels.handing = handing
-        with_places = None if handing is None else handing.with_place
+        handoff = self._handoff(held, view())
+        channels.handoff = handoff
+        with_places = None if handoff is None else handoff.with_place
         own_records = view(with_places=with_places)
         engine = CommunicationEngine(channels, own_records, self._clock, self._parts)
         sends = LeasedCalls(held, self._clock, least_ms=self._settings.lease_ms // 2)
@@ -313,8 +317,8 @@ class Cluster:
             held, channels, sends, tasks, {}, {}, engine
         )
         tasks.start(f"communication.{held.name}", partial(_while_ours, engine.run))
-        if handing is not None:
-            hand_on = partial(_while_ours, partial(handing.run, channels))
+        if handoff is not None:
+            hand_on = partial(_while_ours, partial(handoff.run, channels))
             tasks.start(f"communication.{held.name}.handing", hand_on)
         for name, work in self._alone.items() if held.number == 0 else ():
             tasks.start(name, work)
@@ -364,7 +368,7 @@ class Cluster:
             await working.tasks.ended(f"{before.reader}.{working.held.name}")
         self._carry(working, adapter)
 
-    def _handing(self, held: HeldShare, records: ShareRecords) -> OrderedHandoff | None:
+    def _handoff(self, held: HeldShare, records: ShareRecords) -> OrderedHandoff | None:
         """The hand-off of a share; None for that of detections, which reads no messages."""
         if held.number == self._settings.acting:
             return None
@@ -452,62 +456,74 @@ class AnnouncedAdapter(msgspec.Struct, frozen=True, array_like=True):
     at_ms: int
 
 
-class AdapterSet(Protocol):
-    """The adapters of this process, see `Outputs`."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """Their names."""
-
-    async def carry(self, adapter: OutputAdapter) -> None:
-        """Adds one."""
-
-    async def let_go(self, name: str) -> None:
-        """Removes one."""
-
-
-class AdapterAnnouncements:
-    """See Carrier: adapters that are registered at run time, one record each, which all processes
-    follow. A process makes the adapter itself, from the kinds it knows; for a class that only
-    another process has, an `ElsewhereAdapter` stands in. Reads the records every `every_ms`.
+class SharedOutputs(Outputs):
+    """The output adapters of one process of several. The shares send the deliveries; adapters that
+    are registered or removed here are announced to the other processes by records, one each, which
+    all processes follow every `every_ms`. A process makes an announced adapter itself, from the
+    kinds it knows; for a class that only another process has, an `OtherEngineAdapter` stands in.
     """
 
     def __init__(
         self,
+        channels: Channels,
         records: RecordStore,
         clock: Clock,
-        held: AdapterSet,
         make: MakeAdapter,
-        carry: Callable[[OutputAdapter], Awaitable[None]],
         *,
         instance: str,
         every_ms: int,
+        settings: Mapping[str, DispatchSettings] = NO_SETTINGS,
     ) -> None:
-        """`carry`: that of `Cluster`."""
-        self._records, self._clock, self._held, self._make = records, clock, held, make
-        self._carry = carry
+        super().__init__(channels, records, clock, settings=settings)
+        self._records, self._make_adapter = records, make
         self._instance, self._every_ms = instance, every_ms
-        self._known: set[str] = set()
+        self._announced: set[str] = set()
+        self.cluster: Cluster
+        """Its shares send the deliveries; set before the first change."""
 
-    async def announce(self, name: str) -> None:
-        """See Carrier; announcing again is no error."""
-        record = msgspec.msgpack.encode(AnnouncedAdapter(self._instance, self._clock.now_ms()))
-        await run_blocking(partial(self._records.put, ANNOUNCED, name, record))
-        self._known.add(name)
+    def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """See Outputs; the shares run the dispatches."""
+        return self._instance_work() | {"communication.media": self.follow}
 
-    async def withdraw(self, name: str) -> bool:
-        """See Carrier."""
-        kept = await run_blocking(partial(self._records.get, ANNOUNCED, name))
-        if kept is None:
+    async def use(self, adapter: OutputAdapter) -> str:
+        """See Outputs. Other processes that can make an adapter of that name have it soon;
+        announcing again is no error.
+        """
+        check_output(adapter, adapter.name)
+        name = adapter.name
+        await self._tasks.ended(removal_task(name))
+        self._check(name)
+        before = self._served.get(name)
+        self._served[name] = self._running(adapter)
+        try:
+            record = msgspec.msgpack.encode(AnnouncedAdapter(self._instance, self._clock.now_ms()))
+            await run_blocking(partial(self._records.put, ANNOUNCED, name, record))
+        except BaseException:
+            del self._served[name]
+            if before is not None:
+                self._served[name] = before
+            raise
+        self._announced.add(name)
+        await self._add(adapter)
+        return name
+
+    async def remove(self, name: str) -> bool:
+        """See Outputs; the other processes follow a moment later. Raises Unsupported for an adapter
+        of the site.
+        """
+        if name not in self._served:
             return False
+        if await run_blocking(partial(self._records.get, ANNOUNCED, name)) is None:
+            raise Unsupported(
+                "removing a medium of the site at run time",
+                "several engines",
+                hint="take it out of the site file, or of what each process is opened with",
+            )
         await run_blocking(partial(self._records.delete, ANNOUNCED, name))
+        await self._withdraw(name)
         return True
 
-    async def carry(self, adapter: OutputAdapter) -> None:
-        """See Carrier."""
-        await self._carry(adapter)
-
-    async def run(self) -> None:
+    async def follow(self) -> None:
         """Follows the records until cancelled; an unavailable store is retried."""
         while True:
             try:
@@ -519,11 +535,32 @@ class AdapterAnnouncements:
     async def look(self) -> None:
         """One round: adds announced adapters, removes withdrawn ones."""
         kept = await run_blocking(partial(announced, self._records))
-        for name in sorted(kept - set(self._held.names)):
-            await self._held.carry(made_or_elsewhere(name, self._make))
-        gone, self._known = self._known - kept, kept
+        for name in sorted(kept - set(self.names)):
+            await self._add(made_or_elsewhere(name, self._make_adapter))
+        gone, self._announced = self._announced - kept, kept
         for name in sorted(gone):
-            await self._held.let_go(name)
+            await self._withdraw(name)
+
+    async def _add(self, adapter: OutputAdapter) -> None:
+        name = adapter.name
+        self._served[name] = self._running(adapter)
+        self._absent.pop(name, None)
+        if isinstance(adapter, PeerInstances):
+            self._tasks.start(f"adapter.{name}.instances", adapter.run)
+        await self.cluster.carry(adapter)
+
+    async def _withdraw(self, name: str) -> None:
+        served = self._served.pop(name, None)
+        if served is not None:
+            self._tasks.start(removal_task(name), partial(self._end, name, served.adapter))
+        await self._tasks.ended(removal_task(name))
+
+    async def _end(self, name: str, adapter: OutputAdapter) -> None:
+        """May be called again after a failure."""
+        absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
+        await self.cluster.carry(absent.adapter)
+        await self._tasks.stop(f"adapter.{name}.instances")
+        await self._close(adapter)
 
 
 def announced(records: RecordStore) -> set[str]:

@@ -18,18 +18,17 @@ from typing import Protocol
 import msgspec
 
 from rapport.channel.channel import AppendResult, Channel, Channels, Subscription
-from rapport.channel.subscriptions import Cursor, LoggedSubscription, load_cursor
-from rapport.communication.adapters.outcome_events import OUTCOME
+from rapport.channel.log.logged_channel import Cursor, LoggedSubscription, load_cursor
+from rapport.communication.adapters.attempts import OUTCOME
 from rapport.communication.answers import ANSWER
-from rapport.communication.blocking import run_blocking
 from rapport.communication.cluster_leases import HeldShare, share_of
-from rapport.communication.decisions import RecentIds
 from rapport.communication.message_plan import Route, no_routing, route_proven
-from rapport.communication.records import DELIVERIES
+from rapport.communication.records import DELIVERIES, RecentIds
 from rapport.communication.transaction import OUTBOX, TABLE, Outgoing
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Identifier, Message
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import (
     READ_BYTES,
     Change,
@@ -375,14 +374,11 @@ class SharedReader:
                     share = await self.share_of(name, stored.event)
                     parts.setdefault(share, []).append(stored)
                     size += len(stored.event.data)
-                    if name == "input" and self._crosses(stored.event, share):
+                    if name == "input" and crosses(stored.event, share, self._count, self._route):
                         crossings.append((stored.position, share))
             # A deleted range may be much larger than a page.
             place = _reached(batch, end)
         return ChannelPage(place, parts, size, tuple(crossings))
-
-    def _crosses(self, event: Event, share: int) -> bool:
-        return crosses(event, share, self._count, self._route)
 
     def _remember(self, place: tuple[str, int], page: ChannelPage) -> None:
         self._pages.pop(place, None)
@@ -403,9 +399,9 @@ class ShareChannel:
     """See Channel: the events of one share in a divided channel, at their positions."""
 
     def __init__(
-        self, name: str, reading: SharedReader, held: HeldShare, handing: Handoff | None = None
+        self, name: str, reading: SharedReader, held: HeldShare, handoff: Handoff | None = None
     ) -> None:
-        self.name, self._reading, self._held, self._handing = name, reading, held, handing
+        self.name, self._reading, self._held, self._handoff = name, reading, held, handoff
         self._source: Channel = reading.channels.channel(name)
         self._base = self._clear = self._given = 0
         """Between base and clear there are no own events; `given` was returned last."""
@@ -420,8 +416,8 @@ class ShareChannel:
         """See Channel; deliveries name the share that waits for their outcome."""
         if self.name.startswith(OUTPUT):
             events = [with_share(event, self._held.name) for event in events]
-            if self._handing is not None:
-                return await self._handing.append(self.name, events)
+            if self._handoff is not None:
+                return await self._handoff.append(self.name, events)
         return await self._source.append(events)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
@@ -442,9 +438,9 @@ class ShareChannel:
         else:
             self._base, self._clear = min(self._base, position), max(place, position)
             await self._move_on()
-        if self.name == "input" and self._handing is not None:
-            self._handing.places = {stored.event.id: stored.position for stored in found}
-            await self._handing.note(found[0].position - 1 if found else self._clear)
+        if self.name == "input" and self._handoff is not None:
+            self._handoff.places = {stored.event.id: stored.position for stored in found}
+            await self._handoff.note(found[0].position - 1 if found else self._clear)
         return found
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
@@ -474,7 +470,7 @@ class ShareChannels:
         self._reading, self._records, self._held = reading, records, held
         self.whole = reading.channels
         self._divided: dict[str, ShareChannel] = {}
-        self.handing: Handoff | None = None
+        self.handoff: Handoff | None = None
         """None = deliveries go out at once."""
 
     def channel(self, name: str) -> Channel:
@@ -482,7 +478,7 @@ class ShareChannels:
         if not is_divided(name):
             return self.whole.channel(name)
         if name not in self._divided:
-            self._divided[name] = ShareChannel(name, self._reading, self._held, self.handing)
+            self._divided[name] = ShareChannel(name, self._reading, self._held, self.handoff)
         return self._divided[name]
 
     def names(self) -> list[str]:
@@ -504,8 +500,8 @@ class ShareChannels:
         divided = self.channel(channel)
         assert isinstance(divided, ShareChannel), "divided channels are of this kind"
         divided.begin_at(place)
-        if channel == "input" and self.handing is not None:
-            await self.handing.open()
+        if channel == "input" and self.handoff is not None:
+            await self.handoff.open()
         return place
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
@@ -513,7 +509,7 @@ class ShareChannels:
         return await self.whole.find_event(event_id)
 
     async def is_ours(self, channel: str, stored: StoredEvent | None) -> bool:
-        """See PartOfChannels."""
+        """See PartialChannels."""
         if stored is None:
             return self._held.number == 0
         return await self._reading.share_of(channel, stored.event) == self._held.number

@@ -21,7 +21,6 @@ import msgspec
 
 from rapport.channel.channel import AppendResult, Subscription
 from rapport.communication.adapters.base import DELIVERY
-from rapport.communication.blocking import run_blocking
 from rapport.communication.cluster_channels import (
     HANDED,
     OUTPUT,
@@ -42,6 +41,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Put, RecordStore
 
 REACHED = "communication.reached"
@@ -174,7 +174,7 @@ class HandoffQueue:
 
 
 class ClusterProgress:
-    """What one process knows of the progress of all shares; common to those it holds. Progress is
+    """The progress of all shares as one process knows it; common to those it holds. Progress is
     written to records when other processes may wait for it.
     """
 
@@ -368,13 +368,11 @@ class OrderedHandoff:
                 self._woken.clear()
                 if not await self._step(place):
                     grown = self._whole.channel(HANDED).wait_after(self._read_until)
-                    paused = self._clock.sleep(self._pause_ms())
+                    pause_ms = _LOOK_MS if self._queue else self._settings.beat_ms
+                    paused = self._clock.sleep(pause_ms)
                     await first_of(grown, self._woken.wait(), paused)
         finally:
             self._progress.forget(self._woken)
-
-    def _pause_ms(self) -> int:
-        return _LOOK_MS if self._queue else self._settings.beat_ms
 
     async def _step(self, place: Subscription) -> int:
         """Appends the deliveries whose turn it is; returns their number."""

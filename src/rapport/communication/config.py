@@ -51,7 +51,7 @@ from rapport.communication.adapters.adapter_config import (
 from rapport.communication.adapters.dispatch import DispatchSettings
 from rapport.communication.adapters.mail import MailSettings
 from rapport.communication.adapters.webhook import WebhookSettings
-from rapport.communication.arrival_limits import ArrivalSettings, OnExpired, Unproven
+from rapport.communication.arrival_checks import ArrivalSettings, OnExpired, Unproven
 from rapport.communication.cluster_leases import LEASE_MS, SHARES, ShareSettings
 from rapport.communication.content_rules import ContentFault, ContentRules
 from rapport.communication.message_info import Kind, MessageInformation, info_from_site
@@ -66,12 +66,7 @@ from rapport.communication.privacy import is_zone
 from rapport.communication.routing import RoutingRule, routing_from_site
 from rapport.communication.sessions.passwords import PasswordSettings
 from rapport.communication.sessions.sessions import SessionSettings
-from rapport.communication.templates import (
-    ALWAYS_KNOWN,
-    constant_text,
-    named_in_texts,
-    template_fields,
-)
+from rapport.communication.texts import ALWAYS_KNOWN, constant_text, named_in_texts, template_fields
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts, is_loopback
@@ -265,7 +260,7 @@ def _unknown_fields(
     file: TomlFile, action: Action, policy: str, known: Collection[str]
 ) -> list[Problem]:
     try:
-        asked = [(key, field) for key, text in action.texts() for field in template_fields(text)]
+        fields = [(key, field) for key, text in action.texts() for field in template_fields(text)]
     except InvalidInput:
         return []  # reported with the declaration
     return [
@@ -275,7 +270,7 @@ def _unknown_fields(
             f"the text asks for {{{field}}}, which policy {policy!r} does not have",
             hint=named_in_texts(known, field),
         )
-        for key, field in asked
+        for key, field in fields
         if field not in known
     ]
 

@@ -20,8 +20,8 @@ from rapport.channel.dead_letters import (
     next_replays,
     taker_key,
 )
-from rapport.communication.blocking import run_blocking
 from rapport.core.event import Event, StoredEvent
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Put, RecordStore
 
 _LONGEST_ERROR = 2_000

@@ -3,26 +3,33 @@ steps. [CO-3, CO-7, CO-8, CO-9, CO-10]
 
 Synchronous and without a clock: the engine calls it inside one transaction with the time as an
 argument. An input costs one read and one write of the message's record and of one member's.
+`EngineParts` is the configuration of an engine, which all its handlers share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.adapters.address_selection import UnknownAdapterLog, select_addresses
+from rapport.communication.actions import Action, Effect, OwnAction, Phrases, no_own_action
+from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.outcome_events import OutcomeData
+from rapport.communication.answers import USUAL_DECLINES, Declines
+from rapport.communication.content_rules import ANY_CONTENT, Contents
 from rapport.communication.delivery import next_step
 from rapport.communication.delivery_state import (
+    DEFAULT_OPTIONS,
+    DEFAULT_RETRY,
     AddReceiver,
     AddressState,
     Answer,
     AttemptOutcome,
     BeginMember,
     DeliveryInput,
+    DeliveryOptions,
+    DeliveryState,
     DeliveryStep,
     Escalate,
     LedgerNote,
@@ -42,7 +49,16 @@ from rapport.communication.delivery_state import (
     VisitMembers,
 )
 from rapport.communication.ledger_events import line_event
-from rapport.communication.peers import Peer, PeerDirectory, adapter_of, shown_address
+from rapport.communication.message_plan import Route, no_routing
+from rapport.communication.notifications import notify_sender
+from rapport.communication.peers import (
+    Peer,
+    PeerDirectory,
+    UnknownAdapterLog,
+    adapter_of,
+    select_addresses,
+    shown_address,
+)
 from rapport.communication.privacy import (
     NO_FUNCTIONS,
     Allowed,
@@ -55,17 +71,66 @@ from rapport.communication.privacy import (
     verdict,
 )
 from rapport.communication.records import (
+    SLICE,
     DeliveryRecord,
     DeliveryRecords,
+    LookupCounts,
+    MemberJob,
     MessageBody,
+    Schedule,
+    member_key,
     shown_key,
 )
-from rapport.communication.schedule import SLICE, MemberJob, Schedule, member_key
-from rapport.communication.sender_notifications import notify_sender
+from rapport.communication.texts import Facts, no_facts
 from rapport.communication.transaction import Transaction
+from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import SourceUnavailable
-from rapport.core.message import Identifier
+from rapport.core.message import Identifier, Message
 from rapport.kernel.telemetry import get_logger
+
+
+class EngineParts(msgspec.Struct, kw_only=True):
+    """The configuration of an engine: directory, adapters, actions, rules."""
+
+    directory: PeerDirectory
+    adapters: Collection[str]
+    """Names of the adapters that have a dispatch; looked at anew for each batch."""
+    actions: dict[str, Action] = {}
+    """Actions of the site by phrase, as `same_phrase` writes it."""
+    phrases: Phrases | Mapping[str, Sequence[str]] = {}
+    """The action phrases of each version of a policy."""
+    own_action: OwnAction = no_own_action
+    """The action that a policy itself declares for a phrase; it overrides that of the site."""
+    facts: Facts = no_facts
+    """Looks columns of an alias up in tables, for texts."""
+    act_within_ms: int = ACT_WITHIN_MS
+    """Actions of older detections are recorded and not carried out."""
+    contents: Contents = ANY_CONTENT
+    """The schemas that the messages of actions have to fit."""
+    route: Route = no_routing
+    """The receivers that routing rules add to a message."""
+    functions: PrivacyFunctions = NO_FUNCTIONS
+    """The functions that privacy rules name."""
+    retry: RetryPolicy = DEFAULT_RETRY
+    declines: Declines = USUAL_DECLINES
+    """Which answers decline."""
+    lookups: LookupCounts = msgspec.field(default_factory=LookupCounts)
+    """Counts receivers that could not be looked up."""
+    fast_path: bool = True
+    """Whether messages may go without a record of their own."""
+    listening: Callable[[], bool] | None = None
+    """Whether any notification callback is registered; None = as they are added to the engine."""
+
+    def phrases_of(self, policy: str, version: str) -> Sequence[str]:
+        """The action phrases of a version of a policy; a mapping holds for every version."""
+        if isinstance(self.phrases, Mapping):
+            return self.phrases.get(policy, ())
+        return self.phrases(policy, version)
+
+    def has_listeners(self) -> bool:
+        """Whether messages to components reach a notification callback."""
+        return self.listening is None or self.listening()
+
 
 KEEP_CLOSED_MS = 30 * 86_400_000
 """How long answers to a closed message are still recorded; its ledger lines stay."""
@@ -88,15 +153,21 @@ class ReceiverLookup:
         self.directory, self.adapters = directory, adapters
         self._unserved = UnknownAdapterLog()
 
-    def add_receiver(self, receiver: Identifier, answer_within: int = 0) -> AddReceiver:
-        """How many members of a receiver have to be reached."""
+    def add_receiver(
+        self, receiver: Identifier, options: DeliveryOptions = DEFAULT_OPTIONS
+    ) -> AddReceiver:
+        """How many members of a receiver have to be reached: as the options say, else as the
+        collective says.
+        """
+        name, within = str(receiver), options.answer_within
         if receiver.kind != "collective":
-            return AddReceiver(str(receiver), answer_within=answer_within)
+            return AddReceiver(name, answer_within=within)
+        if options.reach or options.least:
+            return AddReceiver(name, options.reach or "at-least", max(options.least, 1), within)
         collective = self.directory.policy_of(receiver.name)
         if collective is None:
-            return AddReceiver(str(receiver), "to-any", answer_within=answer_within)
-        least = max(collective.least, 1)
-        return AddReceiver(str(receiver), collective.delivery, least, answer_within)
+            return AddReceiver(name, "to-any", answer_within=within)
+        return AddReceiver(name, collective.delivery, max(collective.least, 1), within)
 
     def names(self, receiver: Identifier, *, after: str = "", limit: int) -> list[str]:
         """The next member names of a receiver; a peer is its own only member."""
@@ -141,7 +212,7 @@ class ReceiverLookup:
     def usable(self, peer: Peer, delivery: PeerDelivery, now_ms: int) -> tuple[str, ...]:
         """The addresses to use; an address without a registered adapter is logged and left out."""
         found = select_addresses(peer.addresses, delivery, self.adapters, fallback=peer.fallback)
-        for name in self._unserved.to_tell(found.unknown, now_ms) if found.unknown else ():
+        for name in self._unserved.to_log(found.unknown, now_ms) if found.unknown else ():
             _log.warning("no adapter for an address", peer=peer.name, adapter=name)
         return found.usable
 
@@ -301,6 +372,7 @@ class DeliveryRunner:
         privacy: PrivacyCheck,
         lookup: ReceiverLookup,
         *,
+        retry: RetryPolicy = DEFAULT_RETRY,
         on_closed: Callable[[str], None] = lambda _key: None,
     ) -> None:
         """`on_closed` gets the key of every closed delivery and of every member who has answered:
@@ -308,25 +380,76 @@ class DeliveryRunner:
         """
         self._transaction, self._schedule = transaction, schedule
         self.records = DeliveryRecords(transaction, schedule)
-        self._privacy, self._lookup, self._on_closed = privacy, lookup, on_closed
+        self._privacy, self._lookup = privacy, lookup
+        self._retry, self._on_closed = retry, on_closed
 
     # --- inputs ---
 
     def begin(
         self,
-        record: DeliveryRecord,
-        body: MessageBody,
-        request: AddReceiver,
+        message: Message,
+        to: Identifier,
+        options: DeliveryOptions,
         *,
+        key: str,
+        sender: str,
+        time: int,
+        sent: int,
+        expires: int,
         now_ms: int,
         cause: str,
-        only: Member | None,
+        rule_sender: str = "",
+        routed: bool = False,
+        policy: str = "",
+        detection: str = "",
+        effect: Effect | None = None,
+        only: Member | None = None,
     ) -> DeliveryRecord:
-        """Begins a delivery and returns its record; one that fails at once leaves none behind.
-        `only`: the one member, in place of those of the receiver.
+        """Begins the delivery of a message to a receiver and returns its record; one that fails at
+        once leaves none behind. The fields are those of `DeliveryRecord` and `MessageBody`.
+        `routed`: to an additional receiver; `only`: the one member of an effect, in place of those
+        of the receiver.
         """
-        self.records.save_body(record.key, body)
+        state = DeliveryState(
+            message=key,
+            done_when=options.counts(),
+            urgent=message.urgent,
+            acknowledge=message.delivery_policy == "acknowledged" and not routed,
+            escalate=list(options.escalate),
+            repeat_every=options.repeat_every,
+            repeat_most=options.repeat_most,
+            expires=expires,
+            retry=self._retry,
+        )
+        record = DeliveryRecord(
+            tracking=state,
+            message=message.id,
+            sender=sender,
+            policy=policy,
+            detection=detection,
+            routed=routed,
+        )
+        body = MessageBody(
+            text=message.content,
+            time=time,
+            sent=sent,
+            sender=str(message.sender),
+            rule_sender=rule_sender,
+            type=message.type,
+            subtype=message.subtype,
+            conversation=message.conversation,
+            refers_to=message.refers_to,
+            language=message.language,
+            effect=effect,
+            peer_delivery=options.peer_delivery,
+        )
+        self.records.save_body(key, body)
         context = self._context(None, record, now_ms, cause)
+        # The directory is not read for a message whose time to live is over.
+        if only is not None or 0 < expires <= now_ms:
+            request = AddReceiver(str(to), answer_within=options.answer_within)
+        else:
+            request = self._lookup.add_receiver(to, options)
         if only is None:
             self._add_receiver(context, request)
         else:
@@ -431,7 +554,7 @@ class DeliveryRunner:
             self._apply_alone(record, None, MembersAbandoned(job.stage, reason), now_ms, "")
 
     def _begin_page(self, context: DeliveryContext, job: MemberJob) -> None:
-        names = self._schedule.take_names(job)
+        names = self._schedule.pop_names(job)
         if names is None:
             self._schedule.finish_job(job)
             self._apply(context, None, MembersBegun(job.stage, job.found))
@@ -470,7 +593,8 @@ class DeliveryRunner:
         record, receiver = context.record, Identifier.parse(following.receiver)
         record.asking, record.ask_at = None, 0
         try:
-            request = self._lookup.add_receiver(receiver, following.answer_within)
+            options = DeliveryOptions(answer_within=following.answer_within)
+            request = self._lookup.add_receiver(receiver, options)
             pages = self._name_pages(context, receiver)
         except SourceUnavailable as error:
             record.failed_asks += 1

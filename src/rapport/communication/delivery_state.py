@@ -1,8 +1,10 @@
-"""State, inputs and steps of the delivery state machine. [CO-8, CO-10]
+"""State, inputs and steps of the delivery state machine, and the options of a delivery.
+[CO-8, CO-10, CO-15]
 
 The state has two levels: the message with its stages, and each member of a stage. A stage only
 counts its members; each member has a record of its own, so that an outcome touches one member and
-the message, however large the collective is. No I/O and no clock.
+the message, however large the collective is. Options are set by an application beyond the fields of
+a message; they stand in the message's event of `input` as `wishes`. No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -10,6 +12,11 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event
+from rapport.core.json_objects import ObjectDecoder
+from rapport.core.message import Identifier
 
 PeerDelivery = Literal["to-all-channels", "at-least-one", "preferred"]
 CollectiveDelivery = Literal["to-any", "to-all-members", "at-least"]
@@ -49,6 +56,8 @@ ControlSubtype = Literal["ack", "comerror", "timeout", "error"]
 concerns an additional receiver, or a bounce of an acknowledged message.
 """
 VisitKind = Literal["time_out", "stop"]
+SENT_STATES = ("handed", "confirmed")
+"""States of an attempt that the medium took."""
 LATEST_ATTEMPT = 0
 """In an outcome: the last attempt that the medium took. A bounce does not tell which one it was."""
 
@@ -66,7 +75,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     def pause_ms(self, attempt: int) -> int:
         """The pause after the failure of that attempt (from 1).
 
-        >>> [Retry().pause_ms(attempt) for attempt in (1, 2, 3, 60)]
+        >>> [RetryPolicy().pause_ms(attempt) for attempt in (1, 2, 3, 60)]
         [2000, 4000, 8000, 300000]
         """
         return min(self.first_ms << min(attempt - 1, 30), self.longest_ms)
@@ -108,15 +117,15 @@ class Member(msgspec.Struct):
     fallback_at: int = 0
     """When the next address is tried, unless a medium took it before; 0 = never."""
     reason: str = ""
-    """Why it did not arrive, as a medium or a privacy rule said last."""
+    """Why it did not arrive, by a medium or a privacy rule, the last one."""
     failed_lookups: int = 0
-    """Consecutive look-ups that failed; the directory is asked again later."""
+    """Consecutive look-ups that failed; the directory is read again later."""
 
     def is_reached(self) -> bool:
         """Whether the media took it as the peer's policy demands, or the peer answered."""
         if self.has_spoken():
             return True
-        sent = [entry.state in ("handed", "confirmed") for entry in self.tries]
+        sent = [entry.state in SENT_STATES for entry in self.tries]
         return all(sent) and bool(sent) if self.delivery == "to-all-channels" else any(sent)
 
     def is_lost(self) -> bool:
@@ -314,7 +323,7 @@ class TimeOutMember(msgspec.Struct, frozen=True, tag="time_up"):
 
 
 class StopMember(msgspec.Struct, frozen=True, tag="stop"):
-    """The message is closed; what is pending for this member is dropped."""
+    """The message is closed; pending attempts of this member are dropped."""
 
 
 DeliveryInput = (
@@ -390,3 +399,114 @@ class NotifySender(msgspec.Struct, frozen=True, tag="tell"):
 
 
 DeliveryStep = QueueDelivery | LedgerNote | Escalate | VisitMembers | NotifySender
+
+
+# --- options of applications ---
+
+
+_MARK = b',"wishes":'
+LEAST_REPEAT_MS = 1_000
+"""Least interval of repeats."""
+_TOO_MUCH = 2**53
+"""Limit of numbers and durations: more cannot be added to a time and stored."""
+
+
+class DeliveryOptions(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Options of a delivery; durations in ms. AT_LEAST(k), escalation and repeats count answers by
+    default.
+    """
+
+    done_when: DoneWhen | None = None
+    answer_within: int = 0
+    reach: CollectiveDelivery | None = None
+    least: int = 0
+    escalate: tuple[NextReceiver, ...] = ()
+    repeat_every: int = 0
+    repeat_most: int = 0
+    peer_delivery: PeerDelivery | None = None
+
+    def counts(self) -> DoneWhen:
+        """When a member counts as done."""
+        awaits = self.answer_within or self.least or self.escalate or self.repeat_every
+        return self.done_when or ("answered" if awaits else "sent")
+
+
+DEFAULT_OPTIONS = DeliveryOptions()
+
+
+class _EventOptions(msgspec.Struct):
+    wishes: DeliveryOptions = DEFAULT_OPTIONS
+
+
+_DECODER = msgspec.json.Decoder(_EventOptions)
+_POSTED = ObjectDecoder(
+    DeliveryOptions,
+    fault="its wishes cannot be read",
+    code="message.bad_wishes",
+    hint='such as {"least": 3, "answer_within": 600000}, durations in ms',
+)
+
+
+def read_options(body: bytes) -> DeliveryOptions:
+    """The options as an application writes them, none for an empty body; raises InvalidInput."""
+    return _POSTED.decode(body) if body else DEFAULT_OPTIONS
+
+
+def with_options(event: Event, options: DeliveryOptions) -> Event:
+    """A message's event with options of its delivery. Raises InvalidInput for invalid options."""
+    check_options(options)
+    data = msgspec.json.decode(event.data) | {"wishes": options}
+    return msgspec.structs.replace(event, data=msgspec.json.encode(data))
+
+
+def may_have_options(data: bytes) -> bool:
+    """Whether `options_of` may find options in these data; costs nothing."""
+    # Options come last, and nothing else in a message is an object.
+    return data.endswith(b"}}")
+
+
+def options_of(event: Event) -> DeliveryOptions:
+    """The options in a message's event; free where there are none. Raises InvalidInput for invalid
+    options: not every event was written by `with_options`.
+    """
+    if not may_have_options(event.data) or _MARK not in event.data:
+        return DEFAULT_OPTIONS
+    try:
+        options: DeliveryOptions = _DECODER.decode(event.data).wishes
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"its wishes cannot be read: {error}", code="event.bad_data") from None
+    check_options(options)
+    return options
+
+
+def check_options(options: DeliveryOptions) -> None:
+    """Raises InvalidInput for invalid options."""
+    numbers = [options.answer_within, options.least, options.repeat_every, options.repeat_most]
+    numbers += [step.answer_within for step in options.escalate]
+    if min(numbers) < 0 or max(numbers) >= _TOO_MUCH:
+        raise InvalidInput(
+            "numbers and durations of a delivery are not negative, and less than 2**53",
+            code="message.bad_wishes",
+            hint="durations are in milliseconds; 0 or nothing means without an end",
+        )
+    if 0 < options.repeat_every < LEAST_REPEAT_MS:
+        raise InvalidInput(
+            f"a message cannot be repeated every {options.repeat_every} ms",
+            code="message.bad_wishes",
+            hint=f"give a repeat_every of at least {LEAST_REPEAT_MS} ms",
+        )
+    if options.repeat_most and not options.repeat_every:
+        raise InvalidInput(
+            "it says how often a message is repeated, but not how far apart",
+            code="message.bad_wishes",
+            hint="give repeat_every, too",
+        )
+    for step in options.escalate:
+        if Identifier.parse(step.receiver).kind == "component":
+            raise InvalidInput(
+                f"{step.receiver} cannot be asked by escalation",
+                code="message.bad_wishes",
+                hint="name a peer or a collective",
+            )

@@ -4,8 +4,6 @@ site declares. [CO-7, PO-10]
 
 from __future__ import annotations
 
-import msgspec
-
 from rapport.communication.actions import (
     SENDER,
     Action,
@@ -18,24 +16,21 @@ from rapport.communication.actions import (
     why_skipped,
 )
 from rapport.communication.content_rules import ContentFault
-from rapport.communication.delivery_runner import DeliveryRunner, ReceiverLookup
+from rapport.communication.delivery_runner import DeliveryRunner, EngineParts
 from rapport.communication.delivery_state import (
-    AddReceiver,
     AddressState,
-    DeliveryState,
+    DeliveryOptions,
     Member,
     NextReceiver,
 )
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger_events import (
     action_event,
     refused_events,
     skipped_events,
     unmapped_event,
 )
-from rapport.communication.records import DeliveryRecord, MessageBody
-from rapport.communication.schedule import PartlyHandled
-from rapport.communication.sender_notifications import notify_sender
+from rapport.communication.notifications import notify_sender
+from rapport.communication.records import PartlyHandled
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import STILL_LASTS, Detection, SkippedAction
 from rapport.core.errors import SourceUnavailable
@@ -51,16 +46,11 @@ class DetectionActions:
     """Begins the messages of detections; a detection makes each message once."""
 
     def __init__(
-        self,
-        transaction: Transaction,
-        runner: DeliveryRunner,
-        lookup: ReceiverLookup,
-        parts: EngineParts,
+        self, transaction: Transaction, runner: DeliveryRunner, parts: EngineParts
     ) -> None:
-        self._transaction, self._runner, self._lookup = transaction, runner, lookup
-        self._parts = parts
+        self._transaction, self._runner, self._parts = transaction, runner, parts
 
-    def take(
+    def handle(
         self,
         event: Event,
         now_ms: int,
@@ -113,7 +103,7 @@ class DetectionActions:
             effect = self._effect(action, detection, now_ms, hops)
             self._begin(action, detection, event, now_ms, effect, since_ms)
 
-    def take_skipped(self, event: Event, now_ms: int) -> None:
+    def record_skipped(self, event: Event, now_ms: int) -> None:
         """Records an action that the policy engine did not carry out; raises InvalidInput."""
         skipped = SkippedAction.from_event(event)
         detection = skipped.detection
@@ -176,13 +166,20 @@ class DetectionActions:
         only = None
         if effect is not None and action.effect is not None:
             only = Member(peer=str(action.send_to), tries=[AddressState(action.effect.address)])
-        record = self._record(action, detection, message, event.id, since_ms)
         self._runner.begin(
-            record,
-            _body(action, detection, message, effect, now_ms),
-            self._add_receiver(action, is_over=0 < record.tracking.expires <= now_ms),
+            message,
+            action.send_to,
+            _options(action),
+            key=message.id,
+            sender=str(SENDER),
+            time=detection.time,
+            sent=now_ms,
+            expires=since_ms + action.ttl_ms if action.ttl_ms else 0,
             now_ms=now_ms,
             cause=event.id,
+            policy=detection.policy,
+            detection=event.id,
+            effect=effect,
             only=only,
         )
 
@@ -210,57 +207,19 @@ class DetectionActions:
             self._transaction.emit("log", line)
         notify_sender(self._transaction, str(SENDER), message.id, "comerror", reason, now_ms=now_ms)
 
-    def _add_receiver(self, action: Action, *, is_over: bool) -> AddReceiver:
-        """How many have to be reached. An effect has one address and no members; the directory is
-        not asked for a message whose time to live `is_over`.
-        """
-        within = action.answer_within_ms
-        if action.effect is not None or is_over:
-            return AddReceiver(str(action.send_to), answer_within=within)
-        request = self._lookup.add_receiver(action.send_to, within)
-        if action.send_to.kind != "collective" or not (action.reach or action.least):
-            return request
-        delivery = action.reach or "at-least"
-        return msgspec.structs.replace(request, delivery=delivery, least=max(action.least, 1))
 
-    def _record(
-        self, action: Action, detection: Detection, message: Message, event_id: str, since_ms: int
-    ) -> DeliveryRecord:
-        within = action.answer_within_ms
-        state = DeliveryState(
-            message=message.id,
-            done_when=action.done_when,
-            urgent=action.urgent,
-            acknowledge=message.delivery_policy == "acknowledged",
-            escalate=[
-                NextReceiver(str(step.receiver), step.answer_within_ms or within)
-                for step in action.escalate
-            ],
-            repeat_every=action.repeat_every_ms,
-            repeat_most=action.repeat_most,
-            expires=since_ms + action.ttl_ms if action.ttl_ms else 0,
-            retry=self._parts.retry,
-        )
-        return DeliveryRecord(
-            tracking=state,
-            message=message.id,
-            sender=str(SENDER),
-            policy=detection.policy,
-            detection=event_id,
-        )
-
-
-def _body(
-    action: Action, detection: Detection, message: Message, effect: Effect | None, now_ms: int
-) -> MessageBody:
-    return MessageBody(
-        text=message.content,
-        time=detection.time,
-        sent=now_ms,
-        sender=str(message.sender),
-        type=message.type,
-        subtype=message.subtype,
-        conversation=message.conversation,
-        effect=effect,
+def _options(action: Action) -> DeliveryOptions:
+    within = action.answer_within_ms
+    return DeliveryOptions(
+        done_when=action.done_when,
+        answer_within=within,
+        reach=action.reach,
+        least=action.least,
+        escalate=tuple(
+            NextReceiver(str(step.receiver), step.answer_within_ms or within)
+            for step in action.escalate
+        ),
+        repeat_every=action.repeat_every_ms,
+        repeat_most=action.repeat_most,
         peer_delivery=action.peer_delivery,
     )

@@ -11,20 +11,28 @@ and again on opening if a crash came in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import partial, wraps
 from heapq import merge
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication import people_config as declare_people
-from rapport.communication.adapters.peer_queues import CircuitStatus
-from rapport.communication.blocking import run_blocking, run_to_end
+from rapport.communication.adapters.dispatch import CircuitStatus
 from rapport.communication.peers import (
     Collective,
     Peer,
@@ -47,6 +55,7 @@ from rapport.core.message import Identifier
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Change, Delete, Put, RecordStore
 
@@ -64,6 +73,8 @@ Settings = Mapping[str, Any]
 _log = get_logger(__name__)
 
 Origin = Literal["site", "store"]
+EntryKind = Literal["peer", "collective"]
+_TABLES: dict[EntryKind, str] = {"peer": PEERS, "collective": COLLECTIVES}
 _MOST_COMPARED = 20_000
 """Names that an unknown one is compared with."""
 PEOPLE_CHANGED = "rapport.people.changed"
@@ -74,6 +85,7 @@ _OUTBOX_PAGE = 200
 ChangeKind = Literal["added", "changed", "removed", "joined", "left"]
 _MOST_AT_ONCE = 200_000
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class StoredEntry(msgspec.Struct, frozen=True):
@@ -135,21 +147,15 @@ class DirectoryRecords:
     def __init__(self, records: RecordStore) -> None:
         self._records = records
 
-    def peer(self, name: str) -> StoredEntry | None:
-        """The entry of a peer, or None."""
-        return _decode(self._records.get(PEERS, name))
+    def get(self, kind: EntryKind, name: str) -> StoredEntry | None:
+        """The entry of that name, or None."""
+        raw = self._records.get(_TABLES[kind], name)
+        return None if raw is None else msgspec.json.decode(raw, type=StoredEntry)
 
-    def collective(self, name: str) -> StoredEntry | None:
-        """The entry of a collective, or None."""
-        return _decode(self._records.get(COLLECTIVES, name))
-
-    def peers(self, after: str, limit: int) -> list[tuple[str, StoredEntry]]:
-        """Peers whose names come after a name, sorted."""
-        return _decode_all(self._records.find(PEERS, after=after, limit=limit))
-
-    def collectives(self, after: str, limit: int) -> list[tuple[str, StoredEntry]]:
-        """Collectives whose names come after a name, sorted."""
-        return _decode_all(self._records.find(COLLECTIVES, after=after, limit=limit))
+    def page(self, kind: EntryKind, after: str, limit: int) -> list[tuple[str, StoredEntry]]:
+        """Entries whose names come after a name, sorted."""
+        found = self._records.find(_TABLES[kind], after=after, limit=limit)
+        return [(name, msgspec.json.decode(raw, type=StoredEntry)) for name, raw in found]
 
     def members(self, collective: str, after: str, limit: int) -> list[str]:
         """Names of stored members, sorted; costs `limit`."""
@@ -181,25 +187,21 @@ class DirectoryRecords:
             after = names[-1]
 
 
-def encode_entry(kept: StoredEntry) -> bytes:
-    """The entry as stored."""
-    return msgspec.json.encode(kept)
-
-
-def join_changes(collective: str, peer: str) -> list[Change]:
-    """The changes when a peer joins."""
+def _join_changes(collective: str, peers: Iterable[str]) -> list[Change]:
     return [
-        Put(MEMBERS, _pair(collective, peer), b""),
-        Put(MEMBERSHIPS, _pair(peer, collective), b""),
+        Put(table, key, b"") for peer in peers for table, key in _membership_keys(collective, peer)
     ]
 
 
-def leave_changes(collective: str, peer: str) -> list[Change]:
-    """The changes when a peer leaves."""
+def _leave_changes(collective: str, peers: Iterable[str]) -> list[Change]:
     return [
-        Delete(MEMBERS, _pair(collective, peer)),
-        Delete(MEMBERSHIPS, _pair(peer, collective)),
+        Delete(table, key) for peer in peers for table, key in _membership_keys(collective, peer)
     ]
+
+
+def _membership_keys(collective: str, peer: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """A membership in both orders."""
+    return (MEMBERS, _pair(collective, peer)), (MEMBERSHIPS, _pair(peer, collective))
 
 
 def peer_of_entry(name: str, kept: StoredEntry, site: Path) -> Peer:
@@ -223,14 +225,6 @@ def _pair(first: str, second: str) -> str:
     keys; the second is not, so that keys sort as names do.
     """
     return f"{quote(first, safe='')}/{second}"
-
-
-def _decode(raw: bytes | None) -> StoredEntry | None:
-    return None if raw is None else msgspec.json.decode(raw, type=StoredEntry)
-
-
-def _decode_all(found: Sequence[tuple[str, bytes]]) -> list[tuple[str, StoredEntry]]:
-    return [(name, msgspec.json.decode(raw, type=StoredEntry)) for name, raw in found]
 
 
 def _table(kind: str, name: str, settings: Settings, known: Collection[str]) -> Fields:
@@ -278,7 +272,7 @@ class StoredDirectory:
         """The peer of that name, or None."""
         if found := self.declared.peer(name):
             return found
-        kept = self.kept.peer(name)
+        kept = self.kept.get("peer", name)
         return None if kept is None else peer_of_entry(name, kept, self.site)
 
     def collective(self, name: str) -> Collective | None:
@@ -294,7 +288,7 @@ class StoredDirectory:
         """See PeerDirectory; stored members are left out."""
         if declared := self.declared.collective(name):
             return declared
-        kept = self.kept.collective(name)
+        kept = self.kept.get("collective", name)
         return None if kept is None else read_collective(name, kept.settings)[0]
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
@@ -309,42 +303,60 @@ class StoredDirectory:
 
     def peers(self, *, after: str = "", limit: int = 1000) -> list[DirectoryEntry]:
         """Peers whose names come after a name, sorted."""
-        names = names_after(self.declared.peer_names(), after, limit)
-        return _page(self.kept.peers(after, limit), map(self._declared_peer, names), limit)
+        return self._page("peer", self.declared.peer_names(), after, limit)
+
+    def peer_names(self) -> Iterator[str]:
+        """The names of all peers, sorted, read in pages."""
+        after = ""
+        while page := self.peers(after=after):
+            yield from (entry.name for entry in page)
+            after = page[-1].name
 
     def collectives(self, *, after: str = "", limit: int = 1000) -> list[DirectoryEntry]:
         """Collectives whose names come after a name, sorted, without members."""
-        names = names_after(self.declared.collective_names(), after, limit)
-        declared = map(self._declared_collective, names)
-        return _page(self.kept.collectives(after, limit), declared, limit)
+        return self._page("collective", self.declared.collective_names(), after, limit)
+
+    def _page(
+        self, kind: EntryKind, declared: Sequence[str], after: str, limit: int
+    ) -> list[DirectoryEntry]:
+        """Both together, sorted by name; entries of the site file hide stored ones."""
+        entries = {name: _entry(name, kept) for name, kept in self.kept.page(kind, after, limit)}
+        for name in names_after(declared, after, limit):
+            entries[name] = self._show(kind, name)
+        return [entries[name] for name in sorted(entries)[:limit]]
 
     def show_peer(self, name: str) -> DirectoryEntry:
         """One peer with its collectives; raises UnknownName with the nearest names."""
-        if self.declared.peer(name):
-            entry = self._declared_peer(name)
-        elif kept := self.kept.peer(name):
-            entry = _entry(name, kept)
-        else:
-            raise self.unknown("peer", name)
+        entry = self._show("peer", name)
         named = {*self.declared.collectives_of(name), *self.kept.memberships(name)}
         return msgspec.structs.replace(entry, collectives=sorted(named))
 
     def show_collective(self, name: str) -> DirectoryEntry:
         """One collective; raises UnknownName with the nearest names."""
-        if self.declared.collective(name):
-            return self._declared_collective(name)
-        if kept := self.kept.collective(name):
-            return _entry(name, kept)
-        raise self.unknown("collective", name)
+        return self._show("collective", name)
+
+    def _show(self, kind: EntryKind, name: str) -> DirectoryEntry:
+        peer, collective = self.declared.peer(name), self.declared.collective(name)
+        if kind == "peer" and peer is not None:
+            return DirectoryEntry(name=name, origin="site", settings=_settings_of(peer))
+        if kind == "collective" and collective is not None:
+            settings = {"delivery": collective.delivery}
+            return DirectoryEntry(name=name, origin="site", settings=settings)
+        kept = self.kept.get(kind, name)
+        if kept is None:
+            raise self.unknown(kind, name)
+        return _entry(name, kept)
 
     def has(self, receiver: Identifier) -> bool:
         """Whether the receiver is known; components are not in the directory."""
         name = receiver.name
-        if receiver.kind == "collective":
-            return bool(self.declared.collective(name) or self.kept.collective(name))
-        return receiver.kind == "component" or bool(
-            self.declared.peer(name) or self.kept.peer(name)
-        )
+        match receiver.kind:
+            case "collective":
+                return bool(self.declared.collective(name) or self.kept.get("collective", name))
+            case "peer":
+                return bool(self.declared.peer(name) or self.kept.get("peer", name))
+            case _:
+                return True
 
     def check(self, receiver: Identifier) -> None:
         """Raises UnknownName with the nearest names for an unknown receiver."""
@@ -364,30 +376,10 @@ class StoredDirectory:
                 error.hint = f"did you mean {other}:{near[0]}?"
         return error
 
-    def _declared_peer(self, name: str) -> DirectoryEntry:
-        peer = self.declared.peer(name)
-        assert peer is not None
-        settings = shown_settings({"addresses": list(peer.addresses), "delivery": peer.delivery})
-        return DirectoryEntry(name=name, origin="site", settings=settings)
-
-    def _declared_collective(self, name: str) -> DirectoryEntry:
-        collective = self.declared.collective(name)
-        assert collective is not None
-        return DirectoryEntry(name=name, origin="site", settings={"delivery": collective.delivery})
-
 
 def _entry(name: str, kept: StoredEntry) -> DirectoryEntry:
     settings = shown_settings(kept.settings)
     return DirectoryEntry(name=name, origin="store", settings=settings, by=kept.by, time=kept.time)
-
-
-def _page(
-    kept: Sequence[tuple[str, StoredEntry]], declared: Iterable[DirectoryEntry], limit: int
-) -> list[DirectoryEntry]:
-    """Both together, sorted by name; entries of the site file hide stored ones."""
-    entries = {name: _entry(name, each) for name, each in kept}
-    entries |= {entry.name: entry for entry in declared}
-    return [entries[name] for name in sorted(entries)[:limit]]
 
 
 def _once(names: Iterable[str]) -> Iterator[str]:
@@ -402,7 +394,7 @@ def _once(names: Iterable[str]) -> Iterator[str]:
 class PeopleChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The data of a change event; addresses in their shown form."""
 
-    kind: Literal["peer", "collective"]
+    kind: EntryKind
     name: str
     change: ChangeKind
     by: str = ""
@@ -509,6 +501,21 @@ def _settings_of(peer: Peer) -> dict[str, Any]:
     return shown_settings({"addresses": list(peer.addresses), "delivery": peer.delivery})
 
 
+def _change(
+    method: Callable[Concatenate[DirectoryChanges, P], T],
+) -> Callable[Concatenate[DirectoryChanges, P], Coroutine[Any, Any, T]]:
+    """Makes a method a change: it runs in a thread, one change at a time. A cancelled change
+    happens fully or not at all, including the calls of `changed`.
+    """
+
+    @wraps(method)
+    async def call(changes: DirectoryChanges, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async with changes._turn:
+            return await run_to_end(changes._run(partial(method, changes, *args, **kwargs)))
+
+    return call
+
+
 class DirectoryChanges:
     """Adds, changes and removes entries of the store, one change at a time.
 
@@ -525,79 +532,34 @@ class DirectoryChanges:
         new_id: Callable[[], str],
         adapters: Callable[[], Collection[str]],
         built_in: Collection[str] = (),
-        file: str = "site.toml",
     ) -> None:
-        """`adapters`: those that can deliver now; `built_in`: those that a site can declare;
-        `file`: the name of the site file.
-        """
+        """`adapters`: those that can deliver now; `built_in`: those that a site can declare."""
         self._directory, self._records, self._clock = directory, records, clock
-        self._adapters, self._built_in, self._file = adapters, built_in, file
+        self._adapters, self._built_in = adapters, built_in
         self._outbox = PeopleOutbox(records, channels, clock, new_id)
         self._turn = asyncio.Lock()
+        self._touched: list[str] = []
+        """Peers that the running change has changed."""
         self.changed: list[Callable[[str], Awaitable[None] | None]] = []
 
     async def open(self) -> None:
         """Appends the events that a crash may have left."""
         await self._outbox.flush()
 
-    async def put_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
-        """Adds the peer or replaces all its settings; returns warnings.
-
-        Raises Conflict for a name of the site file, SiteError with every fault.
-        """
-        return await self._change(partial(self._put_peer, name, settings, by), touched=[name])
-
-    async def change_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
-        """Changes only the given settings; None removes one. Raises UnknownName."""
-        return await self._change(partial(self._change_peer, name, settings, by), touched=[name])
-
-    async def remove_peer(self, name: str, *, by: str) -> None:
-        """Removes the peer from the directory and all collectives; raises UnknownName, Conflict."""
-        await self._change(partial(self._remove_peer, name, by), touched=[name])
-
-    async def put_collective(
-        self, name: str, settings: Settings, members: Sequence[str] | None = None, *, by: str
-    ) -> list[Problem]:
-        """Adds the collective or replaces its settings, and its members where they are given.
-
-        Raises Conflict for a name of the site file, UnknownName for a member that is no peer.
-        """
-        return await self._change(partial(self._put_collective, name, settings, members, by))
-
-    async def remove_collective(self, name: str, *, by: str) -> None:
-        """Removes the collective and its members; raises UnknownName, Conflict."""
-        await self._change(partial(self._remove_collective, name, by))
-
-    async def join(self, collective: str, peers: Sequence[str], *, by: str) -> int:
-        """Adds members, also to a collective of the site file; returns how many are new. All or
-        none; raises UnknownName.
-        """
-        return await self._change(partial(self._join, collective, peers, by))
-
-    async def leave(self, collective: str, peers: Sequence[str], *, by: str) -> int:
-        """Removes members; returns how many there were. Raises Conflict for members that the site
-        file names.
-        """
-        return await self._change(partial(self._leave, collective, peers, by))
-
-    async def take_file(
+    async def use_file(
         self, declared: SiteDirectory, *, by: str, is_logged: bool = False
     ) -> list[PeopleChange]:
         """Takes over the people of a new site file and returns the changes, which are logged unless
         another process has logged them. Stored entries stay; the file overrides them.
         """
-        take = partial(self._take_file, declared, by, is_logged)
         async with self._turn:
-            return await run_to_end(self._done(take, _touched_by))
+            return await run_to_end(self._run(partial(self._use_file, declared, by, is_logged)))
 
-    async def _change(self, work: Callable[[], T], touched: Sequence[str] = ()) -> T:
-        """A cancelled change happens fully or not at all, including the calls of `changed`."""
-        async with self._turn:
-            return await run_to_end(self._done(work, lambda _done: touched))
-
-    async def _done(self, work: Callable[[], T], touched: Callable[[T], Sequence[str]]) -> T:
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Does work in a thread, then reports the changed peers and appends the events."""
         done = await run_blocking(work)
-        for name in touched(done):
+        touched, self._touched = self._touched, []
+        for name in touched:
             await self._touch(name)
         await self._outbox.flush()
         return done
@@ -610,20 +572,32 @@ class DirectoryChanges:
 
     # --- in a worker thread ---
 
-    def _take_file(self, declared: SiteDirectory, by: str, is_logged: bool) -> list[PeopleChange]:
+    def _use_file(self, declared: SiteDirectory, by: str, is_logged: bool) -> list[PeopleChange]:
         people_changes = changes_of_file(self._directory.declared, declared, by)
         if people_changes and not is_logged:
             self._records.apply(self._outbox.entries(people_changes))
         self._directory.declared = declared
+        self._note_touched(people_changes)
         return people_changes
+
+    def _note_touched(self, people_changes: Sequence[PeopleChange]) -> None:
+        self._touched = [change.name for change in people_changes if change.kind == "peer"]
+
+    @_change
+    def put_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
+        """Adds the peer or replaces all its settings; returns warnings.
+
+        Raises Conflict for a name of the site file, SiteError with every fault.
+        """
+        return self._put_peer(name, settings, by)
 
     def _put_peer(self, name: str, settings: Settings, by: str) -> list[Problem]:
         self._check_free("peer", name)
         given = _with_list(settings)
         self._check_adapters(given)
         _, warnings = read_peer(name, given, self._adapters(), self._directory.site)
-        is_new = self._directory.kept.peer(name) is None
-        entry = Put(PEERS, name, encode_entry(StoredEntry(given, by, self._clock.now_ms())))
+        is_new = self._directory.kept.get("peer", name) is None
+        entry = self._put("peer", name, given, by)
         change = PeopleChange(
             kind="peer",
             name=name,
@@ -634,36 +608,39 @@ class DirectoryChanges:
         self._apply([entry], [change])
         return warnings
 
-    def _change_peer(self, name: str, settings: Settings, by: str) -> list[Problem]:
+    @_change
+    def change_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
+        """Changes only the given settings; None removes one. Raises UnknownName."""
         self._check_free("peer", name)
-        kept = self._directory.kept.peer(name)
+        kept = self._directory.kept.get("peer", name)
         if kept is None:
             raise self._directory.unknown("peer", name)
         both = {**kept.settings, **settings}
         return self._put_peer(name, {key: both[key] for key in both if both[key] is not None}, by)
 
-    def _remove_peer(self, name: str, by: str) -> None:
+    @_change
+    def remove_peer(self, name: str, *, by: str) -> None:
+        """Removes the peer from the directory and all collectives; raises UnknownName, Conflict."""
         self._check_free("peer", name)
-        if self._directory.kept.peer(name) is None:
+        if self._directory.kept.get("peer", name) is None:
             raise self._directory.unknown("peer", name)
         changes: list[Change] = [Delete(PEERS, name)]
         for collective in self._directory.kept.memberships(name):
-            changes += leave_changes(collective, name)
+            changes += _leave_changes(collective, [name])
         self._apply(changes, [PeopleChange(kind="peer", name=name, change="removed", by=by)])
 
-    def _put_collective(
-        self, name: str, settings: Settings, members: Sequence[str] | None, by: str
+    @_change
+    def put_collective(
+        self, name: str, settings: Settings, members: Sequence[str] | None = None, *, by: str
     ) -> list[Problem]:
+        """Adds the collective or replaces its settings, and its members where they are given.
+
+        Raises Conflict for a name of the site file, UnknownName for a member that is no peer.
+        """
         self._check_free("collective", name)
         _, warnings = read_collective(name, settings)
-        is_new = self._directory.kept.collective(name) is None
-        changes: list[Change] = [
-            Put(
-                COLLECTIVES,
-                name,
-                encode_entry(StoredEntry(dict(settings), by, self._clock.now_ms())),
-            )
-        ]
+        is_new = self._directory.kept.get("collective", name) is None
+        changes: list[Change] = [self._put("collective", name, settings, by)]
         people_changes = [
             PeopleChange(
                 kind="collective",
@@ -677,22 +654,28 @@ class DirectoryChanges:
             before = set(self._directory.kept.all_members(name))
             coming = self._checked(members)
             new, gone = sorted(coming - before), sorted(before - coming)
-            changes += _all(join_changes, name, new) + _all(leave_changes, name, gone)
+            changes += _join_changes(name, new) + _leave_changes(name, gone)
             people_changes += memberships(name, "joined", new, by) + memberships(
                 name, "left", gone, by
             )
         self._apply(changes, people_changes)
         return warnings
 
-    def _remove_collective(self, name: str, by: str) -> None:
+    @_change
+    def remove_collective(self, name: str, *, by: str) -> None:
+        """Removes the collective and its members; raises UnknownName, Conflict."""
         self._check_free("collective", name)
-        if self._directory.kept.collective(name) is None:
+        if self._directory.kept.get("collective", name) is None:
             raise self._directory.unknown("collective", name)
         gone = list(self._directory.kept.all_members(name))
         people_changes = PeopleChange(kind="collective", name=name, change="removed", by=by)
-        self._apply([*_all(leave_changes, name, gone), Delete(COLLECTIVES, name)], [people_changes])
+        self._apply([*_leave_changes(name, gone), Delete(COLLECTIVES, name)], [people_changes])
 
-    def _join(self, collective: str, peers: Sequence[str], by: str) -> int:
+    @_change
+    def join(self, collective: str, peers: Sequence[str], *, by: str) -> int:
+        """Adds members, also to a collective of the site file; returns how many are new. All or
+        none; raises UnknownName.
+        """
         self._directory.show_collective(collective)
         named = self._declared_members(collective)
         new = sorted(
@@ -700,18 +683,24 @@ class DirectoryChanges:
             for peer in self._checked(peers)
             if peer not in named and not self._directory.kept.is_member(collective, peer)
         )
-        self._apply(_all(join_changes, collective, new), memberships(collective, "joined", new, by))
+        self._apply(_join_changes(collective, new), memberships(collective, "joined", new, by))
         return len(new)
 
-    def _leave(self, collective: str, peers: Sequence[str], by: str) -> int:
+    @_change
+    def leave(self, collective: str, peers: Sequence[str], *, by: str) -> int:
+        """Removes members; returns how many there were. Raises Conflict for members that the site
+        file names.
+        """
         self._directory.show_collective(collective)
         if named := sorted(self._declared_members(collective) & set(peers)):
             raise self._of_the_file(f"{named[0]!r} is in {collective!r}")
         gone = sorted({p for p in peers if self._directory.kept.is_member(collective, p)})
-        self._apply(
-            _all(leave_changes, collective, gone), memberships(collective, "left", gone, by)
-        )
+        self._apply(_leave_changes(collective, gone), memberships(collective, "left", gone, by))
         return len(gone)
+
+    def _put(self, kind: EntryKind, name: str, settings: Settings, by: str) -> Put:
+        kept = StoredEntry(dict(settings), by, self._clock.now_ms())
+        return Put(_TABLES[kind], name, msgspec.json.encode(kept))
 
     def _declared_members(self, collective: str) -> set[str]:
         found = self._directory.declared.collective(collective)
@@ -726,8 +715,7 @@ class DirectoryChanges:
                 hint="let the others join afterwards",
             )
         for name in set(members):
-            if not (self._directory.declared.peer(name) or self._directory.kept.peer(name)):
-                raise self._directory.unknown("peer", name)
+            self._directory.check(Identifier("peer", name))
         return set(members)
 
     def _check_free(self, kind: str, name: str) -> None:
@@ -748,32 +736,23 @@ class DirectoryChanges:
                 raise InvalidInput(
                     f"the adapter {name!r} does not run in this node",
                     code="adapter.not_running",
-                    hint=f"add [adapters.{name}] to {self._file}, then: rapport reload",
+                    hint=f"add [adapters.{name}] to site.toml, then: rapport reload",
                 )
 
     def _of_the_file(self, what: str) -> Conflict:
         return Conflict(
-            f"{what} by {self._file}",
+            f"{what} by site.toml",
             code="people.in_site_file",
-            hint=f"change {self._file}, then: rapport reload",
+            hint="change site.toml, then: rapport reload",
         )
 
     def _apply(self, changes: Sequence[Change], people_changes: Sequence[PeopleChange]) -> None:
         if changes:
             self._records.apply([*changes, *self._outbox.entries(people_changes)])
-
-
-def _touched_by(people_changes: Sequence[PeopleChange]) -> list[str]:
-    return [change.name for change in people_changes if change.kind == "peer"]
+            self._note_touched(people_changes)
 
 
 def _with_list(settings: Settings) -> dict[str, Any]:
     addresses = settings.get("addresses")
     one = {"addresses": [addresses]} if isinstance(addresses, str) else {}
     return {**settings, **one}
-
-
-def _all(
-    write: Callable[[str, str], list[Change]], collective: str, peers: Sequence[str]
-) -> list[Change]:
-    return [change for peer in peers for change in write(collective, peer)]

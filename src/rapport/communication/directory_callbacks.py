@@ -2,9 +2,9 @@
 [CO-3, CO-7, CO-11, CO-15]
 
 A plain function is called in a thread of its own and may block; a coroutine runs in the loop of the
-application. A function cannot be interrupted: a call that takes too long goes on unheard, its late
+application. A function cannot be interrupted: a call that takes too long goes on, its late
 answer serves the next look-up, and until then look-ups of the same name fail at once. Peers are
-cached, since they change seldom; collectives are asked at every sending.
+cached, since they change seldom; collectives are looked up at every sending.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, get_args
 
 import msgspec
@@ -32,59 +31,20 @@ DEADLINE_SECONDS = 10.0
 PATIENCE_SECONDS = 1.0
 """Deadline while another call hangs: its service is probably in trouble as a whole."""
 GIVEN_UP_SECONDS = 60.0
-"""After that a hanging call is given up: the name is asked again, a coroutine is cancelled."""
+"""After that a hanging call is given up: the name is looked up again, a coroutine is cancelled."""
 MOST_HANGING = 8
 """With so many hanging calls no other is made."""
-_IDLE_SECONDS = 5.0
 _NS = 1_000_000_000
 
 
 T = TypeVar("T")
 LookupCallback = Callable[[Identifier], "T | Awaitable[T]"]
 
-PEER_LIFETIME_MS = 60_000
-_NS_PER_MS = 1_000_000
-_MOST_PEERS = 100_000
-_FAILED_FOR_NS = 1_000 * _NS_PER_MS
-_MOST_FAILED = 10_000
+
 _CLOCK = SystemClock()
 _MOST_LEAST = 2**53
 PeerInfo = Callable[[Identifier], "Peer | Awaitable[Peer | None] | None"]
 CollectiveInfo = Callable[[Identifier], "Collective | Awaitable[Collective | None] | None"]
-
-
-class _Threads:
-    """Reused threads for calls that may hang; the process does not wait for them at its end. An
-    idle thread ends after some seconds.
-    """
-
-    def __init__(self) -> None:
-        self._idle: list[SimpleQueue[Callable[[], None]]] = []
-        self._guard = threading.Lock()
-
-    def run(self, work: Callable[[], None]) -> None:
-        """Starts work, which must not raise."""
-        with self._guard:
-            given = self._idle.pop() if self._idle else None
-        if given is None:
-            given = SimpleQueue()
-            serve = partial(self._serve, given)
-            threading.Thread(target=serve, name="rapport-directory", daemon=True).start()
-        given.put(work)
-
-    def _serve(self, given: SimpleQueue[Callable[[], None]]) -> None:
-        while True:
-            try:
-                work = given.get(timeout=_IDLE_SECONDS)
-            except Empty:
-                with self._guard:
-                    if given in self._idle:
-                        self._idle.remove(given)
-                        return
-                continue  # new work is coming
-            work()
-            with self._guard:
-                self._idle.append(given)
 
 
 class _Late(msgspec.Struct, Generic[T]):
@@ -96,7 +56,7 @@ class _Late(msgspec.Struct, Generic[T]):
 
 class DeadlineCalls(Generic[T]):
     """The calls of one callback, from any thread. A call costs a hop into another thread, or into
-    the loop for a coroutine function: some tens of microseconds.
+    the loop for a coroutine function: about a hundred microseconds.
     """
 
     def __init__(
@@ -110,7 +70,6 @@ class DeadlineCalls(Generic[T]):
         """`loop`: where coroutines run."""
         self._callback, self._loop, self._clock = callback, loop, clock
         self._deadline_seconds = deadline_seconds
-        self._threads = _Threads()
         self._late: dict[Identifier, _Late[T]] = {}
         self._given_up: list[Future[T]] = []
         self._guard = threading.Lock()
@@ -175,7 +134,8 @@ class DeadlineCalls(Generic[T]):
             except BaseException as error:
                 made.set_exception(error)
 
-        self._threads.run(run)
+        # A daemon: the process does not wait for a call that hangs.
+        threading.Thread(target=run, name="rapport-directory", daemon=True).start()
         return made
 
     def _waited_for(self, answered: Awaitable[T], in_loop: bool) -> T:
@@ -226,93 +186,6 @@ class NoSuchCollective(UnknownName):
 
     def __init__(self, name: str) -> None:
         super().__init__("collective", name)
-
-
-class CachedDirectory:
-    """Caches the peers of a directory for a lifetime; collectives are always looked up.
-
-    Unknown peers are not cached, so that a new peer is found at once. A failure is cached for a
-    moment, so that many messages to one peer do not wait one by one.
-    """
-
-    def __init__(
-        self,
-        directory: PeerDirectory,
-        clock: Clock,
-        *,
-        lifetime_ms: int = PEER_LIFETIME_MS,
-        most: int = _MOST_PEERS,
-    ) -> None:
-        self._directory, self._clock = directory, clock
-        self._lifetime_ns, self._most = lifetime_ms * _NS_PER_MS, most
-        self._peers: dict[str, tuple[int, Peer]] = {}
-        self._failed: dict[str, tuple[int, SourceUnavailable]] = {}
-        self._guard = threading.Lock()
-        self._changes = 0
-        """Number of invalidations: a look-up that began before one may be stale."""
-
-    def peer(self, name: str) -> Peer | None:
-        """The peer as it was at most a lifetime ago, or None."""
-        now_ns = self._clock.steady_ns()
-        with self._guard:
-            until_ns, kept = self._peers.get(name, (0, None))
-            changes = self._changes
-        if kept is not None and now_ns < until_ns:
-            return kept
-        found = self._look_up(name, now_ns)
-        if found is not None:
-            self._keep(name, now_ns + self._lifetime_ns, found, changes)
-        return found
-
-    def _look_up(self, name: str, now_ns: int) -> Peer | None:
-        with self._guard:
-            until_ns, failure = self._failed.get(name, (0, None))
-        if failure is not None and now_ns < until_ns:
-            raise failure.with_traceback(None)  # or the traceback grows with every raise
-        try:
-            found = self._directory.peer(name)
-        except SourceUnavailable as error:
-            with self._guard:
-                while len(self._failed) >= _MOST_FAILED:
-                    del self._failed[next(iter(self._failed))]
-                self._failed[name] = now_ns + _FAILED_FOR_NS, error
-            raise
-        with self._guard:
-            self._failed.pop(name, None)
-        return found
-
-    def collective(self, name: str) -> Collective | None:
-        """The collective as it is now, or None."""
-        return self._directory.collective(name)
-
-    def policy_of(self, name: str) -> Collective | None:
-        """See PeerDirectory; as it is now."""
-        return self._directory.policy_of(name)
-
-    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """See PeerDirectory; as it is now."""
-        return self._directory.member_names(name, after=after, limit=limit)
-
-    @property
-    def revision(self) -> int:
-        """Rises when a peer changes; cached peers are valid until then."""
-        return self._changes
-
-    def forget(self, name: str) -> None:
-        """Removes a changed peer from the cache."""
-        with self._guard:
-            self._changes += 1
-            self._peers.pop(name, None)
-            self._failed.pop(name, None)
-
-    def _keep(self, name: str, until_ns: int, peer: Peer, changes: int) -> None:
-        with self._guard:
-            if changes != self._changes:
-                return  # the peer may have changed during the look-up
-            self._peers.pop(name, None)
-            while len(self._peers) >= self._most:
-                del self._peers[next(iter(self._peers))]  # the oldest
-            self._peers[name] = until_ns, peer
 
 
 class Callbacks(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ answers are applied. [CO-7, CO-8, CO-10, CO-12]
 Reads `control`, `detections` and `input` in batches, one transaction each; appends to
 `output.<adapter>`, `log` and the other channels of communication. Every input is handled exactly
 once, since its position is kept in the transaction of what it changed. Towards a medium that makes
-at least once, with the same idempotency key for every attempt.
+at least once, with the same idempotency key for every attempt. `BatchTransaction` does the work
+inside the transactions: it blocks and is called in a thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -13,36 +14,64 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
 
 from msgspec.structs import replace
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead_letters import Replay
+from rapport.channel.dead_letters import DEAD_LETTERS, REPLAYS, STATES, Replay, dead_letter_event
 from rapport.channel.validation import MAX_DATA_BYTES
-from rapport.communication.actions import (
-    Action,
-    hops_before,
-    same_phrase,
+from rapport.communication.actions import Action, hops_before, same_phrase
+from rapport.communication.adapters.attempts import OUTCOME, OutcomeData, outcome_event
+from rapport.communication.answers import ANSWER, HistoryNeeded, MessageHistory
+from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
+from rapport.communication.delivery_runner import (
+    DeliveryRunner,
+    EngineParts,
+    PrivacyCheck,
+    ReceiverLookup,
 )
-from rapport.communication.adapters.outcome_events import OutcomeData
-from rapport.communication.batch_transaction import INPUTS, READER, BatchTransaction
-from rapport.communication.blocking import run_blocking
-from rapport.communication.dead_letter_replay import DeadLetterReplays
-from rapport.communication.decisions import DecisionCache
-from rapport.communication.engine_parts import EngineParts
-from rapport.communication.fast_path import direct_outcome_events
-from rapport.communication.notifications import NotificationCallback, Notifications
-from rapport.communication.records import pending_retries
-from rapport.communication.transaction import Outgoing, append_early, append_outgoing
-from rapport.core.detection import DETECTED, Detection
-from rapport.core.errors import InvalidInput
+from rapport.communication.detection_actions import DetectionActions
+from rapport.communication.fast_path import FastPath
+from rapport.communication.ledger_events import held_event
+from rapport.communication.links import answer_secret
+from rapport.communication.messages import MessageHandler
+from rapport.communication.notifications import NotificationCallback, Notifications, notify_sender
+from rapport.communication.outcomes import OutcomeHandler, direct_outcome_events
+from rapport.communication.records import (
+    DecisionCache,
+    DeferredEvent,
+    DueEntry,
+    MemberJob,
+    PartlyHandled,
+    PendingRetry,
+    Schedule,
+    pending_retries,
+    split_key,
+)
+from rapport.communication.transaction import (
+    TABLE,
+    Outgoing,
+    Transaction,
+    append_early,
+    append_outgoing,
+)
+from rapport.core.detection import DETECTED, SKIPPED, STILL_LASTS, Detection
+from rapport.core.errors import Corrupt, InvalidInput, RapportError, SourceUnavailable, Unavailable
 from rapport.core.event import Event, StoredEvent
+from rapport.core.message import CONTROL, MESSAGE, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
+from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import RecordStore
 
-T = TypeVar("T")
+INPUTS = ("control", "input", "detections")
+READER = "communication"
+_DUE_AT_ONCE = 1_000
+_LOOK_AGAIN_MS = 60_000
+_LARGEST_BURIED = 100_000
+"""Largest event, in bytes, that a dead letter contains; a larger one stays in its channel."""
+_log = get_logger(__name__)
 _BATCH = 2_000
 _BATCH_BYTES = 16_000_000
 _FIRST_BATCH = _BATCH_BYTES // MAX_DATA_BYTES
@@ -129,14 +158,14 @@ class CommunicationEngine:
     async def _turn_once(self) -> bool:
         """Handles one batch of everything that is there or due; False when there was nothing.
 
-        Due times wait for what was received before them: an answer that came in time counts.
+        Due times wait for the events received before them: an answer that came in time counts.
         """
         async with self._turn:
             await self._ensure_open()
             # Answers first, for the same reason.
             busy = [await self._read(name) for name in INPUTS]
             busy.append(await self._replay_letters())
-            busy.append(await self._take_due())
+            busy.append(await self._run_due())
             if not any(busy):
                 for name in INPUTS:
                     await self._commit_position(name, 1)
@@ -144,7 +173,7 @@ class CommunicationEngine:
 
     # --- called by others ---
 
-    async def take_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
+    async def apply_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
         """Applies outcomes of a dispatch in the same process, without `control`; durable when it
         returns.
 
@@ -160,7 +189,7 @@ class CommunicationEngine:
         if others:
             async with self._turn:
                 await self._ensure_open()
-                await self._do(partial(self._batches.take_outcomes, others))
+                await self._do(partial(self._batches.apply_outcomes, others))
             self._called.set()  # something may be due earlier now
 
     def is_decided(self, message: str, peer: str = "") -> bool:
@@ -204,19 +233,18 @@ class CommunicationEngine:
         waiting = await run_blocking(partial(pending_retries, self._records, adapter))
         return waiting[0].retry_at if waiting else 0
 
-    async def take_due(self) -> None:
-        """Does what is due now; for callers that cannot wait for `run`."""
+    async def run_due(self) -> None:
+        """Handles due entries now; for callers that cannot wait for `run`."""
         await self._turn_once()
 
     async def retry_now(self, adapter: str) -> None:
-        """Tries again at once what failed by this adapter: when it is gone, that ends each such
+        """Retries failed deliveries of this adapter at once: when it is gone, that ends each such
         attempt and the next address is tried, or the sender is notified.
         """
         waiting = await run_blocking(partial(pending_retries, self._records, adapter))
         for first in range(0, len(waiting), _BATCH):
             async with self._turn:
-                if not self.opened.is_set():
-                    await self._open()
+                await self._ensure_open()
                 some = waiting[first : first + _BATCH]
                 await self._do(partial(self._batches.retry_now, some, adapter))
         self._called.set()
@@ -247,7 +275,7 @@ class CommunicationEngine:
             self._complete_ms[name] = now_ms
             return False
         hops = await self._hops(name, batch)
-        await self._take_batch(name, batch, hops)
+        await self._handle_batch(name, batch, hops)
         self._limits[name] = _next_limit(batch)
         await self._commit_position(name, _COMMIT_EVERY)
         position = self._batches.positions[name]
@@ -256,18 +284,18 @@ class CommunicationEngine:
         self._complete_ms[name] = now_ms if last.position >= until else last.received
         return True
 
-    async def _take_batch(
+    async def _handle_batch(
         self, name: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
     ) -> None:
         """One transaction, and one more after each look-up of messages in the log."""
-        await self._do(partial(self._batches.take_batch, name, batch, hops))
+        await self._do(partial(self._batches.handle_batch, name, batch, hops))
         while self._batches.wanted:
-            await self._look_up_wanted()
+            await self._look_up_history()
             position = self._batches.positions[name]
             rest = [stored for stored in batch if stored.position > position]
-            await self._do(partial(self._batches.take_batch, name, rest, hops))
+            await self._do(partial(self._batches.handle_batch, name, rest, hops))
 
-    async def _look_up_wanted(self) -> None:
+    async def _look_up_history(self) -> None:
         await self._batches.history.look_up(self._channels, self._batches.wanted)
 
     async def _replay_letters(self) -> bool:
@@ -276,31 +304,29 @@ class CommunicationEngine:
         """
         waiting = await self._replays.waiting()
         for replay, stored in waiting:
-            await self._replay(replay, stored)
+            hops = {} if stored is None else await self._hops(replay.channel, [stored])
+            work = partial(self._batches.replay, replay, stored, hops)
+            await self._do(work)
+            if self._batches.wanted:
+                await self._look_up_history()
+                await self._do(work)
         return bool(waiting)
 
-    async def _replay(self, replay: Replay, stored: StoredEvent | None) -> None:
-        hops = {} if stored is None else await self._hops(replay.channel, [stored])
-        await self._do(partial(self._batches.take_again, replay, stored, hops))
-        if self._batches.wanted:
-            await self._look_up_wanted()
-            await self._do(partial(self._batches.take_again, replay, stored, hops))
-
-    async def _take_due(self) -> bool:
-        """One slice of a job on a large message, and what is due."""
+    async def _run_due(self) -> bool:
+        """One slice of a job on a large message, and the due entries."""
         busy = self._batches.schedule.has_jobs
         if busy:
-            await self._do(self._batches.take_job)
+            await self._do(self._batches.run_job)
         complete = self._complete_ms
         until_ms = min(complete["control"], complete["input"], self._clock.now_ms())
         if self._batches.is_due(until_ms):
-            await self._do(partial(self._batches.take_due, until_ms))
+            await self._do(partial(self._batches.run_due, until_ms))
             if self._batches.wanted:
-                await self._look_up_wanted()
+                await self._look_up_history()
             busy = True
         return busy
 
-    async def _do(self, work: Callable[[], T]) -> T:
+    async def _do(self, work: Callable[[], None]) -> None:
         """Does work in a thread, appends the events that follow from the input alone, commits, and
         appends the other events.
 
@@ -308,17 +334,12 @@ class CommunicationEngine:
         next commit would overwrite it.
         """
         try:
-            found, early = await run_blocking(partial(self._prepare, work))
-            await append_early(self._channels, early)
+            await run_blocking(work)
+            await append_early(self._channels, self._batches.transaction.pop_early())
             await append_outgoing(self._channels, await run_blocking(self._batches.commit))
-            return found
         except BaseException:
             self.opened.clear()
             raise
-
-    def _prepare(self, work: Callable[[], T]) -> tuple[T, Outgoing]:
-        found = work()
-        return found, self._batches.transaction.take_early()
 
     async def _commit_position(self, name: str, least: int) -> None:
         """Publishes the position of a reader once it has moved by `least`. The transaction's own
@@ -365,6 +386,352 @@ class CommunicationEngine:
         due_ms = self._batches.schedule.next_ms
         left_ms = due_ms - self._clock.now_ms() if due_ms else _LONGEST_SLEEP_MS
         await self._clock.sleep(min(max(left_ms, 0), _LONGEST_SLEEP_MS))
+
+
+class BatchTransaction:
+    """One engine's transaction and all that works in it."""
+
+    def __init__(
+        self, records: RecordStore, clock: Clock, parts: EngineParts, decisions: DecisionCache
+    ) -> None:
+        self._clock, self._decisions, self._lookups = clock, decisions, parts.lookups
+        transaction = self.transaction = Transaction(records)
+        transaction.has_listeners = parts.has_listeners
+        self.schedule = Schedule(transaction)
+        self._closing: list[str] = []
+        self.history = MessageHistory()
+        self.wanted: list[str] = []
+        """Messages that have to be looked up before the next call."""
+        lookup = ReceiverLookup(parts.directory, parts.adapters)
+        privacy = PrivacyCheck(transaction, parts.directory, parts.functions)
+        self._runner = DeliveryRunner(
+            transaction,
+            self.schedule,
+            privacy,
+            lookup,
+            retry=parts.retry,
+            on_closed=self._closing.append,
+        )
+        self._fast_path = FastPath(transaction, lookup, decisions.direct, parts)
+        self._messages = MessageHandler(
+            transaction, self._runner, self._fast_path, self.history, parts
+        )
+        self._outcomes = OutcomeHandler(
+            transaction,
+            self._runner,
+            self._fast_path,
+            self.history,
+            parts,
+            secret=answer_secret(records),
+        )
+        self._actions = DetectionActions(transaction, self._runner, parts)
+        self.positions = {name: _position(records, name) for name in INPUTS}
+        self.schedule.refresh()
+
+    # --- batches ---
+
+    def handle_batch(
+        self, channel: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
+    ) -> None:
+        """Handles events of one channel and moves the position of its reader. `wanted` names the
+        messages to look up before the next event can be handled; otherwise all events were
+        handled, or as many as fit into one transaction.
+        """
+        now_ms, self.wanted = self._clock.now_ms(), []
+        is_input, index = channel == "input", 0
+        if is_input:
+            self._fast_path.begin_batch(now_ms)
+        try:
+            while True:
+                if is_input:
+                    index = self._fast_path.handle_row(batch, index, now_ms)
+                if index == len(batch) or self.transaction.is_full:
+                    break
+                self._handle_one(channel, batch[index], now_ms, hops)
+                index += 1
+        except HistoryNeeded as needed:
+            others = self._messages.unknown_in(batch[index + 1 :])
+            self.wanted = list(dict.fromkeys([needed.message, *others]))
+        if index:
+            position = batch[index - 1].position
+            self.transaction.put(TABLE, f"position/{channel}", str(position).encode())
+            self.positions[channel] = position
+
+    def _mark(self) -> tuple[int, int]:
+        return self.transaction.mark(), len(self._closing)
+
+    def _roll_back(self, mark: tuple[int, int]) -> None:
+        """Undoes all changes, events and closings since the mark."""
+        self.transaction.roll_back(mark[0])
+        del self._closing[mark[1] :]
+
+    def _handle_one(
+        self,
+        channel: str,
+        stored: StoredEvent,
+        now_ms: int,
+        hops: Mapping[str, int],
+        deferred: DeferredEvent | None = None,
+    ) -> None:
+        mark = self._mark()
+        try:
+            self._handle(channel, stored.event, now_ms, hops, deferred.since if deferred else 0)
+            self.transaction.check(mark[0])
+        except SourceUnavailable as error:
+            # The directory fails for this event; the others go on.
+            if not isinstance(error, PartlyHandled):
+                self._roll_back(mark)
+            tries, since = (deferred.tries + 1, deferred.since) if deferred else (1, now_ms)
+            hops_to = hops.get(stored.event.id, 0)
+            self._defer(DeferredEvent(channel, stored, hops_to, tries, since), error, now_ms)
+        except HistoryNeeded as needed:
+            self._roll_back(mark)
+            if deferred is None:
+                raise
+            self.wanted.append(needed.message)
+            self.schedule.defer(deferred, now_ms)
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._roll_back(mark)
+            _log.error(
+                "event dead-lettered", channel=channel, id=stored.event.id, error=repr(error)
+            )
+            self._dead_letter(channel, stored, error, now_ms)
+
+    def _handle(
+        self,
+        channel: str,
+        event: Event,
+        now_ms: int,
+        hops: Mapping[str, int],
+        since_ms: int = 0,
+        *,
+        any_age: bool = False,
+    ) -> None:
+        """Handles one event; other types are skipped. `any_age`: an operator asks for it, so that
+        it is never too old. Raises InvalidInput when its data cannot be read.
+        """
+        kind = (channel, event.type)
+        if kind == ("input", MESSAGE):
+            self._messages.handle(event, now_ms, is_again=since_ms > 0)
+        elif kind == ("detections", DETECTED):
+            own = hops.get(event.id, 0)
+            self._actions.handle(event, now_ms, hops=own, since_ms=since_ms, any_age=any_age)
+        elif kind == ("detections", STILL_LASTS):
+            self._actions.handle(event, now_ms, any_age=True)
+        elif kind == ("detections", SKIPPED):
+            self._actions.record_skipped(event, now_ms)
+        elif kind == ("control", OUTCOME):
+            data: OutcomeData = event.payload_as(OutcomeData)
+            self._outcomes.apply_outcome(data, now_ms, event.id)
+        elif kind == ("control", ANSWER):
+            self._outcomes.take_answer(event, now_ms)
+
+    def _defer(self, event: DeferredEvent, error: SourceUnavailable, now_ms: int) -> None:
+        """Defers an event, a message up to its time to live; the ledger shows it as held."""
+        stored = event.stored.event
+        is_message = event.channel == "input"
+        ttl_ms = Message.from_event(stored).ttl if is_message else 0
+        due_ms = self.schedule.defer(event, now_ms, stored.time + ttl_ms if ttl_ms else 0)
+        if event.tries > 1:
+            self._lookups.tried_again += 1
+            return
+        self._lookups.put_off += 1
+        _log.warning(
+            "event deferred",
+            channel=event.channel,
+            id=stored.id,
+            code=error.code,
+            error=error.message,
+            hint=error.hint,
+        )
+        if is_message:
+            self.transaction.emit("log", held_event(stored.id, error.code, due_ms, now_ms=now_ms))
+
+    # --- failures ---
+
+    def _dead_letter(
+        self, channel: str, stored: StoredEvent, error: Exception, now_ms: int
+    ) -> None:
+        """Writes the dead letter of an event and notifies the sender of a message."""
+        whole = len(stored.event.data) <= _LARGEST_BURIED
+        letter = dead_letter_event(channel, READER, stored, error, attempts=1, whole=whole)
+        self.transaction.emit(DEAD_LETTERS, letter)
+        if channel == "input" and stored.event.type == MESSAGE:
+            self._notify_of_failure(stored.event, error, now_ms)
+
+    def _notify_of_failure(self, event: Event, error: Exception, now_ms: int) -> None:
+        mark = self.transaction.mark()
+        try:
+            message = Message.from_event(event)
+            if message.type != CONTROL:
+                notify_sender(
+                    self.transaction,
+                    str(message.sender),
+                    message.id or event.id,
+                    "comerror",
+                    f"it could not be handled: {_reason(error)}",
+                    now_ms=now_ms,
+                )
+            self.transaction.check(mark)
+        except Exception:  # the fault may be the sender or the id
+            self.transaction.roll_back(mark)
+
+    def apply_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
+        """Applies outcomes that did not go through `control`. One that fails stops no other: it is
+        sent through `control`, and is dead-lettered there like any other event.
+        """
+        now_ms = self._clock.now_ms()
+        for data in outcomes:
+            mark = self._mark()
+            try:
+                self._outcomes.apply_outcome(data, now_ms, data.id)
+            except Exception as error:
+                # If the store fails, all outcomes are reported again.
+                if isinstance(error, Unavailable) and not isinstance(error, SourceUnavailable):
+                    raise
+                self._roll_back(mark)
+                self._send_through_control(data, error, now_ms)
+
+    def _send_through_control(self, data: OutcomeData, error: Exception, now_ms: int) -> None:
+        about = {"message": data.message, "peer": data.peer, "state": data.state}
+        hint = error.hint if isinstance(error, RapportError) else ""
+        try:
+            self.transaction.emit("control", _fitting_event(data, now_ms))
+            _log.warning("outcome not applied directly", **about, error=repr(error), hint=hint)
+        except (InvalidInput, ValueError, OverflowError):
+            # No channel keeps such an outcome: this log line is its only trace.
+            _log.error("outcome dropped", **about, error=repr(error), hint=hint)
+
+    def replay(self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]) -> None:
+        """Handles the event of a dead letter once more; not yet when something is `wanted`."""
+        self.wanted = []
+        mark, now_ms = self._mark(), self._clock.now_ms()
+        self._fast_path.begin_batch(now_ms)
+        error = "" if stored is not None else "the event is in no log any more"
+        if stored is not None:
+            try:
+                self._handle(replay.channel, stored.event, now_ms, hops, any_age=True)
+                self.transaction.check(mark[0])
+            except HistoryNeeded as needed:
+                self._roll_back(mark)
+                self.wanted.append(needed.message)
+                return
+            except Exception as failure:
+                # A receiver that cannot be looked up leaves the letter open, like any failure.
+                if isinstance(failure, Unavailable) and not isinstance(failure, SourceUnavailable):
+                    raise
+                self._roll_back(mark)
+                error = repr(failure)
+        self.transaction.delete(REPLAYS, replay.key)
+        if not error:
+            self.transaction.put(STATES, replay.letter, b"replayed")
+        self.transaction.emit(DEAD_LETTERS, replay_note(replay, error, now_ms))
+
+    # --- jobs and due times ---
+
+    def run_job(self) -> None:
+        """Does one slice of the first job."""
+        job = self.schedule.first_job()
+        if job is None:
+            return
+        error = self._attempt(lambda: self._runner.work_on(job, self._clock.now_ms()))
+        if error is not None:
+            _log.error("job given up", message=job.case, kind=job.kind, error=repr(error))
+            self._give_up(job, _reason(error))
+
+    def _give_up(self, job: MemberJob, reason: str) -> None:
+        error = self._attempt(lambda: self._runner.give_up(job, reason, self._clock.now_ms()))
+        if error is not None:
+            _log.error("job suspended", message=job.case, kind=job.kind, error=repr(error))
+            self.schedule.suspend_job(job)
+
+    def _attempt(self, work: Callable[[], None]) -> Exception | None:
+        """Does work; returns its error and then undoes it. Raises Unavailable: a store that fails
+        is no fault of this work.
+        """
+        mark = self._mark()
+        try:
+            work()
+            self.transaction.check(mark[0])
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._roll_back(mark)
+            return error
+        return None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether something may be due."""
+        return 0 < self.schedule.next_ms <= now_ms
+
+    def retry_now(self, retries: Sequence[PendingRetry], adapter: str) -> None:
+        """Makes attempts by an adapter due that would be made later."""
+        now_ms = self._clock.now_ms()
+        for retry in retries:
+            self._runner.records.retry_now(retry, adapter, now_ms)
+
+    def run_due(self, now_ms: int) -> None:
+        """Handles entries that are due; `wanted` names what has to be looked up for them."""
+        self.wanted = []
+        for entry in self.schedule.pop_due(now_ms, _DUE_AT_ONCE):
+            if self.transaction.is_full:
+                self.schedule.set(entry.key, entry.due_ms)
+            elif entry.is_deferred:
+                self._retry_deferred(entry)
+            else:
+                self._pass_time(entry.key)
+
+    def _retry_deferred(self, entry: DueEntry) -> None:
+        try:
+            event = self.schedule.pop_deferred(entry)
+        except Corrupt as error:
+            self._look_again(entry.key, error)
+            return
+        if event is not None:
+            now_ms, hops = self._clock.now_ms(), {event.stored.event.id: event.hops}
+            self._fast_path.begin_batch(now_ms)
+            self._handle_one(event.channel, event.stored, now_ms, hops, event)
+
+    def _pass_time(self, key: str) -> None:
+        """A delivery that fails is looked at again later; the others go on."""
+        now_ms = self._clock.now_ms()
+        error = self._attempt(lambda: self._runner.pass_time(*split_key(key), now_ms))
+        if error is not None:
+            self._look_again(key, error)
+
+    def _look_again(self, key: str, error: Exception) -> None:
+        _log.error("timer failed", key=key, error=repr(error))
+        self.schedule.set(key, self._clock.now_ms() + _LOOK_AGAIN_MS)
+
+    def commit(self) -> Outgoing:
+        """Makes everything durable; returns the events to append now."""
+        outgoing = self.transaction.commit()
+        if self.is_due(self._clock.now_ms()):
+            self.schedule.refresh()
+        closing, self._closing[:] = list(self._closing), []
+        for key in closing:
+            self._decisions.close(key)
+        return outgoing
+
+
+def _reason(error: Exception) -> str:
+    """The error as senders are shown it."""
+    return error.message if isinstance(error, RapportError) else type(error).__name__
+
+
+def _fitting_event(data: OutcomeData, now_ms: int) -> Event:
+    """The outcome as an event, without the delivery where that makes it too large."""
+    event = outcome_event(data, now_ms=now_ms)
+    if len(event.data) <= MAX_DATA_BYTES:
+        return event
+    return outcome_event(replace(data, delivery=None), now_ms=now_ms)
+
+
+def _position(records: RecordStore, name: str) -> int:
+    kept = records.get(TABLE, f"position/{name}")
+    return int(kept) if kept else 0
 
 
 def _by_phrase(actions: Mapping[str, Action]) -> dict[str, Action]:

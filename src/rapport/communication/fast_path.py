@@ -16,18 +16,12 @@ from collections.abc import Sequence
 import msgspec
 
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.outcome_events import OutcomeData, SentOutcomes
-from rapport.communication.arrival_limits import LARGEST_EVENT
-from rapport.communication.decisions import RecentIds
-from rapport.communication.delivery_options import may_have_options
-from rapport.communication.delivery_runner import ReceiverLookup
-from rapport.communication.delivery_state import OutcomeState
-from rapport.communication.engine_parts import EngineParts
+from rapport.communication.delivery_runner import EngineParts, ReceiverLookup
+from rapport.communication.delivery_state import may_have_options
 from rapport.communication.ledger_events import (
-    LedgerLine,
-    event_name,
+    LARGEST_EVENT,
+    PROOF,
     ledger_address,
-    ledger_event,
     logged_data,
     logged_event,
 )
@@ -41,15 +35,14 @@ from rapport.communication.message_plan import (
     rule_sender_text,
 )
 from rapport.communication.peers import adapter_of
-from rapport.communication.sender_notifications import PROOF, notification_events
-from rapport.communication.transaction import Outgoing, Transaction
+from rapport.communication.records import RecentIds
+from rapport.communication.transaction import Transaction
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import Event, StoredEvent
-from rapport.core.message import AUTH, CONTROL, MESSAGE, Identifier, Message
+from rapport.core.message import AUTH, MESSAGE, Identifier, Message
 from rapport.kernel.telemetry import get_logger
 
 _LOOKUP_LIFETIME_MS = 1_000
-_SENT_STATES = ("handed", "confirmed")
 _log = get_logger(__name__)
 
 
@@ -96,7 +89,7 @@ class FastPath:
 
     def begin_batch(self, now_ms: int) -> None:
         """Drops cached peers where the directory or the adapters may have changed. A directory with
-        an unchanged `revision` is asked again after a second.
+        an unchanged `revision` is read again after a second.
         """
         revision = getattr(self._lookup.directory, "revision", None)
         state = (revision, frozenset(self._lookup.adapters))
@@ -173,13 +166,13 @@ class FastPath:
 
     # --- batches ---
 
-    def take_row(self, batch: Sequence[StoredEvent], start: int, now_ms: int) -> int:
+    def handle_row(self, batch: Sequence[StoredEvent], start: int, now_ms: int) -> int:
         """Handles events of `input` from index `start` on; returns the index of the first one that
         needs a record. An event that fails leaves nothing behind.
         """
         row, index, end = _Row(now_ms), start, len(batch)
         try:
-            while index < end and self._take(batch[index].event, row):
+            while index < end and self._handle(batch[index].event, row):
                 index += 1
         except Exception as error:  # reported when the event is handled alone, which follows
             _log.debug("handled alone", position=batch[index].position, error=repr(error))
@@ -188,7 +181,7 @@ class FastPath:
             self._transaction.emit_all_early(channel, events)
         return index
 
-    def _take(self, event: Event, row: _Row) -> bool:
+    def _handle(self, event: Event, row: _Row) -> bool:
         if event.type != MESSAGE or len(event.data) > LARGEST_EVENT:
             return False
         message = Message.from_event(event)
@@ -198,13 +191,15 @@ class FastPath:
         if (message.type, message.subtype) in FORWARDED:
             return False
         if receiver.kind == "component":
-            return self._take_component(message, event, row)
+            return self._notify_component(message, event, row)
         is_answer = message.refers_to and message.sender.kind == "peer"
         if receiver.kind != "peer" or is_answer or message.ttl or may_have_options(event.data):
             return False
-        return self._take_peer(message, receiver, event, row)
+        return self._send_to_peer(message, receiver, event, row)
 
-    def _take_peer(self, message: Message, receiver: Identifier, event: Event, row: _Row) -> bool:
+    def _send_to_peer(
+        self, message: Message, receiver: Identifier, event: Event, row: _Row
+    ) -> bool:
         peer = self.reach(receiver.name, row.now_ms)
         routed = route_proven(self._parts.route, message, event.headers)
         if peer is None:
@@ -218,7 +213,7 @@ class FastPath:
         row.outputs.setdefault(peer.channel, []).append(delivery)
         return True
 
-    def _take_component(self, message: Message, event: Event, row: _Row) -> bool:
+    def _notify_component(self, message: Message, event: Event, row: _Row) -> bool:
         """A message for notification callbacks; it may answer a message of this path."""
         if not self._parts.has_listeners() or route_proven(
             self._parts.route, message, event.headers
@@ -226,10 +221,10 @@ class FastPath:
             return False
         declined: bool | None = None
         if message.refers_to and message.sender.kind == "peer":
-            asked = self.recent.about(message.refers_to)
-            if asked is None:
+            recipient = self.recent.about(message.refers_to)
+            if recipient is None:
                 return False  # a delivery record may wait for the answer
-            if _is_proven_answer(message, asked, event):
+            if _is_proven_answer(message, recipient, event):
                 declined = self._parts.declines.says(message.content, message.subtype)
         id = message.id or event.id
         data = logged_data(
@@ -257,77 +252,10 @@ def direct_log_event(
         address=peer.shown,
         adapter=peer.adapter,
     )
-    return logged_event(event, id, message, data, plan.fate if plan.notify else None)
+    return logged_event(event, id, message, data, plan.fate if plan.notify else "")
 
 
-def _is_proven_answer(message: Message, asked: str, event: Event) -> bool:
+def _is_proven_answer(message: Message, recipient: str, event: Event) -> bool:
     """Whether the sender is proven and was sent the message that this one refers to."""
     proof = event.headers.get(PROOF, "none")
-    return proof in ANSWERING and (proof == "answer" or asked == message.sender.name)
-
-
-# --- outcomes ---
-
-
-def direct_outcome_events(
-    outcomes: Sequence[OutcomeData], now_ms: int, *, has_listeners: bool
-) -> tuple[Outgoing, list[OutcomeData]]:
-    """The events of outcomes that need no transaction, by channel, and the other outcomes. Events
-    of an outcome that comes again have the same ids.
-    """
-    events: Outgoing = {"log": []}
-    if isinstance(outcomes, SentOutcomes):
-        for delivery in outcomes.deliveries:
-            _add_outcome(events, delivery, "handed", now_ms, has_listeners=has_listeners)
-        return events, []
-    others: list[OutcomeData] = []
-    for data in outcomes:
-        if data.delivery is None or data.state == "failed":
-            others.append(data)
-        else:
-            about = (data.reason, data.id)
-            _add_outcome(
-                events, data.delivery, data.state, now_ms, *about, has_listeners=has_listeners
-            )
-    return events, others
-
-
-def _add_outcome(
-    events: Outgoing,
-    delivery: Delivery,
-    state: OutcomeState,
-    now_ms: int,
-    reason: str = "",
-    outcome_id: str = "",
-    *,
-    has_listeners: bool,
-) -> None:
-    """Adds the ledger line of an outcome, and the ACK that its sender wants."""
-    events["log"].append(outcome_line(delivery, state, now_ms, reason, outcome_id))
-    if delivery.acknowledge and delivery.type != CONTROL and state in _SENT_STATES:
-        for channel, event in notification_events(
-            delivery.sender, delivery.message, "ack", "", now_ms=now_ms, has_listeners=has_listeners
-        ):
-            events.setdefault(channel, []).append(event)
-
-
-def outcome_line(
-    delivery: Delivery, state: OutcomeState, now_ms: int, reason: str = "", outcome_id: str = ""
-) -> Event:
-    """The ledger line of an outcome other than a failure."""
-    message, peer = delivery.message, delivery.peer
-    is_sent = state in _SENT_STATES
-    line = LedgerLine(
-        message=message,
-        peer=peer,
-        address=ledger_address(delivery.address),
-        adapter=adapter_of(delivery.address),
-        attempt=delivery.attempt,
-        reason=reason,
-        result="done" if is_sent and not delivery.case else "",
-        receiver=f"peer:{peer}",
-        stage=1,
-        queued=delivery.queued,
-    )
-    name = event_name(message, peer, state if is_sent else outcome_id)
-    return ledger_event(line, state, id=name, now_ms=now_ms, causes=(message,))
+    return proof in ANSWERING and (proof == "answer" or recipient == message.sender.name)

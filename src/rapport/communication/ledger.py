@@ -17,12 +17,10 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.blocking import run_blocking
-from rapport.communication.delivery_state import LedgerState
+from rapport.communication.delivery_state import SENT_STATES, LedgerState
 from rapport.communication.ledger_events import OPEN, ROUTED, MessageFate
 from rapport.communication.ledger_rows import (
     CLOSED,
-    SENT_STATES,
     LedgerEntry,
     LedgerFold,
     LedgerRow,
@@ -36,6 +34,7 @@ from rapport.communication.ledger_rows import (
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.kernel.config_fields import suggest
+from rapport.kernel.threads import run_blocking
 from rapport.store.derived_rows import IN_MEMORY, DerivedRow, DerivedRows, RowCondition, TableShape
 
 LEDGER_FILE = "ledger.sqlite"
@@ -114,12 +113,12 @@ class LedgerIndex:
         """The position of `log` that was indexed last."""
         return self._kept.fed(LOG)
 
-    def take_in(self, page: Sequence[StoredEvent], before: int) -> bool:
+    def ingest(self, page: Sequence[StoredEvent], before: int) -> bool:
         """Indexes the events after position `before`; False when another process was faster."""
         entries = [found for stored in page for found in read_entries(stored)]
         fold = self._loaded(entries)
         for each in entries:
-            fold.take(each)
+            fold.apply(each)
         writes: dict[str, list[DerivedRow]] = {
             MESSAGES: [msgspec.structs.astuple(row) for row in fold.messages.values()],
             ROWS: [msgspec.structs.astuple(row) for row in fold.rows.values()],
@@ -128,7 +127,7 @@ class LedgerIndex:
         gone = {ROWS: sorted(fold.gone)}
         return self._kept.ingest(LOG, before, page[-1].position, writes, gone)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Deletes everything."""
         self._kept.reset(LOG)
 
@@ -164,10 +163,6 @@ class LedgerIndex:
     def counts(self, question: Question) -> dict[str, int]:
         """The number of matching rows by state; reads all of them."""
         return self._kept.counts(ROWS, _where(question, ROW_ORDER), "state")
-
-    def plan(self, question: Question) -> list[str]:
-        """The query plan of `rows`, for tests of its cost."""
-        return self._kept.plan(ROWS, _where(question, ROW_ORDER), newest_by=ROW_ORDER)
 
     def close(self) -> None:
         """Closes the index; a second call is no error."""
@@ -309,7 +304,7 @@ class Ledger:
             await self._prune()
             before, seen = await run_blocking(self._index.fed), 0
             while page := await self._log.read_after(before, limit=_PAGE):
-                if await run_blocking(partial(self._index.take_in, page, before)):
+                if await run_blocking(partial(self._index.ingest, page, before)):
                     before, seen = page[-1].position, seen + len(page)
                 else:
                     before = await run_blocking(self._index.fed)
@@ -321,7 +316,7 @@ class Ledger:
         # Another process may have indexed events that this one has not seen yet.
         is_there = bool(fed) and await self._log.read_after(fed - 1, limit=1)
         if fed > self._log.last_position() and not is_there:
-            await run_blocking(self._index.begin_anew)
+            await run_blocking(self._index.reset)
         oldest = await self._log.read_after(0, limit=1)
         first = oldest[0].position if oldest else 1
         if first > self._first:
@@ -377,8 +372,8 @@ class Ledger:
         """The newest states in the order of their first lines; empty arguments mean any. Of more
         than `limit` those that changed last.
         """
-        asked = Question(message=message, peer=peer, state=state, limit=limit)
-        return sorted(self._index.rows(asked), key=lambda row: row.first)
+        question = Question(message=message, peer=peer, state=state, limit=limit)
+        return sorted(self._index.rows(question), key=lambda row: row.first)
 
     def inbox(self, peer: str) -> list[MessageRow]:
         """Open messages in this peer's inbox that are not answered, newest first; those for an open

@@ -11,19 +11,31 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.delivery_options import DeliveryOptions
-from rapport.communication.delivery_state import LedgerNote
+from rapport.channel.validation import MAX_DATA_BYTES
+from rapport.communication.delivery_state import (
+    Answer,
+    DeliveryOptions,
+    LedgerNote,
+)
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.records import DeliveryRecord, shown_key
 from rapport.core.detection import Detection
+from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.message import MESSAGE, MESSAGE_CACHE, Message, MessagePolicy
+from rapport.core.message import (
+    MESSAGE,
+    MESSAGE_CACHE,
+    Message,
+    MessagePolicy,
+)
 
 SOURCE = "communication"
 DELIVERY_PREFIX = "rapport.delivery."
 """Ledger lines are of type `rapport.delivery.<state>`."""
 ANSWER_REFUSED = "rapport.answer.refused"
+LARGEST_EVENT = MAX_DATA_BYTES - 16_384
+"""Bytes of a message's event in `input`; the additions of the log still fit into an event."""
 LONGEST_ANSWER = 2_000
 """Characters of an answer that the ledger shows."""
 UNMAPPED = "action.unmapped"
@@ -47,6 +59,12 @@ _ENCODER = msgspec.json.Encoder()
 
 FATE = "fate"
 """Header of a message's event in `log` when notification callbacks get it."""
+PROOF = "proof"
+"""Header of `input`: how the sender is proven."""
+ADAPTER = "adapter"
+"""Header of `input`: the input adapter or endpoint."""
+PROVEN_SENDER = "sender"
+"""Header of `input`: the proven sender, where the message names another one."""
 
 
 @lru_cache(maxsize=16_384)
@@ -147,7 +165,7 @@ def line_event(
     return ledger_event(line, note.state, id=name, now_ms=now_ms, causes=causes)
 
 
-class _LoggedData(
+class LoggedData(
     msgspec.Struct,
     frozen=True,
     omit_defaults=True,
@@ -159,7 +177,10 @@ class _LoggedData(
         "options": "wishes",
     },
 ):
-    """The data of a message's event in `log`: the message, and what became of it."""
+    """The data of a message's event in `log`: the message, and what became of it. The event of a
+    fast-path message stands for its line `queued`, that of an answer for the line `answered` of the
+    message that it refers to.
+    """
 
     id: str
     type: str
@@ -177,12 +198,39 @@ class _LoggedData(
     fate: str = ""
     receivers: tuple[str, ...] | None = None
     peer: str = ""
-    """Peer, address and adapter of the only delivery: the event stands for its line `queued`."""
+    """With address and adapter: of the only delivery of a fast-path message."""
     address: str = ""
     adapter: str = ""
     answered: int = 0
-    """When the message answered the one that it refers to: the event stands for that line."""
+    """When it answered the message that it refers to."""
     declined: bool = False
+    policy: str = ""
+    detection: str = ""
+
+    def queued_line(self, message: str) -> LedgerLine | None:
+        """The line `queued`, if the event stands for it."""
+        if not self.peer:
+            return None
+        return LedgerLine(
+            message=message,
+            peer=self.peer,
+            address=self.address,
+            adapter=self.adapter,
+            attempt=1,
+            receiver=self.receiver,
+            stage=1,
+        )
+
+    def answered_line(self) -> LedgerLine | None:
+        """The line `answered` of another message, if the event stands for it."""
+        if not self.answered:
+            return None
+        return LedgerLine(
+            message=self.refers_to,
+            peer=self.sender.removeprefix("peer:"),
+            answer=self.content[:LONGEST_ANSWER],
+            declined=self.declined,
+        )
 
 
 def logged_data(
@@ -201,7 +249,7 @@ def logged_data(
     """The data of a message's event in `log`."""
     sender, receiver = message.sender, message.receiver
     return _ENCODER.encode(
-        _LoggedData(
+        LoggedData(
             id,
             message.type,
             message.subtype,
@@ -226,18 +274,27 @@ def logged_data(
     )
 
 
-def logged_event(
-    event: Event, id: str, message: Message, data: bytes, notify_of: MessageFate | None = None
-) -> Event:
+def logged_event(event: Event, id: str, message: Message, data: bytes, notify_of: str) -> Event:
     """The event in `log` of a message that `event` brought to `input`. `notify_of`: notification
-    callbacks are called with the message, which has this fate.
+    callbacks are called with the message, which has this fate; empty = they are not.
     """
     headers = event.headers
-    if notify_of is not None:
+    if notify_of:
         MESSAGE_CACHE.note(data, message if message.id == id else replace(message, id=id))
         headers = headers | {FATE: notify_of}
     receiver = str(message.receiver) if message.receiver is not None else ""
     return Event(SOURCE, id, MESSAGE, receiver, event.time, data, headers)
+
+
+def logged_data_of(event: Event) -> LoggedData | None:
+    """The data of a message's event in `log`; None for an event of another kind or writer."""
+    if event.type != MESSAGE or event.source != SOURCE:
+        return None
+    try:
+        data: LoggedData = event.payload_as(LoggedData)
+    except InvalidInput:
+        return None
+    return data
 
 
 def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> Event:
@@ -325,3 +382,12 @@ def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, no
         data={"message": message[:200], "peer": peer[:200], "reason": reason},
         headers={CAUSE: cause_text(cause)},
     )
+
+
+def answered_event(message: str, answer: Answer, cause: str, now_ms: int) -> Event:
+    """The ledger line of an answer to a message without a delivery record."""
+    line = LedgerLine(
+        message=message, peer=answer.peer, answer=answer.text, declined=answer.declined
+    )
+    name = event_name(cause, "answers")
+    return ledger_event(line, "answered", id=name, now_ms=now_ms, causes=(message, cause))

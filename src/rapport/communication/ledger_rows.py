@@ -15,11 +15,12 @@ from typing import Literal
 
 import msgspec
 
+from rapport.communication.delivery_state import SENT_STATES
 from rapport.communication.ledger_events import (
     DELIVERY_PREFIX,
-    LONGEST_ANSWER,
     OPEN,
     LedgerLine,
+    LoggedData,
     state_when_handled,
 )
 from rapport.core.errors import InvalidInput
@@ -29,8 +30,6 @@ from rapport.core.message import MESSAGE
 LONGEST_KEPT_TEXT = 10_000
 """Characters of a message's text; the whole stands in the log."""
 CLOSED = "closed"
-SENT_STATES = ("handed", "confirmed")
-"""States of a delivery that the medium took."""
 
 RowKey = tuple[str, str, str]
 
@@ -118,58 +117,6 @@ class MessageRow(msgspec.Struct, kw_only=True):
         return 0 if is_open else self.closed_at or self.time
 
 
-class _Written(
-    msgspec.Struct,
-    frozen=True,
-    rename={"conversation": "conversation-id", "refers_to": "refers-to"},
-):
-    """The fields of a message's event that the ledger shows."""
-
-    type: str
-    subtype: str
-    sender: str
-    receiver: str = ""
-    conversation: str = ""
-    refers_to: str = ""
-    content: str = ""
-    urgent: bool = False
-    policy: str = ""
-    detection: str = ""
-    fate: str = ""
-    peer: str = ""
-    """Peer, address and adapter of the only delivery: the event stands for its line `queued`."""
-    address: str = ""
-    adapter: str = ""
-    answered: int = 0
-    """When it answered the message that it refers to: the event stands for the line `answered`."""
-    declined: bool = False
-
-    def answer(self) -> LedgerLine | None:
-        """The line `answered` of another message, if this event stands for it."""
-        if not self.answered:
-            return None
-        return LedgerLine(
-            message=self.refers_to,
-            peer=self.sender.removeprefix("peer:"),
-            answer=self.content[:LONGEST_ANSWER],
-            declined=self.declined,
-        )
-
-    def queued(self, message: str) -> LedgerLine | None:
-        """The line `queued`, if this event stands for it."""
-        if not self.peer:
-            return None
-        return LedgerLine(
-            message=message,
-            peer=self.peer,
-            address=self.address,
-            adapter=self.adapter,
-            attempt=1,
-            receiver=self.receiver,
-            stage=1,
-        )
-
-
 class LedgerEntry(msgspec.Struct, frozen=True):
     """One change of the ledger, read from an event of `log`."""
 
@@ -177,7 +124,7 @@ class LedgerEntry(msgspec.Struct, frozen=True):
     state: str
     """A state of the ledger; empty = the message was written."""
     line: LedgerLine | None
-    written: _Written | None
+    written: LoggedData | None
     time: int
     position: int
 
@@ -214,8 +161,8 @@ def read_line(stored: StoredEvent) -> LedgerRow | None:
 
 
 def _read_message(event: Event, position: int) -> tuple[LedgerEntry, ...]:
-    written: _Written = event.payload_as(_Written)
-    line, answer = written.queued(event.id), written.answer()
+    written: LoggedData = event.payload_as(LoggedData)
+    line, answer = written.queued_line(event.id), written.answered_line()
     state = "queued" if line else ""
     own = LedgerEntry(event.id, state, line, written, event.time, position)
     if answer is None:
@@ -237,7 +184,7 @@ class LedgerFold:
         self.rows = {row.key: row for row in rows}
         self.gone: set[RowKey] = set()
 
-    def take(self, entry: LedgerEntry) -> None:
+    def apply(self, entry: LedgerEntry) -> None:
         """Applies the next entry, in the order of the log."""
         message = self.messages.get(entry.message)
         if message is None:
@@ -248,9 +195,9 @@ class LedgerFold:
         if entry.written is not None:
             _write(message, entry.written, entry.time)
         if entry.line is not None:
-            self._take_line(message, entry, entry.line)
+            self._apply_line(message, entry, entry.line)
 
-    def _take_line(self, message: MessageRow, entry: LedgerEntry, line: LedgerLine) -> None:
+    def _apply_line(self, message: MessageRow, entry: LedgerEntry, line: LedgerLine) -> None:
         message.policy = message.policy or line.policy
         message.detection = message.detection or line.detection
         if not line.peer:
@@ -278,7 +225,7 @@ class LedgerFold:
             self.gone.add(key)
 
 
-def _write(message: MessageRow, written: _Written, time: int) -> None:
+def _write(message: MessageRow, written: LoggedData, time: int) -> None:
     message.time, message.text = time, written.content[:LONGEST_KEPT_TEXT]
     message.type, message.subtype = written.type, written.subtype
     message.sender, message.receiver = written.sender, written.receiver

@@ -7,15 +7,17 @@ changes, so that the others notice them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.blocking import run_blocking
 from rapport.core.event import Event, make_event
 from rapport.core.ids import content_id
 from rapport.kernel.chance import Chance
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 _ENTRY, _COUNT, _LAST_EVENT = "entry/", "count/", "told"
@@ -33,6 +35,10 @@ class LoggedRecords:
         self._changes = 0
         self._others: dict[str, bytes] = {}
         """The counts of other engines when `entries` was last read."""
+        self.turn = asyncio.Lock()
+        """Held during a change: one at a time."""
+        self.guard = threading.Lock()
+        """Held while records are loaded, so that an entry added meanwhile is not lost."""
 
     def key(self, name: str) -> str:
         """The key of the record with this name."""
@@ -58,8 +64,10 @@ class LoggedRecords:
             source=source, id=made, type=type, subject=subject[:200], time=time, data=data
         )
 
-    async def apply(self, change: Change, event: Event) -> None:
-        """Makes a change and its event durable; `append` comes next."""
+    async def change(self, change: Change, event: Event, then: Callable[[], object]) -> None:
+        """Makes a change and its event durable, calls `then` with the guard held, and appends the
+        event to `log`.
+        """
         self._changes += 1
         changes = (
             change,
@@ -67,8 +75,11 @@ class LoggedRecords:
             Put(self.table, _LAST_EVENT, msgspec.msgpack.encode(event)),
         )
         await run_blocking(lambda: self._records.apply(changes))
+        with self.guard:
+            then()
+        await self._append(event)
 
-    async def append(self, event: Event) -> None:
+    async def _append(self, event: Event) -> None:
         """Appends the event of a change; appending it again is harmless."""
         await self._channels.channel("log").append([event])
 
@@ -76,7 +87,7 @@ class LoggedRecords:
         """Appends the event of the last change once more, after a crash."""
         kept = await run_blocking(self._last_event)
         if kept is not None:
-            await self.append(msgspec.msgpack.decode(kept, type=Event))
+            await self._append(msgspec.msgpack.decode(kept, type=Event))
 
     def _last_event(self) -> bytes | None:
         counts = self._counts()

@@ -1,8 +1,10 @@
-"""What a type of message means, how to answer it, and which messages relate to it.
-[CO-2, CO-14, UX-2]
+"""Message information: what a type of message means, how to answer it and which messages relate to
+it; queries, changes at run time, and replies to MESSAGEINFO REQUESTs. [CO-2, CO-12, CO-14, UX-2]
 
 Three layers, each overriding the ones before: messages that Rapport itself defines, the
-`[messages.TYPE]` tables of the site file, and what was added at run time.
+`[messages.TYPE]` tables of the site file, and what was added at run time. The service also checks
+contents against the schemas of their types. A request is answered once: the id of the reply follows
+from that of the request, so that a reply sent again after a crash is dropped.
 
 ```toml
 [messages.TASK.REQUEST]           # or [messages.TASK] for every subtype that has no table
@@ -15,17 +17,37 @@ related = [{ type = "TASK", subtype = "CANCEL" }]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rapport.communication.message_schema import LARGEST_SCHEMA_BYTES, check_schema
+from rapport.channel.channel import Channels, Subscription
+from rapport.channel.dead_letters import append_dead_letter
+from rapport.communication.content_rules import (
+    JSON_LANGUAGES,
+    LARGEST_SCHEMA_BYTES,
+    ContentFault,
+    ContentRules,
+    check_schema,
+)
+from rapport.communication.ledger_events import PROOF
+from rapport.communication.logged_records import LoggedRecords
 from rapport.core.errors import InvalidInput, Problem, UnknownName
+from rapport.core.event import Event, StoredEvent
+from rapport.core.ids import content_id
+from rapport.core.json_objects import ObjectDecoder
+from rapport.core.message import MESSAGE, MESSAGEINFO, Identifier, Message
+from rapport.core.message import PREDEFINED as RESERVED
+from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import is_file, is_inside
+from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 from rapport.kernel.toml import Section, TomlFile
+from rapport.store.base import Delete, Put, RecordStore
 
 LONGEST_TEXT, LONGEST_REMARK = 10_000, 1_000
 """Characters of the text about a type, and of that about a related message."""
@@ -132,7 +154,7 @@ def check_information(type: str, subtype: str, information: MessageInformation) 
 def check_kind(type: str, subtype: str = "") -> None:
     """Raises InvalidInput unless these are a valid type and subtype."""
     for name, value, needed in (("type", type, True), ("subtype", subtype, False)):
-        if (needed and not value) or len(value) > LONGEST_NAME or not _is_printable(value):
+        if (needed and not value) or len(value) > LONGEST_NAME or not value.isprintable():
             raise _bad(
                 f"{value[:40]!r} cannot be the {name} of a message",
                 f"1 to {LONGEST_NAME} characters that can be printed",
@@ -143,7 +165,7 @@ def as_text(found: MessageInfoEntry) -> str:
     """The information as a text for people.
 
     >>> info = MessageInformation(text="Please check a machine.")
-    >>> print(as_text(InformationFound(type="TASK", subtype="", information=info, origin="site")))
+    >>> print(as_text(MessageInfoEntry(type="TASK", subtype="", information=info, origin="site")))
     TASK
     Please check a machine.
     """
@@ -170,10 +192,6 @@ def _shown(type: str, subtype: str) -> str:
     return f"{type} {subtype}".strip()
 
 
-def _is_printable(text: str) -> bool:
-    return text.isprintable()
-
-
 def _bad(message: str, hint: str) -> InvalidInput:
     return InvalidInput(f"invalid message information: {message}", code="info.bad", hint=hint)
 
@@ -183,7 +201,7 @@ def _object(required: str = "", **properties: dict[str, Any]) -> dict[str, Any]:
     return schema | ({"required": required.split()} if required else {})
 
 
-def _message(type: str, subtype: str = "", text: str = "") -> RelatedMessage:
+def _related(type: str, subtype: str = "", text: str = "") -> RelatedMessage:
     return RelatedMessage(type=type, subtype=subtype, text=text)
 
 
@@ -214,10 +232,10 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "has to answer it.",
         schema=_OPTIONAL_TEXT,
         related=(
-            _message("CONTROL", "ACK", "it was delivered"),
-            _message("CONTROL", "ERROR", "something went wrong"),
-            _message("CONTROL", "COMERROR", "it could not be delivered"),
-            _message("CONTROL", "TIMEOUT", "its time is over"),
+            _related("CONTROL", "ACK", "it was delivered"),
+            _related("CONTROL", "ERROR", "something went wrong"),
+            _related("CONTROL", "COMERROR", "it could not be delivered"),
+            _related("CONTROL", "TIMEOUT", "its time is over"),
         ),
     ),
     ("CONTROL", "ACK"): MessageInformation(
@@ -225,13 +243,13 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "took it, or, where an answer counts, somebody answered. That the medium took it does not "
         "mean that somebody read it or agrees. Not sent for messages that want no acknowledgement.",
         schema=_OPTIONAL_TEXT,
-        related=(_message("CONTROL", "COMERROR", "the contrary"),),
+        related=(_related("CONTROL", "COMERROR", "the contrary"),),
     ),
     ("CONTROL", "ERROR"): MessageInformation(
         text="Something about the message named in refers-to is wrong; the content says what. "
         "Correct the message and send it again. Routing rules may send this on to others.",
         schema=_OPTIONAL_TEXT,
-        related=(_message("CONTROL", "COMERROR", "a fault on the way, not in the message"),),
+        related=(_related("CONTROL", "COMERROR", "a fault on the way, not in the message"),),
     ),
     ("CONTROL", "COMERROR"): MessageInformation(
         text="The message named in refers-to did not reach its receiver: no address, no adapter, "
@@ -239,13 +257,13 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "It goes to the sender of the message, also when no acknowledgement was asked for. Reach "
         "the receiver in another way, or send it again when the reason is gone.",
         schema=_OPTIONAL_TEXT,
-        related=(_message("CONTROL", "ACK", "the contrary"), _message("CONTROL", "TIMEOUT")),
+        related=(_related("CONTROL", "ACK", "the contrary"), _related("CONTROL", "TIMEOUT")),
     ),
     ("CONTROL", "TIMEOUT"): MessageInformation(
         text="The time to live of the message named in refers-to ended before it was delivered, or "
         "nobody answered in time. What comes in later is written down and changes nothing.",
         schema=_OPTIONAL_TEXT,
-        related=(_message("CONTROL", "COMERROR", "it failed before its time was over"),),
+        related=(_related("CONTROL", "COMERROR", "it failed before its time was over"),),
     ),
     ("MESSAGEINFO", "REQUEST"): MessageInformation(
         text="Asks what a type of message means and how to answer it. Put the type and subtype "
@@ -253,8 +271,8 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "JSON set language to application/json.",
         schema=_WANTED,
         answers=(
-            _message("MESSAGEINFO", "REPLY", "what is known"),
-            _message("CONTROL", "ERROR", "nothing is known of such a message"),
+            _related("MESSAGEINFO", "REPLY", "what is known"),
+            _related("CONTROL", "ERROR", "nothing is known of such a message"),
         ),
     ),
     ("MESSAGEINFO", "REPLY"): MessageInformation(
@@ -262,7 +280,7 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "it; refers-to names the request. Nobody has to answer it. A text for people, unless the "
         "request asked for JSON.",
         schema={"anyOf": [_TEXT, _INFORMATION], "$defs": {"message": _MESSAGE}},
-        related=(_message("MESSAGEINFO", "REQUEST", "asks for it"),),
+        related=(_related("MESSAGEINFO", "REQUEST", "asks for it"),),
     ),
     ("AUTH", "REQUEST"): MessageInformation(
         text="A peer shows who it is and asks for a session token. The sender is the peer, the "
@@ -270,9 +288,9 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "it asks for a new one.",
         schema=_object(password={"type": "string", "description": "Never logged."}),
         answers=(
-            _message("AUTH", "REPLY", "a session token"),
-            _message("AUTH", "FAILED", "the name or the password is wrong"),
-            _message("AUTH", "ERROR", "it could not be checked now"),
+            _related("AUTH", "REPLY", "a session token"),
+            _related("AUTH", "FAILED", "the name or the password is wrong"),
+            _related("AUTH", "ERROR", "it could not be checked now"),
         ),
     ),
     ("AUTH", "REPLY"): MessageInformation(
@@ -283,13 +301,13 @@ PREDEFINED: dict[Kind, MessageInformation] = {
             expires={"type": "string", "format": "date-time"},
             seal_key={"type": "string", "description": "For signing and encrypting messages."},
         ),
-        related=(_message("AUTH", "REQUEST", "asks for it, and renews it"),),
+        related=(_related("AUTH", "REQUEST", "asks for it, and renews it"),),
     ),
     ("AUTH", "FAILED"): MessageInformation(
         text="The name or the password is wrong, or the session token is not good any more. Ask "
         "again with the right password; after several failures one has to wait.",
         schema=_FAULT,
-        answers=(_message("AUTH", "REQUEST", "with the right password"),),
+        answers=(_related("AUTH", "REQUEST", "with the right password"),),
     ),
     ("AUTH", "ERROR"): MessageInformation(
         text="Whether the password is right could not be found out now: what checks it cannot be "
@@ -300,7 +318,7 @@ PREDEFINED: dict[Kind, MessageInformation] = {
             reason=_REASON,
             retry_after_seconds={"type": "number", "minimum": 0},
         ),
-        answers=(_message("AUTH", "REQUEST", "after some time"),),
+        answers=(_related("AUTH", "REQUEST", "after some time"),),
     ),
     ("NOTIFICATION", ""): MessageInformation(
         text="A policy found a situation that somebody wanted to be told of. The subtype is the "
@@ -308,14 +326,14 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "conversation-id names the detection. Where the message has a link, open it and press the "
         "button, or answer by the way it came: that tells the others that you see to it.",
         schema=_TEXT,
-        related=(_message("ACTION", "", "what is done without people"),),
+        related=(_related("ACTION", "", "what is done without people"),),
     ),
     ("ACTION", ""): MessageInformation(
         text="A policy found a situation in which a program is to do something: an address is "
         "called or an event is written. The subtype is the policy's phrase, the content says what "
         "is done. Nobody has to answer it.",
         schema=_TEXT,
-        related=(_message("NOTIFICATION", "", "what people are told"),),
+        related=(_related("NOTIFICATION", "", "what people are told"),),
     ),
 }
 
@@ -408,3 +426,306 @@ def _schema_in(path: Path, fields: Fields) -> dict[str, Any]:
         fields.fault("schema", "info.bad_schema", f"{path.name} is not a JSON object")
         return {}
     return read
+
+
+# --- the service ---
+
+
+CHANGED = "rapport.info.changed"
+SOURCE = "message info"
+TABLE = "communication.info"
+LOOK_EVERY_MS = 5_000
+"""Delay until a schema that another node added holds here."""
+_log = get_logger(__name__)
+
+REQUEST, REPLY = "REQUEST", "REPLY"
+COMPONENT = Identifier("component", "info")
+CHANNEL = "info"
+READER = "message_info"
+_BATCH = 100
+Send = Callable[[Sequence[Message]], Awaitable[object]]
+"""Sends messages of the node itself; durable when it returns."""
+
+
+class MessageInfoService:
+    """The message information of this node. Calls belong to one event loop."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        of_site: Mapping[Kind, MessageInformation] | None = None,
+    ) -> None:
+        self._channels, self._clock = channels, clock
+        self._of_site = dict(of_site or {})
+        self._store = LoggedRecords(channels, records, TABLE)
+        self._looked_ms = 0
+        self._use({})
+
+    async def open(self) -> None:
+        """Loads the entries that were added at run time."""
+        await run_blocking(self._load)
+        await self._store.append_again()
+
+    async def info_for_message(
+        self, *, id: str = "", type: str = "", subtype: str = ""
+    ) -> MessageInfoEntry:
+        """The information about a type, or about the type of the message with this id.
+
+        Raises UnknownName (`message.unknown`), with the nearest known type, when no message has
+        that id or its type is unknown; InvalidInput when neither is given.
+        """
+        if id:
+            message = await self._message(id)
+            type, subtype = message.type, message.subtype
+        elif not type:
+            raise InvalidInput(
+                "neither the id nor the type of a message is given",
+                code="info.nothing_asked",
+                hint="give one of them",
+            )
+        await run_blocking(self._refresh)
+        return self._catalogue.find(type, subtype)
+
+    async def all(self) -> list[MessageInfoEntry]:
+        """All entries, by type and subtype."""
+        await run_blocking(self._refresh)
+        return self._catalogue.all()
+
+    async def add_message_info(
+        self, type: str, subtype: str, information: MessageInformation, *, by: str = ""
+    ) -> None:
+        """Adds or replaces the information about a type; durable when it returns. An empty subtype
+        stands for all subtypes without an entry of their own.
+
+        Raises InvalidInput for an invalid text, name or JSON Schema.
+        """
+        check_information(type, subtype, information)
+        async with self._store.turn:
+            await run_blocking(self._refresh)
+            event = self._event("added", type, subtype, by)
+            value = msgspec.msgpack.encode(_InfoRecord(type, subtype, information))
+            added = self._added | {(type, subtype): information}
+            put = Put(TABLE, self._key(type, subtype), value)
+            await self._store.change(put, event, partial(self._use, added))
+
+    async def remove_message_info(self, type: str, subtype: str = "", *, by: str = "") -> bool:
+        """Removes an entry that was added at run time; that of the site file or the shipped one
+        holds again. False when there was none.
+        """
+        check_kind(type, subtype)
+        async with self._store.turn:
+            await run_blocking(self._refresh)
+            if (type, subtype) not in self._added:
+                return False
+            event = self._event("removed", type, subtype, by)
+            left = {kind: each for kind, each in self._added.items() if kind != (type, subtype)}
+            delete = Delete(TABLE, self._key(type, subtype))
+            await self._store.change(delete, event, partial(self._use, left))
+            return True
+
+    async def refresh(self) -> None:
+        """Loads the schemas that another node added, every few seconds; see `Contents`."""
+        now_ms = self._clock.now_ms()
+        if abs(now_ms - self._looked_ms) >= LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            await run_blocking(self._refresh)
+
+    def fault(self, message: Message) -> ContentFault | None:
+        """Why the content of a message does not fit the schema of its type; see `Contents`."""
+        return self._rules.fault(message)
+
+    async def _message(self, id: str) -> Message:
+        for _channel, stored in await self._channels.find_event(id):
+            if stored.event.type == MESSAGE:
+                return Message.from_event(stored.event)
+        raise UnknownName("message", id, code="message.unknown")
+
+    def _event(self, what: str, type: str, subtype: str, by: str) -> Event:
+        return self._store.event(
+            source=SOURCE,
+            type=CHANGED,
+            subject=f"{type}/{subtype}".rstrip("/"),
+            time=self._clock.now_ms(),
+            data={"change": what, "type": type, "subtype": subtype, "by": by},
+        )
+
+    def _key(self, type: str, subtype: str) -> str:
+        return self._store.key(f"{len(type)}/{type}/{subtype}")
+
+    def _use(self, added: dict[Kind, MessageInformation]) -> None:
+        self._added = added
+        self._catalogue = MessageCatalogue(
+            [("shipped", PREDEFINED), ("site", self._of_site), ("added", added)]
+        )
+        self._rules = content_rules(self._of_site | added)
+
+    def _refresh(self) -> None:
+        """Loads the entries that another node with the same records added."""
+        if self._store.has_changed():
+            self._load()
+
+    def _load(self) -> None:
+        with self._store.guard:
+            kept = [
+                msgspec.msgpack.decode(raw, type=_InfoRecord)
+                for _name, raw in self._store.entries()
+            ]
+            self._use({(each.type, each.subtype): each.information for each in kept})
+
+
+class _InfoRecord(msgspec.Struct, frozen=True):
+    """One record."""
+
+    type: str
+    subtype: str
+    information: MessageInformation
+
+
+def content_rules(told: Mapping[Kind, MessageInformation]) -> ContentRules:
+    """The schemas of types that are not reserved."""
+    return ContentRules(
+        {
+            kind: each.schema if _is_sound(kind, each) else None
+            for kind, each in told.items()
+            if kind[0] not in RESERVED
+        }
+    )
+
+
+def _is_sound(kind: Kind, told: MessageInformation) -> bool:
+    """Whether contents can be checked by its schema. A schema that an earlier version stored may be
+    invalid now, which must not stop messages.
+    """
+    if not told.schema:
+        return False
+    try:
+        check_schema(told.schema)
+    except InvalidInput as error:
+        _log.error("contents are not checked", type=kind[0], subtype=kind[1], why=error.message)
+        return False
+    return True
+
+
+def shown_information(found: MessageInfoEntry) -> dict[str, object]:
+    """An entry as JSON shows it."""
+    told: dict[str, object] = msgspec.to_builtins(found.information)
+    return {"type": found.type, "subtype": found.subtype, "origin": found.origin} | told
+
+
+class InfoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The type or message that a request is about."""
+
+    type: str = ""
+    subtype: str = ""
+    id: str = ""
+
+
+_READ = ObjectDecoder(
+    InfoRequest,
+    fault="the request cannot be read",
+    code="info.bad_request",
+    hint='such as {"type": "TASK", "subtype": "REQUEST"}',
+)
+
+
+class InfoResponder:
+    """The reader of `info`; `run` until cancelled."""
+
+    def __init__(self, channels: Channels, infos: MessageInfoService, send: Send) -> None:
+        self._channels, self._infos, self._send = channels, infos, send
+        self._subscription: Subscription | None = None
+
+    async def run(self) -> None:
+        """Works until cancelled; restarted after a failure it continues where it stood."""
+        self._subscription = None
+        while True:
+            await self.step()
+
+    async def step(self, *, timeout_ms: int | None = None) -> int:
+        """Answers one batch of requests; returns its size."""
+        if self._subscription is None:
+            self._subscription = await self._channels.subscribe(CHANNEL, READER)
+        batch = await self._subscription.next_batch(limit=_BATCH, timeout_ms=timeout_ms)
+        for stored in batch:
+            await self._answer(stored)
+        if batch:
+            await self._subscription.commit(batch[-1].position)
+        return len(batch)
+
+    async def _answer(self, stored: StoredEvent) -> None:
+        """Sends the reply to a request; one that fails is dead-lettered, and the others go on."""
+        try:
+            request = _request_in(stored.event)
+            if request is not None:
+                await self._send([await self.reply(request)])
+        except InvalidInput as error:
+            await append_dead_letter(self._channels, CHANNEL, READER, stored, error, attempts=1)
+
+    async def reply(self, request: Message) -> Message:
+        """The answer to a request: MESSAGEINFO REPLY, or CONTROL ERROR when nothing is known."""
+        try:
+            wanted = read_request(request)
+            found = await self._infos.info_for_message(
+                id=wanted.id, type=wanted.type, subtype=wanted.subtype
+            )
+        except InvalidInput as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            content = f"{error.code}: {error.message}{hint}"
+            return _reply_message(request, "CONTROL", "ERROR", content)
+        if request.language.lower() not in JSON_LANGUAGES:
+            return _reply_message(request, MESSAGEINFO, REPLY, as_text(found))
+        content = msgspec.json.encode(shown_information(found)).decode()
+        return _reply_message(request, MESSAGEINFO, REPLY, content, language=JSON_LANGUAGES[1])
+
+
+def _request_in(event: Event) -> Message | None:
+    """The request in an event; None for other messages and for unproven senders: else a stranger
+    could have messages sent to anybody.
+    """
+    if event.type != MESSAGE:
+        return None
+    message = Message.from_event(event)
+    if message.type != MESSAGEINFO or message.subtype != REQUEST:
+        return None
+    if event.headers.get(PROOF) == "none":
+        _log.warning("info request of an unproven sender not answered", id=event.id)
+        return None
+    return msgspec.structs.replace(message, id=event.id)
+
+
+def read_request(request: Message) -> InfoRequest:
+    """The type or message of a request: JSON with type and subtype or an id, `TYPE SUBTYPE`, or the
+    message it refers to.
+
+    >>> ana = Identifier("peer", "ana")
+    >>> asked = Message(type="MESSAGEINFO", subtype="REQUEST", sender=ana, content="TASK REQUEST")
+    >>> read_request(asked)
+    InfoRequest(type='TASK', subtype='REQUEST', id='')
+    """
+    content = request.content.strip()
+    if not content and request.refers_to:
+        return InfoRequest(id=request.refers_to)
+    if content.startswith("{"):
+        return _READ.decode(content.encode("utf-8", "replace"))
+    first, _, rest = content.replace("/", " ", 1).partition(" ")
+    return InfoRequest(type=first, subtype=rest.strip())
+
+
+def _reply_message(
+    request: Message, type: str, subtype: str, content: str, *, language: str = ""
+) -> Message:
+    return Message(
+        type=type,
+        subtype=subtype,
+        sender=COMPONENT,
+        id=content_id("message info", request.id),
+        receiver=request.sender,
+        conversation=request.conversation,
+        content=content,
+        language=language,
+        refers_to=request.id,
+        delivery_policy="unreliable",
+    )

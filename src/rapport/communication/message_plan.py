@@ -11,11 +11,12 @@ from functools import lru_cache
 
 import msgspec
 
-from rapport.communication.arrival_limits import LARGEST_EVENT
 from rapport.communication.ledger_events import (
+    LARGEST_EVENT,
+    PROOF,
+    PROVEN_SENDER,
     MessageFate,
 )
-from rapport.communication.sender_notifications import PROOF, PROVEN_SENDER
 from rapport.core.event import Event
 from rapport.core.message import AUTH, MESSAGEINFO, Identifier, Message
 
@@ -40,7 +41,7 @@ def no_routing(_message: Message) -> Sequence[Identifier]:
 
 
 class MessagePlan(msgspec.Struct, frozen=True, gc=False):
-    """What happens to one message."""
+    """The handling of one message: receivers, tracking, notifications."""
 
     fate: MessageFate
     receivers: tuple[Identifier, ...] = ()
@@ -72,9 +73,9 @@ def plan_message(
     any notification callback is registered.
 
     >>> ana, app = Identifier("peer", "ana"), Identifier("component", "app")
-    >>> handle(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
+    >>> plan_message(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
     Identifier(kind='peer', name='ana')
-    >>> handle(Message(type="TASK", subtype="REQUEST", sender=app)).fate
+    >>> plan_message(Message(type="TASK", subtype="REQUEST", sender=app)).fate
     'no_receiver'
     """
     channel = FORWARDED.get((message.type, message.subtype), "")

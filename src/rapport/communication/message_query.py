@@ -15,7 +15,7 @@ from typing import TypedDict, Unpack
 
 import msgspec
 
-from rapport.channel.channel import Channels
+from rapport.channel.channel import Channel, Channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.event_lookup import BACKWARDS_MS, FoundByTime, position_before
 from rapport.channel.query.compiler import compile_condition
@@ -39,6 +39,8 @@ from rapport.communication.ledger_events import (
     DELIVERY_PREFIX,
     OPEN,
     ROUTED,
+    LedgerLine,
+    LoggedData,
     state_when_handled,
 )
 from rapport.core.errors import InvalidInput, UnknownName
@@ -146,7 +148,8 @@ def check_criteria(criteria: Criteria) -> Criteria:
     for name in ("id", "type", "subtype", "sender", "receiver", "conversation", "refers_to"):
         if len(getattr(criteria, name)) > 2 * MAX_NAME:
             raise _bad(f"{name} is too long", f"at most {2 * MAX_NAME} characters")
-    if not all(is_encodable(each) for each in msgspec.structs.astuple(criteria) if _is_text(each)):
+    texts = [each for each in msgspec.structs.astuple(criteria) if isinstance(each, str)]
+    if not all(map(is_encodable, texts)):
         raise _bad("a text has lone surrogates", "write whole characters")
     since, until = criteria.since_ms, criteria.until_ms
     if since is not None and until is not None and since > until:
@@ -263,15 +266,29 @@ def _identifier_text(text: str) -> str:
     return str(Identifier.parse(text if ":" in text else f"peer:{text}"))
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def _bad(message: str, hint: str) -> InvalidInput:
     return InvalidInput(message, code="query.bad_criteria", hint=hint)
 
 
-"""Messages whose lines are looked up together."""
+class _LogScan:
+    """The matches of a query in a range of `log`, page by page; others get a turn in between."""
+
+    def __init__(self, log: Channel, query: Query, clock: Clock, after: int, through: int) -> None:
+        self._pages, self._query, self._clock = ChannelPager(log, query), query, clock
+        self.reached, self._through = after, through
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the whole range was read."""
+        return self.reached >= self._through
+
+    async def next(self, wanted: int = _PAGE) -> list[StoredEvent]:
+        """The matches of the next page."""
+        page = await self._pages.after(self.reached, self._through, wanted=wanted)
+        found = matching(self._query, page.events, None, decided=page.decided)
+        self.reached = page.through
+        await self._clock.sleep(0)
+        return list(found)
 
 
 class MessageFates:
@@ -294,15 +311,11 @@ class MessageFates:
         than MOST_CLOSED.
         """
         query = _query_for(Compare("=", Field(("data", "result")), Literal(result)))
-        pages, found = ChannelPager(self._log, query), set[str]()
-        while after < through:
-            page = await pages.after(after, through, wanted=_PAGE)
-            lines = matching(query, page.events, None, decided=page.decided)
-            found.update(line.event.subject for line in lines)
+        scan, found = _LogScan(self._log, query, self._clock, after, through), set[str]()
+        while not scan.is_over:
+            found.update(line.event.subject for line in await scan.next())
             if len(found) > MOST_CLOSED:
                 return None
-            after = page.through
-            await self._clock.sleep(0)
         return found
 
     async def _look_up(self, messages: Sequence[str], after: int, through: int) -> dict[str, str]:
@@ -310,23 +323,13 @@ class MessageFates:
             In(Field(("subject",)), tuple(Literal(message) for message in messages)),
             Compare(">", Field(("data", "result")), Literal("")),
         )
-        pages, left = ChannelPager(self._log, query), set(messages)
+        scan = _LogScan(self._log, query, self._clock, after, through)
         found: dict[str, str] = {}
-        while after < through and left:
-            page = await pages.after(after, through, wanted=_PAGE)
-            for line in matching(query, page.events, None, decided=page.decided):
+        while not scan.is_over and len(found) < len(set(messages)):
+            for line in await scan.next():
                 # The first result counts: a closed message is not closed again.
-                found.setdefault(line.event.subject, line.event.payload_as(_Result).result)
-                left.discard(line.event.subject)
-            after = page.through
-            await self._clock.sleep(0)
+                found.setdefault(line.event.subject, line.event.payload_as(LedgerLine).result)
         return found
-
-
-class _Result(msgspec.Struct):
-    """The field of a ledger line that concerns the whole message."""
-
-    result: str = ""
 
 
 def _query_for(*parts: Condition) -> Query:
@@ -483,15 +486,10 @@ class _PageSearch:
 
     async def _forwards(self) -> int:
         """Reads until there is one message more than the page takes; returns the position."""
-        reached, pages = self._place.low, ChannelPager(self._log, self._query)
-        end = min(self._place.high, reached + self._reach)
-        while reached < end and not self._is_full():
-            wanted = self._criteria.limit + 1 - len(self._found)
-            page = await pages.after(reached, end, wanted=wanted)
-            await self._take(matching(self._query, page.events, None, decided=page.decided))
-            reached = page.through
-            await self._clock.sleep(0)  # others get their turn during a long scan
-        return reached
+        scan = self._scan(self._place.low, min(self._place.high, self._place.low + self._reach))
+        while not scan.is_over and not self._is_full():
+            await self._add(await scan.next(self._criteria.limit + 1 - len(self._found)))
+        return scan.reached
 
     async def _backwards(self) -> int:
         """The same from the end, in steps that grow where little is found."""
@@ -499,25 +497,19 @@ class _PageSearch:
         end = max(self._place.low, reached - self._reach)
         while reached > end and not self._is_full():
             start = max(end, reached - span)
-            found = await self._range(start, reached)
-            await self._take(found[::-1])
+            scan, found = self._scan(start, reached), list[StoredEvent]()
+            while not scan.is_over:
+                found += await scan.next()
+            await self._add(found[::-1])
             reached = start
             if len(found) < self._criteria.limit:
                 span = min(span * 4, _LONGEST_SPAN)
         return reached
 
-    async def _range(self, after: int, through: int) -> list[StoredEvent]:
-        """Every match within a range, in order."""
-        found: list[StoredEvent] = []
-        pages = ChannelPager(self._log, self._query)
-        while after < through:
-            page = await pages.after(after, through, wanted=1_000)
-            found += matching(self._query, page.events, None, decided=page.decided)
-            after = page.through
-            await self._clock.sleep(0)
-        return found
+    def _scan(self, after: int, through: int) -> _LogScan:
+        return _LogScan(self._log, self._query, self._clock, after, through)
 
-    async def _take(self, events: Sequence[StoredEvent]) -> None:
+    async def _add(self, events: Sequence[StoredEvent]) -> None:
         """Adds matches with the right fate until the page is full."""
         for start in range(0, len(events), _AT_ONCE):
             if not self._is_full():
@@ -564,19 +556,10 @@ class _PageSearch:
         return following if is_more else None
 
 
-class _LoggedFields(msgspec.Struct):
-    """Fields of a message's event beside the message."""
-
-    policy: str = ""
-    detection: str = ""
-    fate: str = ""
-    """Set where the message needs no delivery."""
-
-
 def _logged(stored: StoredEvent) -> LoggedMessage | None:
     try:
         message = Message.from_event(stored.event)
-        beside: _LoggedFields = stored.event.payload_as(_LoggedFields)
+        data: LoggedData = stored.event.payload_as(LoggedData)
     except InvalidInput:
         return None  # an unreadable event of another version must not hide the rest
     return LoggedMessage(
@@ -584,9 +567,9 @@ def _logged(stored: StoredEvent) -> LoggedMessage | None:
         position=stored.position,
         received=stored.received,
         time=stored.event.time,
-        fate=state_when_handled(beside.fate, str(message.receiver or "")),
-        policy=beside.policy,
-        detection=beside.detection,
+        fate=state_when_handled(data.fate, str(message.receiver or "")),
+        policy=data.policy,
+        detection=data.detection,
     )
 
 

@@ -12,21 +12,22 @@ import msgspec
 from msgspec.structs import replace
 
 from rapport.communication.answers import MessageHistory
-from rapport.communication.arrival_limits import LARGEST_EVENT
-from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions, options_of
-from rapport.communication.delivery_runner import DeliveryRunner, ReceiverLookup
+from rapport.communication.delivery_runner import DeliveryRunner, EngineParts
 from rapport.communication.delivery_state import (
-    AddReceiver,
+    DEFAULT_OPTIONS,
     Answer,
-    DeliveryState,
+    DeliveryOptions,
+    options_of,
 )
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.fast_path import DirectPeer, FastPath, direct_log_event
 from rapport.communication.ledger_events import (
+    LARGEST_EVENT,
     LONGEST_ANSWER,
+    PROOF,
     SOURCE,
     LedgerLine,
     MessageFate,
+    answered_event,
     event_name,
     ledger_event,
     logged_data,
@@ -41,16 +42,14 @@ from rapport.communication.message_plan import (
     route_proven,
     rule_sender_text,
 )
-from rapport.communication.records import DeliveryRecord, MessageBody, routed_key
-from rapport.communication.schedule import PartlyHandled
-from rapport.communication.sender_notifications import PROOF
+from rapport.communication.records import DeliveryRecord, PartlyHandled, routed_key
 from rapport.communication.transaction import Transaction
 from rapport.core.errors import InvalidInput, SourceUnavailable, TooLarge
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import AUTH, CONTROL, MESSAGE, Identifier, Message
 
 _LOOKED_UP = ANSWERING - {"answer"}
-"""Proofs of a sender that do not prove that the sender was asked."""
+"""Proofs of a sender that do not prove that it was sent the message."""
 _LATEST_MS = 2**62
 """Later than any clock; a later time could not be stored."""
 
@@ -76,7 +75,7 @@ class _Incoming(msgspec.Struct, frozen=True, gc=False):
             answered=answered,
             declined=declined,
         )
-        notify_of = fate if self.plan.notify else None
+        notify_of = fate if self.plan.notify else ""
         return logged_event(self.event, self.id, self.message, data, notify_of)
 
 
@@ -87,15 +86,14 @@ class MessageHandler:
         self,
         transaction: Transaction,
         runner: DeliveryRunner,
-        lookup: ReceiverLookup,
         fast_path: FastPath,
         history: MessageHistory,
         parts: EngineParts,
     ) -> None:
-        self._transaction, self._runner, self._lookup = transaction, runner, lookup
+        self._transaction, self._runner = transaction, runner
         self._fast_path, self._history, self._parts = fast_path, history, parts
 
-    def take(self, event: Event, now_ms: int, *, is_again: bool = False) -> None:
+    def handle(self, event: Event, now_ms: int, *, is_again: bool = False) -> None:
         """Handles one message; `is_again`: it was partly handled before, so that an answer in it
         counts no second time.
 
@@ -115,11 +113,11 @@ class MessageHandler:
             raise _too_large()
         only_notifies = plan.tracked is None and not plan.routed and not plan.forward
         if answer is not None and not only_notifies:
-            line = answered_line(message.refers_to, answer, event.id, now_ms)
+            line = answered_event(message.refers_to, answer, event.id, now_ms)
             self._transaction.emit_early("log", line)
         options = options_of(event) if proof == "application" else DEFAULT_OPTIONS
         incoming = _Incoming(message, message.id or event.id, event, plan, options, now_ms)
-        if options is DEFAULT_OPTIONS and self._take_directly(incoming):
+        if options is DEFAULT_OPTIONS and self._send_directly(incoming):
             return
         if plan.forward:
             self._forward(incoming)
@@ -139,7 +137,7 @@ class MessageHandler:
 
     # --- without a record ---
 
-    def _take_directly(self, incoming: _Incoming) -> bool:
+    def _send_directly(self, incoming: _Incoming) -> bool:
         """Handles a message whose receivers, additional ones included, each need one delivery."""
         message, plan, now_ms = incoming.message, incoming.plan, incoming.now_ms
         receiver = plan.tracked
@@ -190,16 +188,14 @@ class MessageHandler:
     # --- with a record ---
 
     def _begin(self, incoming: _Incoming) -> None:
-        id, plan, options = incoming.id, incoming.plan, incoming.options
+        id, plan = incoming.id, incoming.plan
         place = self._transaction.emit("log", incoming.logged(plan.fate))
         for receiver in plan.routed:
             self._begin_routed(incoming, receiver)
         if plan.tracked is None:
             return
         self._fast_path.recent.discard(id)  # the id may have taken the fast path before
-        record = self._record(incoming, id, options)
-        request = self._receiver(record, plan.tracked, incoming.now_ms, options.answer_within)
-        begun = self._start(incoming, record, _with_options(request, options), options)
+        begun = self._begin_delivery(incoming, plan.tracked, id, incoming.options)
         if begun.tracking.closed and not plan.routed:
             self._transaction.amend("log", place, incoming.logged("failed"))
 
@@ -207,71 +203,34 @@ class MessageHandler:
         """Starts the delivery to an additional receiver; its record notifies the sender of nothing
         but a failure.
         """
-        message, now_ms = incoming.message, incoming.now_ms
-        peer = self._direct(to, now_ms)
-        if peer is not None and not message.ttl:
+        peer = self._direct(to, incoming.now_ms)
+        if peer is not None and not incoming.message.ttl:
             # Emitted with the message's own event, which is not logged before the commit.
             for channel, event in self._routed_events(incoming, to, peer):
                 self._transaction.emit(channel, event)
             return
         key = routed_key(incoming.id, str(to))
-        record = self._record(incoming, key, DEFAULT_OPTIONS)
-        record.routed, record.tracking.acknowledge = True, False
         if self._runner.records.get(key) is None:
-            request = self._receiver(record, to, now_ms)
-            self._start(incoming, record, request, DEFAULT_OPTIONS)
+            self._begin_delivery(incoming, to, key, DEFAULT_OPTIONS)
 
-    def _receiver(
-        self, record: DeliveryRecord, to: Identifier, now_ms: int, answer_within: int = 0
-    ) -> AddReceiver:
-        """How many members of a receiver have to be reached. The directory is not asked for a
-        message whose time to live is over.
-        """
-        if 0 < record.tracking.expires <= now_ms:
-            return AddReceiver(str(to))
-        return self._lookup.add_receiver(to, answer_within)
-
-    def _record(self, incoming: _Incoming, key: str, options: DeliveryOptions) -> DeliveryRecord:
-        message = incoming.message
-        expires = min(incoming.event.time + message.ttl, _LATEST_MS) if message.ttl else 0
-        state = DeliveryState(
-            message=key,
-            done_when=options.counts(),
-            urgent=message.urgent,
-            acknowledge=message.delivery_policy == "acknowledged",
-            escalate=list(options.escalate),
-            repeat_every=options.repeat_every,
-            repeat_most=options.repeat_most,
-            expires=expires,
-            retry=self._parts.retry,
-        )
-        # Nobody is notified of the fate of a CONTROL message, or notifications would never end.
-        sender = "" if message.type == CONTROL else str(message.sender)
-        return DeliveryRecord(tracking=state, message=incoming.id, sender=sender)
-
-    def _start(
-        self,
-        incoming: _Incoming,
-        record: DeliveryRecord,
-        request: AddReceiver,
-        options: DeliveryOptions,
+    def _begin_delivery(
+        self, incoming: _Incoming, to: Identifier, key: str, options: DeliveryOptions
     ) -> DeliveryRecord:
         message, event = incoming.message, incoming.event
-        body = MessageBody(
-            text=message.content,
+        return self._runner.begin(
+            replace(message, id=incoming.id),
+            to,
+            options,
+            key=key,
+            # Nobody is notified of the fate of a CONTROL message, or notifications would never end.
+            sender="" if message.type == CONTROL else str(message.sender),
             time=event.time,
             sent=event.time,
-            sender=str(message.sender),
+            expires=min(event.time + message.ttl, _LATEST_MS) if message.ttl else 0,
+            now_ms=incoming.now_ms,
+            cause=event.id,
             rule_sender=rule_sender_text(message.sender, event.headers),
-            type=message.type,
-            subtype=message.subtype,
-            conversation=message.conversation,
-            refers_to=message.refers_to,
-            language=message.language,
-            peer_delivery=options.peer_delivery,
-        )
-        return self._runner.begin(
-            record, body, request, now_ms=incoming.now_ms, cause=event.id, only=None
+            routed=key != incoming.id,
         )
 
     def _forward(self, incoming: _Incoming) -> None:
@@ -294,8 +253,8 @@ class MessageHandler:
         written. Raises HistoryNeeded.
         """
         sent, peer = message.refers_to, message.sender.name
-        asked = self._fast_path.recent.about(sent)
-        is_recent = asked is not None
+        recipient = self._fast_path.recent.about(sent)
+        is_recent = recipient is not None
         if proof not in ANSWERING:
             if not is_recent and self._runner.records.member(sent, peer) is not None:
                 reason = "nothing proves who sent it"
@@ -306,10 +265,10 @@ class MessageHandler:
         answer = Answer(peer, message.content[:LONGEST_ANSWER], is_declined)
         if not is_recent and self._runner.apply_answer(sent, answer, now_ms=now_ms, cause=cause):
             return None
-        # Without a record, an answer token, recent ids or the log prove that the peer was asked.
-        if asked is None and proof != "answer":
-            asked = self._history.peer(sent)
-        return answer if proof == "answer" or asked == peer else None
+        # Without a record, an answer token, recent ids or the log prove the recipient.
+        if recipient is None and proof != "answer":
+            recipient = self._history.peer(sent)
+        return answer if proof == "answer" or recipient == peer else None
 
     def unknown_in(self, batch: Sequence[StoredEvent]) -> list[str]:
         """Ids that replies in the batch refer to and that have to be looked up in the log, so that
@@ -331,23 +290,6 @@ class MessageHandler:
             if not is_recent and self._runner.records.get(sent) is None:
                 found.append(sent)
         return found
-
-
-def answered_line(message: str, answer: Answer, cause: str, now_ms: int) -> Event:
-    """The ledger line of an answer to a message without a delivery record."""
-    line = LedgerLine(
-        message=message, peer=answer.peer, answer=answer.text, declined=answer.declined
-    )
-    name = event_name(cause, "answers")
-    return ledger_event(line, "answered", id=name, now_ms=now_ms, causes=(message, cause))
-
-
-def _with_options(request: AddReceiver, options: DeliveryOptions) -> AddReceiver:
-    is_collective = request.receiver.startswith("collective:")
-    if not is_collective or not (options.reach or options.least):
-        return request
-    delivery, least = options.reach or "at-least", max(options.least, 1)
-    return replace(request, delivery=delivery, least=least)
 
 
 def _too_large() -> TooLarge:

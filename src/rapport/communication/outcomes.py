@@ -1,34 +1,42 @@
-"""Applies what comes back about messages: results of media, answers of people, bounces.
-[CO-8, CO-10]
+"""Outcomes applied: results of media, answers of people, bounces. [CO-8, CO-10]
+
+The outcome of a fast-path delivery that was sent needs no transaction: it is written to the ledger
+directly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rapport.communication.adapters.attempts import OutcomeData, SentOutcomes
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.outcome_events import OutcomeData
-from rapport.communication.answers import AnswerData, MessageHistory, is_answer_token
-from rapport.communication.delivery_runner import DeliveryRunner
+from rapport.communication.answers import AnswerData, MessageHistory
+from rapport.communication.delivery_runner import DeliveryRunner, EngineParts
 from rapport.communication.delivery_state import (
     LATEST_ATTEMPT,
+    SENT_STATES,
     AddressState,
     Answer,
     DeliveryState,
     Member,
+    OutcomeState,
     Stage,
 )
-from rapport.communication.engine_parts import EngineParts
-from rapport.communication.fast_path import FastPath, outcome_line
+from rapport.communication.fast_path import FastPath
 from rapport.communication.ledger_events import (
+    PROOF,
     LedgerLine,
+    answered_event,
     event_name,
+    ledger_address,
     ledger_event,
     refused_answer_event,
 )
-from rapport.communication.messages import answered_line
+from rapport.communication.links import is_answer_token
+from rapport.communication.notifications import notification_events, notify_sender
 from rapport.communication.peers import adapter_of
 from rapport.communication.records import DeliveryRecord, MessageBody
-from rapport.communication.sender_notifications import PROOF, notify_sender
-from rapport.communication.transaction import Transaction
+from rapport.communication.transaction import Outgoing, Transaction
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME, Event
 from rapport.core.message import CONTROL
@@ -53,7 +61,7 @@ class OutcomeHandler:
         self._transaction, self._runner, self._fast_path = transaction, runner, fast_path
         self._history, self._parts, self._secret = history, parts, secret
 
-    def take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
+    def apply_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
         """Applies the outcome of one attempt. Raises InvalidInput for an impossible message id."""
         _check_id(data.message)
         if data.delivery is not None:
@@ -84,14 +92,14 @@ class OutcomeHandler:
         answer = Answer(peer, data.text, data.declined or self._parts.declines.says(data.text))
         if not self._runner.apply_answer(message, answer, now_ms=now_ms, cause=event.id):
             # The token proves that they were asked; there is no record of it.
-            self._transaction.emit("log", answered_line(message, answer, event.id, now_ms))
+            self._transaction.emit("log", answered_event(message, answer, event.id, now_ms))
 
     # --- deliveries of the fast path ---
 
     def _close_direct(self, data: OutcomeData, delivery: Delivery, now_ms: int) -> None:
         line = outcome_line(delivery, data.state, now_ms, data.reason, data.id)
         self._transaction.emit_early("log", line)
-        if delivery.acknowledge and data.state in ("handed", "confirmed"):
+        if delivery.acknowledge and data.state in SENT_STATES:
             sender = _notified_sender(delivery)
             notify_sender(self._transaction, sender, data.message, "ack", "", now_ms=now_ms)
 
@@ -160,3 +168,67 @@ def _check_id(message: str) -> None:
             code="event.bad_data",
             hint=f"at most {MAX_NAME} characters that can be printed",
         )
+
+
+def direct_outcome_events(
+    outcomes: Sequence[OutcomeData], now_ms: int, *, has_listeners: bool
+) -> tuple[Outgoing, list[OutcomeData]]:
+    """The events of outcomes that need no transaction, by channel, and the other outcomes. Events
+    of an outcome that comes again have the same ids.
+    """
+    events: Outgoing = {"log": []}
+    if isinstance(outcomes, SentOutcomes):
+        for delivery in outcomes.deliveries:
+            _add_outcome(events, delivery, "handed", now_ms, has_listeners=has_listeners)
+        return events, []
+    others: list[OutcomeData] = []
+    for data in outcomes:
+        if data.delivery is None or data.state == "failed":
+            others.append(data)
+        else:
+            about = (data.reason, data.id)
+            _add_outcome(
+                events, data.delivery, data.state, now_ms, *about, has_listeners=has_listeners
+            )
+    return events, others
+
+
+def _add_outcome(
+    events: Outgoing,
+    delivery: Delivery,
+    state: OutcomeState,
+    now_ms: int,
+    reason: str = "",
+    outcome_id: str = "",
+    *,
+    has_listeners: bool,
+) -> None:
+    """Adds the ledger line of an outcome, and the ACK that its sender wants."""
+    events["log"].append(outcome_line(delivery, state, now_ms, reason, outcome_id))
+    if delivery.acknowledge and delivery.type != CONTROL and state in SENT_STATES:
+        for channel, event in notification_events(
+            delivery.sender, delivery.message, "ack", "", now_ms=now_ms, has_listeners=has_listeners
+        ):
+            events.setdefault(channel, []).append(event)
+
+
+def outcome_line(
+    delivery: Delivery, state: OutcomeState, now_ms: int, reason: str = "", outcome_id: str = ""
+) -> Event:
+    """The ledger line of an outcome other than a failure."""
+    message, peer = delivery.message, delivery.peer
+    is_sent = state in SENT_STATES
+    line = LedgerLine(
+        message=message,
+        peer=peer,
+        address=ledger_address(delivery.address),
+        adapter=adapter_of(delivery.address),
+        attempt=delivery.attempt,
+        reason=reason,
+        result="done" if is_sent and not delivery.case else "",
+        receiver=f"peer:{peer}",
+        stage=1,
+        queued=delivery.queued,
+    )
+    name = event_name(message, peer, state if is_sent else outcome_id)
+    return ledger_event(line, state, id=name, now_ms=now_ms, causes=(message,))

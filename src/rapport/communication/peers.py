@@ -1,20 +1,31 @@
-"""Peers and collectives, and the directory in which they are looked up at sending time. [CO-3]
+"""Peers, collectives and their addresses, and the directory in which they are looked up at sending
+time. [CO-3, CO-4, CO-8]
 
-The default directory is the site file; any other one has to fit `PeerDirectory`.
+The default directory is the site file; any other one has to fit `PeerDirectory`. The form of an
+address is checked before anything runs. Which addresses are used is algorithm 2.1 of the source;
+their order is the peer's preference and is kept. The source prefers stateless adapters to stateful
+ones for the same address; here a name belongs to one adapter.
 """
 
 from __future__ import annotations
 
+import re
+import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
+from rapport.channel.mqtt.bridge import is_topic
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
 from rapport.communication.privacy import PrivacyRule
+from rapport.communication.sessions.seals import SEALED_MARK
+from rapport.core.errors import InvalidInput, SourceUnavailable
 from rapport.core.ids import content_id
+from rapport.kernel.clock import Clock
+from rapport.kernel.config_fields import suggest
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,3 +158,244 @@ def shown_address(address: str) -> str:
         return f"{adapter}:#{mark}"  # unreadable: any part may be a secret
     host = parts.netloc.rpartition("@")[2]
     return f"{adapter}:{parts.scheme}://{host}/#{mark}"
+
+
+# --- cache ---
+
+
+PEER_LIFETIME_MS = 60_000
+_NS_PER_MS = 1_000_000
+_MOST_PEERS = 100_000
+_FAILED_FOR_NS = 1_000 * _NS_PER_MS
+_MOST_FAILED = 10_000
+
+
+class CachedDirectory:
+    """Caches the peers of a directory for a lifetime; collectives are always looked up.
+
+    Unknown peers are not cached, so that a new peer is found at once. A failure is cached for a
+    moment, so that many messages to one peer do not wait one by one.
+    """
+
+    def __init__(
+        self,
+        directory: PeerDirectory,
+        clock: Clock,
+        *,
+        lifetime_ms: int = PEER_LIFETIME_MS,
+        most: int = _MOST_PEERS,
+    ) -> None:
+        self._directory, self._clock = directory, clock
+        self._lifetime_ns, self._most = lifetime_ms * _NS_PER_MS, most
+        self._peers: dict[str, tuple[int, Peer]] = {}
+        self._failed: dict[str, tuple[int, SourceUnavailable]] = {}
+        self._guard = threading.Lock()
+        self._changes = 0
+        """Number of invalidations: a look-up that began before one may be stale."""
+
+    def peer(self, name: str) -> Peer | None:
+        """The peer as it was at most a lifetime ago, or None."""
+        now_ns = self._clock.steady_ns()
+        with self._guard:
+            until_ns, kept = self._peers.get(name, (0, None))
+            changes = self._changes
+        if kept is not None and now_ns < until_ns:
+            return kept
+        found = self._look_up(name, now_ns)
+        if found is not None:
+            self._keep(name, now_ns + self._lifetime_ns, found, changes)
+        return found
+
+    def _look_up(self, name: str, now_ns: int) -> Peer | None:
+        with self._guard:
+            until_ns, failure = self._failed.get(name, (0, None))
+        if failure is not None and now_ns < until_ns:
+            raise failure.with_traceback(None)  # or the traceback grows with every raise
+        try:
+            found = self._directory.peer(name)
+        except SourceUnavailable as error:
+            with self._guard:
+                while len(self._failed) >= _MOST_FAILED:
+                    del self._failed[next(iter(self._failed))]
+                self._failed[name] = now_ns + _FAILED_FOR_NS, error
+            raise
+        with self._guard:
+            self._failed.pop(name, None)
+        return found
+
+    def collective(self, name: str) -> Collective | None:
+        """The collective as it is now, or None."""
+        return self._directory.collective(name)
+
+    def policy_of(self, name: str) -> Collective | None:
+        """See PeerDirectory; as it is now."""
+        return self._directory.policy_of(name)
+
+    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """See PeerDirectory; as it is now."""
+        return self._directory.member_names(name, after=after, limit=limit)
+
+    @property
+    def revision(self) -> int:
+        """Rises when a peer changes; cached peers are valid until then."""
+        return self._changes
+
+    def forget(self, name: str) -> None:
+        """Removes a changed peer from the cache."""
+        with self._guard:
+            self._changes += 1
+            self._peers.pop(name, None)
+            self._failed.pop(name, None)
+
+    def _keep(self, name: str, until_ns: int, peer: Peer, changes: int) -> None:
+        with self._guard:
+            if changes != self._changes:
+                return  # the peer may have changed during the look-up
+            self._peers.pop(name, None)
+            while len(self._peers) >= self._most:
+                del self._peers[next(iter(self._peers))]  # the oldest
+            self._peers[name] = until_ns, peer
+
+
+# --- addresses ---
+
+
+# Deliberately narrow: one plain address, nothing that a mail header could read as more than one.
+_MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})\Z")
+
+LONGEST_TARGET = 100
+_LOG_AGAIN_MS = 60_000
+_UNSEALED = ("apprise", "folder", "ftp", "inbox", "mail", "ws")
+"""People read what these carry: a sealed text would be of no use to them."""
+
+
+def address_fault(address: str, adapters: Collection[str]) -> InvalidInput | None:
+    """The fault of an address, or None."""
+    adapter, rest = adapter_of(address), address.partition(":")[2]
+    if ":" not in address:
+        return InvalidInput(
+            f"{address!r} names no adapter",
+            code="peer.bad_address",
+            hint="write mail:..., webhook:... or inbox:",
+        )
+    if adapter not in adapters:
+        return InvalidInput(
+            f"there is no adapter named {adapter!r}",
+            code="adapter.unknown",
+            hint=suggest(adapter, adapters),
+        )
+    if address.endswith(SEALED_MARK) and adapter in _UNSEALED:
+        return InvalidInput(
+            f"the {adapter} adapter carries no sealed texts",
+            code="peer.cannot_seal",
+            hint=f"webhook: and mqtt: do; leave {SEALED_MARK} out, or use one of them",
+        )
+    if adapter == "mail" and not _MAIL.match(rest):
+        return _bad(address, "mail:someone@example.org")
+    if adapter == "webhook" and not _is_web_address(rest):
+        return _bad(address, "webhook:https://example.org/hook")
+    if adapter in ("inbox", "ws") and rest:
+        return _bad(address, f"{adapter}:")
+    if adapter in ("folder", "ftp") and not is_place_name(rest):
+        return _bad(address, f"{adapter}:NAME, a {adapter} that the site declares")
+    if adapter == "mqtt" and not is_topic(rest):
+        return _bad(address, "mqtt:panels/ana/show")
+    if adapter == "apprise" and not (is_service_address(rest) or _is_target(rest)):
+        return _bad(address, "apprise:ntfy://example.org/topic, or apprise:NAME of a target")
+    return None
+
+
+def _is_target(text: str) -> bool:
+    return 0 < len(text) <= LONGEST_TARGET and text.isprintable() and "://" not in text
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port_fits = parts.port is None or 0 < parts.port < 65_536
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port_fits
+        and text.isprintable()
+        and " " not in text
+    )
+
+
+def _bad(address: str, example: str) -> InvalidInput:
+    # The adapter only: the rest may hold a secret, and its place is named anyway.
+    return InvalidInput(
+        f"the {adapter_of(address)} address cannot be used",
+        code="peer.bad_address",
+        hint=f"write it like {example}",
+    )
+
+
+def is_place_name(text: str) -> bool:
+    """Whether it can name a folder or server in an address: never a path.
+
+    >>> is_place_name("alarms"), is_place_name("../etc")
+    (True, False)
+    """
+    plain = text.replace("-", "").replace("_", "")
+    return 0 < len(text) <= 64 and plain.isascii() and plain.isalnum()
+
+
+def is_service_address(text: str) -> bool:
+    """Whether the text has the form of an Apprise address; the library checks the rest."""
+    scheme, mark, rest = text.partition("://")
+    is_scheme = scheme.isascii() and scheme.replace("+", "a").isalnum() and scheme.islower()
+    return bool(mark) and is_scheme and bool(rest) and text.isprintable() and " " not in text
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The addresses to use, in order, and the names of unregistered adapters."""
+
+    usable: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+
+
+def select_addresses(
+    addresses: Sequence[str],
+    delivery: PeerDelivery,
+    registered: Collection[str],
+    *,
+    fallback: bool = False,
+) -> Selection:
+    """The addresses that a registered adapter serves; with `preferred` the first only, unless the
+    peer wants the next ones tried when it fails. Addresses without an adapter are no error.
+
+    >>> select_addresses(["fax:1", "mail:a@b", "inbox:"], "preferred", {"mail", "inbox"})
+    Selection(usable=('mail:a@b',), unknown=('fax',))
+    """
+    usable: list[str] = []
+    unknown: list[str] = []
+    for address in addresses:
+        name = address.partition(":")[0]
+        if name not in registered:
+            unknown.append(name)
+            continue
+        usable.append(address)
+        if delivery == "preferred" and not fallback:
+            break
+    return Selection(tuple(usable), tuple(unknown))
+
+
+class UnknownAdapterLog:
+    """When missing adapters were last logged: each once a minute at most."""
+
+    def __init__(self) -> None:
+        self._logged_ms: dict[str, int] = {}
+
+    def to_log(self, names: Iterable[str], now_ms: int) -> list[str]:
+        """Those that are to be logged now."""
+        found = []
+        for name in dict.fromkeys(names):
+            last_ms = self._logged_ms.get(name)
+            # A clock that was set back does not keep us silent.
+            if last_ms is None or not last_ms <= now_ms < last_ms + _LOG_AGAIN_MS:
+                self._logged_ms[name] = now_ms
+                found.append(name)
+        return found

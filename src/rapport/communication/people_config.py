@@ -14,9 +14,8 @@ from datetime import date
 from pathlib import Path
 from typing import cast
 
-from rapport.communication.addresses import address_fault
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
-from rapport.communication.peers import Collective, Peer
+from rapport.communication.peers import Collective, Peer, address_fault
 from rapport.communication.privacy import (
     DateSpan,
     DaySpan,

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from rapport.communication.templates import clean
+from rapport.communication.texts import _EPOCH, clean, local_time
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.core.times import format_duration
@@ -31,7 +31,7 @@ from rapport.kernel.worker_client import PAUSE_MS, CallFailed, WorkerFunctions
 DAY_MINUTES = 1440
 _HOURS = re.compile(r"\s*(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s*\Z")
 _CLOCK = re.compile(r"\s*(\d{1,2}):(\d{2})\s*\Z")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 _MOST_SPANS = 1_000
 """Most adjacent spans that count as one; more is as good as never."""
 
@@ -171,11 +171,6 @@ def next_clock(minute: int, zone: str, after_ms: int) -> int:
     """The first moment after `after_ms` with this local minute of the day."""
     day = local_time(after_ms, zone).date()
     return _next_moment(day, minute, zone, after_ms)
-
-
-def local_time(moment_ms: int, zone: str) -> datetime:
-    """The moment in a time zone."""
-    return (_EPOCH + timedelta(milliseconds=moment_ms)).astimezone(ZoneInfo(zone))
 
 
 def _first_end(times: LocalTimes, zone: str, moment_ms: int) -> int | None:

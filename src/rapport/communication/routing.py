@@ -17,7 +17,6 @@ to = ["collective:watchers"]  # peers, collectives, components
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator
@@ -25,7 +24,6 @@ from collections.abc import Collection, Iterable, Iterator
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.blocking import run_blocking
 from rapport.communication.logged_records import LoggedRecords
 from rapport.core.errors import Conflict, DuplicateName, InvalidInput, Problem
 from rapport.core.event import Event
@@ -33,6 +31,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields, suggest
+from rapport.kernel.threads import run_blocking
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 
@@ -242,7 +241,7 @@ def with_id(rule: RoutingRule) -> RoutingRule:
     """The rule with an id; raises InvalidInput for an invalid rule.
 
     >>> rule = RoutingRule(type="TASK", to=(Identifier("peer", "ana"),))
-    >>> named(rule).id == named(rule).id != ""
+    >>> with_id(rule).id == with_id(rule).id != ""
     True
     """
     check_rule(rule)
@@ -277,8 +276,8 @@ def check_rule(rule: RoutingRule) -> None:
 
 
 def _check_names(rule: RoutingRule) -> None:
-    who = [*rule.to, *filter(None, (rule.receiver, rule.sender))]
-    for name in (rule.id, rule.type, rule.subtype, *(each.name for each in who)):
+    identifiers = [*rule.to, *filter(None, (rule.receiver, rule.sender))]
+    for name in (rule.id, rule.type, rule.subtype, *(each.name for each in identifiers)):
         if len(name) > LONGEST_NAME or not (name.isprintable() or not name):
             raise InvalidInput(
                 f"{name[:40]!r} cannot be a name in a routing rule",
@@ -302,9 +301,6 @@ class RoutingRecords:
         self._of_site = {rule.id: rule for rule in map(with_id, of_site)}
         self._routing = Routing(self._of_site.values())
         self._store = LoggedRecords(channels, records, TABLE)
-        self._turn = asyncio.Lock()
-        self._guard = threading.Lock()
-        """Held while rules are loaded, so that a rule added meanwhile is not lost."""
         self._looked_ns = clock.steady_ns()
 
     async def open(self) -> None:
@@ -345,15 +341,13 @@ class RoutingRecords:
         Raises as Routing.add does.
         """
         rule = with_id(rule)
-        async with self._turn:
+        async with self._store.turn:
             await run_blocking(self.refresh)
             if self._routing.get(rule.id) is not None:
                 return self._routing.add(rule)
-            key, event = self._store.key(rule.id), self._event("added", rule, by)
-            await self._store.apply(Put(TABLE, key, msgspec.msgpack.encode(rule)), event)
-            with self._guard:
-                self._routing.add(rule)
-            await self._store.append(event)
+            put = Put(TABLE, self._store.key(rule.id), msgspec.msgpack.encode(rule))
+            event = self._event("added", rule, by)
+            await self._store.change(put, event, lambda: self._routing.add(rule))
         return rule.id
 
     async def remove(self, rule_id: str, *, by: str = "") -> RoutingRule | None:
@@ -361,7 +355,7 @@ class RoutingRecords:
 
         Raises Conflict for a rule of the site file, which would be back after the next start.
         """
-        async with self._turn:
+        async with self._store.turn:
             await run_blocking(self.refresh)
             if self.is_of_site(rule_id):
                 raise Conflict(
@@ -371,11 +365,11 @@ class RoutingRecords:
                 )
             rule = self._routing.get(rule_id)
             if rule is not None:
-                event = self._event("removed", rule, by)
-                await self._store.apply(Delete(TABLE, self._store.key(rule_id)), event)
-                with self._guard:
-                    self._routing.remove(rule_id)
-                await self._store.append(event)
+                delete, event = (
+                    Delete(TABLE, self._store.key(rule_id)),
+                    self._event("removed", rule, by),
+                )
+                await self._store.change(delete, event, lambda: self._routing.remove(rule_id))
             return rule
 
     def _event(self, what: str, rule: RoutingRule, by: str) -> Event:
@@ -386,7 +380,7 @@ class RoutingRecords:
         )
 
     def _load(self) -> None:
-        with self._guard:
+        with self._store.guard:
             rules = dict(self._of_site)
             for name, raw in self._store.entries():
                 rules.setdefault(name, msgspec.msgpack.decode(raw, type=RoutingRule))

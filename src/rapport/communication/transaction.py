@@ -154,7 +154,7 @@ class Transaction:
         """The list for an early event, so that it follows what was emitted before."""
         return self._outgoing.get(channel) or self._early.setdefault(channel, [])
 
-    def take_early(self) -> Outgoing:
+    def pop_early(self) -> Outgoing:
         """The events to append before `commit`."""
         early, self._early = self._early, {}
         return {name: events for name, events in early.items() if events}
@@ -186,7 +186,7 @@ class Transaction:
             check_events(events[-count:], LARGEST_DATA_BYTES)
 
     def roll_back(self, mark: int) -> None:
-        """Undoes what was changed and emitted since the mark."""
+        """Undoes the changes and events since the mark."""
         while len(self._journal) > mark:
             change = self._journal.pop()
             if isinstance(change, list):

@@ -190,7 +190,7 @@ class BrokerAudit:
         elif effect.what != "put":
             self._commanded(effect)
 
-    def note_asked(self, identity: str, entity: EntityRef, scope: str, status: int) -> None:
+    def note_request(self, identity: str, entity: EntityRef, scope: str, status: int) -> None:
         """Records a request of this process on behalf of an identity."""
         self.note(AuditEffect("request", identity, OWN_PROCESS, status, entity, scope))
 

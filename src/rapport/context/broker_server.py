@@ -42,12 +42,12 @@ from rapport.context.protocol import (
     RECEIVED,
     Answer,
     Command,
-    Found,
+    FoundRecord,
     Message,
     Put,
     Question,
-    Refused,
     Request,
+    SearchRefusal,
     Status,
     check_question,
     check_record,
@@ -91,10 +91,10 @@ class BrokerShell:
         self._moment_ms = 0.0
         self.tasks = Tasks(clock)
         self._alarm = DueTimer(clock, machine.next_due_ms, self._tick)
-        self.tell_own: Callable[[Message], None] = lambda _message: None
+        self.on_answer: Callable[[Message], None] = lambda _message: None
         """Gets the machine's answers to this process."""
-        self.tell_joined: Callable[[NetworkJoined | JoinFailed], None] = lambda _joined: None
-        self.tell_status: Callable[[], str] = lambda: ""
+        self.on_joined: Callable[[NetworkJoined | JoinFailed], None] = lambda _joined: None
+        self.status_text: Callable[[], str] = lambda: ""
         self.put_headers: Mapping[str, str] = {}
         """Headers of the event of the record being put."""
 
@@ -109,7 +109,7 @@ class BrokerShell:
         self.settle()
         if self.keeping is not None:
             self.keeping.audit = self.audit.due
-            self.keeping.told = self.audit.trail.add
+            self.keeping.on_line = self.audit.trail.add
             self.keeping.batch_kept = self.settle
             self.tasks.start("context keeping", self.keeping.run)
             self.tasks.start("context care", self.keeping.tend)
@@ -170,7 +170,7 @@ class BrokerShell:
 
     def _send(self, message: Message, to: Address) -> None:
         if to == OWN_PROCESS:
-            self.tell_own(message)
+            self.on_answer(message)
             return
         try:
             self.station.send(encode(message), to)
@@ -180,7 +180,7 @@ class BrokerShell:
 
     def _answer_status(self, command: Command, sender: Sender) -> None:
         if self.rights.allows(sender.identity, "control", None, ""):
-            answer = Status(command.id, PROCESSED, self.tell_status())
+            answer = Status(command.id, PROCESSED, self.status_text())
         else:
             self.audit.note_status(sender.identity, sender.address)
             answer = Status(command.id, NOT_ALLOWED, "no right to see how this broker is")
@@ -200,7 +200,7 @@ class BrokerShell:
                     self._keep(effect)
                 case NetworkJoined() | JoinFailed():
                     self._know_neighbours()
-                    self.tell_joined(effect)
+                    self.on_joined(effect)
                 case NeighbourLost():
                     self._know_neighbours()
                     _log.info("neighbour lost", broker=format_address(effect.address))
@@ -225,7 +225,7 @@ class BrokerShell:
         self.keeping.keep(effect.record, effect.identity, done, headers)
 
     def _know_neighbours(self) -> None:
-        """Remembers the last neighbours: a broker that lost all asks them after a restart."""
+        """Remembers the last neighbours: a broker that lost all contacts them after a restart."""
         if self.keeping is not None and self.machine.neighbours:
             self.keeping.neighbours = self.machine.neighbours
 
@@ -258,8 +258,8 @@ class ContextBroker:
         self._wanted: tuple[Address, ...] = ()
         self._promised: set[asyncio.Future[Any]] = set()
         self._is_closed = False
-        shell.tell_own, shell.tell_joined = self._answered, self._joined
-        shell.tell_status = lambda: short_status(self.status())
+        shell.on_answer, shell.on_joined = self._answered, self._joined
+        shell.status_text = lambda: short_status(self.status())
 
     @staticmethod
     async def open(
@@ -273,10 +273,10 @@ class ContextBroker:
         rights: ContextRights | None = None,
         link: EndpointWrapper = direct_link,
     ) -> ContextBroker:
-        """A broker that hears its clients at once; `join` makes it part of a network.
+        """A broker that serves its clients at once; `join` makes it part of a network.
 
         Without `rights` every holder of a key reads and writes, and members control; without keys
-        whoever is on this machine may everything.
+        every sender on this machine has every right.
         Raises InvalidInput for an address that others reach while there are no keys, Unavailable
         when it cannot be had.
         """
@@ -331,7 +331,7 @@ class ContextBroker:
         Raises InvalidInput (not a record, too large, past its validity), NotAllowed, Unavailable.
         """
         check_record(record)
-        encode(Put(self._ids, record))  # what no message carries, nobody could be told
+        encode(Put(self._ids, record))  # a record that fits no message could be sent to no client
         shell = self._shell
         self._ids += 1
         done: asyncio.Future[Status] = self._promise()
@@ -357,10 +357,10 @@ class ContextBroker:
         shell, what = self._shell, f"{entity} {scope}"
         now = shell.now()
         if not shell.rights.allows(identity, "read", entity, scope):
-            shell.audit.note_asked(identity, entity, scope, NOT_ALLOWED)
+            shell.audit.note_request(identity, entity, scope, NOT_ALLOWED)
             shell.times.note(NOT_ALLOWED, 0, 0.0)
             raise refusal(NOT_ALLOWED, "no right to read this", what)
-        done: asyncio.Future[Found | Refused] = self._promise()
+        done: asyncio.Future[FoundRecord | SearchRefusal] = self._promise()
         self.machine.ask(
             question,
             now,
@@ -370,12 +370,12 @@ class ContextBroker:
         )
         shell.settle()
         ended = await done
-        status = ended.status if isinstance(ended, Refused) else PROCESSED
-        shell.audit.note_asked(identity, entity, scope, status)
+        status = ended.status if isinstance(ended, SearchRefusal) else PROCESSED
+        shell.audit.note_request(identity, entity, scope, status)
         then, now = now, shell.now()
-        hops = ended.hops if isinstance(ended, Found) else 0
+        hops = ended.hops if isinstance(ended, FoundRecord) else 0
         shell.times.note(status, hops, now.steady_ms - then.steady_ms)
-        if isinstance(ended, Refused):
+        if isinstance(ended, SearchRefusal):
             raise refusal(ended.status, ended.why, what)
         if ended.record.valid_until <= now.wall_ms:
             raise refusal(NOT_FOUND, "its validity ended on the way here", what)
@@ -389,8 +389,8 @@ class ContextBroker:
         )
 
     async def join(self, brokers: Sequence[Address]) -> tuple[Address, ...]:
-        """Looks for neighbours among these; returns who they are. Raises Unavailable when too few
-        answer: then it waits for a new list.
+        """Looks for neighbours among these; returns their addresses. Raises Unavailable when too
+        few answer: then it waits for a new list.
         """
         known = [one for one in [await resolve(one) for one in brokers] if one != self.address]
         done: asyncio.Future[NetworkJoined | JoinFailed] = self._promise()
@@ -505,7 +505,7 @@ class ContextBroker:
 
     async def _join_until_done(self) -> None:
         # Not merely until it has neighbours: who joined this one meanwhile may be as cut off as it.
-        told, pause_ms = "", _JOIN_AGAIN_MS
+        reported, pause_ms = "", _JOIN_AGAIN_MS
         wanted: tuple[Address, ...] = ()
         while wanted != self._wanted:  # a list may have come while the one before was joined
             wanted = self._wanted
@@ -514,15 +514,15 @@ class ContextBroker:
                 _log.info("joined", neighbours=[format_address(one) for one in neighbours])
                 continue
             except Unavailable as error:
-                if error.message != told:
-                    told = error.message
-                    _log.warning("not joined yet", error=told)
+                if error.message != reported:
+                    reported = error.message
+                    _log.warning("not joined yet", error=reported)
             wanted = ()
             if not self.has_left:
                 await self._shell.clock.sleep(pause_ms)
                 pause_ms = min(2 * pause_ms, _JOIN_SELDOM_MS)
             if self.has_left:
-                break  # whoever told it to leave meant it
+                break  # it was commanded to leave
         self._wanted = ()
 
 

@@ -103,8 +103,8 @@ class ResponseTimes:
         if not self._answers:
             return None
         answers, self._answers = self._answers, {}
-        told = {how: one.take() for how, one in sorted(answers.items())}
-        return BrokerSummary(broker=self._broker, since=since, until=self._since, answers=told)
+        counted = {how: one.take() for how, one in sorted(answers.items())}
+        return BrokerSummary(broker=self._broker, since=since, until=self._since, answers=counted)
 
 
 def _how(status: int) -> str:

@@ -28,25 +28,25 @@ class ContextNotFound(RapportError):
 
 def refusal(status: int, why: str, what: str) -> RapportError:
     """The error for a refusing status; `what` names the request."""
-    said = f": {why}" if why and why != MEANINGS.get(status) else ""
+    reason = f": {why}" if why and why != MEANINGS.get(status) else ""
     if status == NOT_FOUND:
         return ContextNotFound(
-            f"no valid record of {what} was found{said}",
+            f"no valid record of {what} was found{reason}",
             hint="it may have expired, or no broker that can be reached has it; "
             "`rapport context status` shows a broker's neighbours",
         )
     if status == NOT_ALLOWED:
         return NotAllowed(
-            f"not allowed: {what}{said}",
+            f"not allowed: {what}{reason}",
             code="context.not_allowed",
             hint="the broker's site gives rights by the owner of the key: [context.rights.NAME]",
         )
     if status == BAD_REQUEST:
-        return InvalidInput(f"the broker refused {what}{said}", code="context.bad_request")
+        return InvalidInput(f"the broker refused {what}{reason}", code="context.bad_request")
     if status == TOO_BUSY:
-        return Unavailable(f"the broker is too busy for {what}{said}", code="context.too_busy")
+        return Unavailable(f"the broker is too busy for {what}{reason}", code="context.too_busy")
     return Unavailable(
-        f"the broker could not do it: {what}{said} (status {status})", code="context.failed"
+        f"the broker could not do it: {what}{reason} (status {status})", code="context.failed"
     )
 
 
@@ -56,7 +56,7 @@ def no_broker(brokers: str, what: str) -> Unavailable:
         f"no broker answered: {what} ({brokers})",
         code="context.no_broker",
         hint="is one running there, and with the same keys? "
-        "A broker hears nobody without a key: `rapport context broker --listen ADDRESS`",
+        "A broker answers no sender without a key: `rapport context broker --listen ADDRESS`",
     )
 
 

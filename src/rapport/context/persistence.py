@@ -223,7 +223,7 @@ class RecordPersistence:
         self._saved = LowWater(place.position)
         self.audit: Callable[[bool], list[AuditLine]] = lambda _all: []
         """Source of due audit lines; the argument requests all."""
-        self.told: Callable[[AuditLine], None] = lambda _line: None
+        self.on_line: Callable[[AuditLine], None] = lambda _line: None
         """Called with an audit line for each batch of updates."""
         self.batch_kept: Callable[[], None] = lambda: None
         """Called after the callbacks of a batch."""
@@ -334,14 +334,14 @@ class RecordPersistence:
         try:
             await self._append_first()
         except Unavailable as error:
-            # Nobody is told that it is kept, nor that it is not: it will be.
+            # Neither confirmed nor refused: it will be kept.
             count = len(self._waiting)
             _log.error("context updates wait for the disk", count=count, error=str(error))
             await self._clock.sleep(error.retry_after_seconds * 1_000)
 
     async def _append_first(self) -> None:
         """The first of those that wait. They wait until they are on disk, whatever comes between:
-        the log takes each once, however often it is told.
+        the log takes each once, however often it is appended.
         """
         batch = self._waiting[:_AT_ONCE]
         try:
@@ -378,7 +378,7 @@ class RecordPersistence:
                 self._needed.take(position, one.record, now_ms)
             one.done(None)
         for line in _audit_lines(batch, appended.positions, now_ms):
-            self.told(line)
+            self.on_line(line)
         self.batch_kept()
 
 

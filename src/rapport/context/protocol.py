@@ -8,9 +8,10 @@ checks size, depth, names and validity, so that machines need not check again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,7 +19,6 @@ from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
 from rapport.overlay.membership_steps import PARTING
-from rapport.transport.base import Address
 
 RECEIVED, PROCESSED = 101, 102
 INTERNAL_ERROR, NOT_FOUND = 201, 202
@@ -35,6 +35,27 @@ MEANINGS = {
     NOT_ALLOWED: "not allowed",
     TOO_BUSY: "too busy",
 }
+
+
+MAX_MESSAGE = 256 * 1024
+"""Most bytes of a message: what a receiver may have to hold for a sender."""
+MAX_DEPTH = 8
+"""Most lists and maps inside each other in a value."""
+MAX_PATH = 512
+"""Most addresses in a path or a list of brokers."""
+MAX_WHY = 1024
+MAX_COUNT = 65_535
+"""Most hops, walkers, depths: nothing real comes near."""
+MAX_TIME = 2**63 - 1
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+Duration = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+Why = Annotated[str, msgspec.Meta(max_length=MAX_WHY)]
+HostAndPort = tuple[Name, Count]
+"""An `Address`, checked when it is decoded."""
+Path = Annotated[tuple[HostAndPort, ...], msgspec.Meta(max_length=MAX_PATH)]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag_field="t", gc=False):
@@ -61,7 +82,7 @@ class Request(_Message, frozen=True, array_like=True, tag="req", gc=False):
 
     id: int
     question: Question
-    within_ms: int = 2_000
+    within_ms: Duration = 2_000
     fresh: bool = False
     """Only from the broker that the provider gives it to: no copy is an answer."""
 
@@ -71,15 +92,15 @@ class Answer(_Message, frozen=True, array_like=True, tag="ans", gc=False):
 
     id: int
     record: ContextRecord
-    hops: int = 0
+    hops: Count = 0
 
 
 class Status(_Message, frozen=True, array_like=True, tag="st", gc=False):
     """Broker to client: how the request `id` stands; `why` is for people."""
 
     id: int
-    status: int
-    why: str = ""
+    status: Count
+    why: Why = ""
 
 
 class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
@@ -87,79 +108,79 @@ class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
 
     `search` names the request in the whole network; `walker` counts its walkers; `hop` counts the
     steps it made and makes the acknowledged hop unique; `path` begins with the consumer and ends
-    with who sent this on.
+    with the broker that sent this on.
     """
 
     search: int
-    walker: int
-    hop: int
+    walker: Count
+    hop: Count
     question: Question
-    path: tuple[Address, ...]
-    left_ms: int
+    path: Path
+    left_ms: Duration
     """The remaining time until the deadline."""
-    hops_left: int
-    strategy: str = "walk"
-    identity: str = ""
+    hops_left: Count
+    strategy: Text = "walk"
+    identity: Text = ""
     """The identity of the consumer, as the entry broker knows it."""
     doubtful: bool = False
     """Whether some broker on the way did not answer, so that a refusal proves little."""
-    without: tuple[Address, ...] = ()
-    """Brokers that were asked and hold it no longer, or are silent: copies of what they held are no
-    answer.
+    without: Path = ()
+    """Brokers that were queried and hold it no longer, or are silent: copies of what they held are
+    no answer.
     """
     fresh: bool = False
     """As of the request: no copy is an answer."""
 
 
-class Found(_Message, frozen=True, array_like=True, tag="fnd", gc=False):
+class FoundRecord(_Message, frozen=True, array_like=True, tag="fnd", gc=False):
     """Broker to broker, back along the path: the record; `marks` are the places on the path (from
     0) where it is to be replicated; `holder` is the broker its provider gives it to.
     """
 
     search: int
-    walker: int
-    hop: int
+    walker: Count
+    hop: Count
     record: ContextRecord
-    path: tuple[Address, ...]
-    marks: tuple[int, ...]
-    holder: Address
-    hops: int = 0
+    path: Path
+    marks: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MAX_PATH)]
+    holder: HostAndPort
+    hops: Count = 0
 
 
-class Refused(_Message, frozen=True, array_like=True, tag="ref", gc=False):
+class SearchRefusal(_Message, frozen=True, array_like=True, tag="ref", gc=False):
     """Broker to broker, back along the path of the request: nothing found."""
 
     search: int
-    walker: int
-    hop: int
-    path: tuple[Address, ...]
-    status: int = NOT_FOUND
-    why: str = ""
+    walker: Count
+    hop: Count
+    path: Path
+    status: Count = NOT_FOUND
+    why: Why = ""
     doubtful: bool = False
     """Worth another try: not every broker could be reached."""
 
 
-class Heard(_Message, frozen=True, array_like=True, tag="hrd", gc=False):
-    """The acknowledgement of one hop of an Ask, Found or Refused."""
+class HopAck(_Message, frozen=True, array_like=True, tag="hrd", gc=False):
+    """The acknowledgement of one hop of an Ask, FoundRecord or SearchRefusal."""
 
     search: int
-    walker: int
-    hop: int
-    kind: str
+    walker: Count
+    hop: Count
+    kind: Text
 
 
 class Probe(_Message, frozen=True, array_like=True, tag="prb", gc=False):
-    """Look-ahead: do you, or those up to `depth` further, have it? Answered directly to `asker`
-    by who has.
+    """Look-ahead: do you, or those up to `depth` further, have it? A broker that has it answers
+    `asker` directly.
     """
 
     search: int
-    walker: int
-    hop: int
+    walker: Count
+    hop: Count
     question: Question
-    depth: int
-    asker: Address
-    without: tuple[Address, ...] = ()
+    depth: Count
+    asker: HostAndPort
+    without: Path = ()
     fresh: bool = False
     """Both as of the question."""
 
@@ -168,10 +189,10 @@ class Have(_Message, frozen=True, array_like=True, tag="hav", gc=False):
     """The answer to a probe, from a broker that has the record."""
 
     search: int
-    walker: int
-    hop: int
+    walker: Count
+    hop: Count
     record: ContextRecord
-    holder: Address
+    holder: HostAndPort
 
 
 class Ping(_Message, frozen=True, array_like=True, tag="png", gc=False):
@@ -184,13 +205,13 @@ class Pong(_Message, frozen=True, array_like=True, tag="pon", gc=False):
     """I am; how loaded I am (0 idle, 1 full), and a filter of the questions that I can answer."""
 
     id: int
-    load: float = 0.0
+    load: Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)] = 0.0
     filter: bytes = b""
 
 
 class Join(_Message, frozen=True, array_like=True, tag="joi", gc=False):
-    """Broker to broker: let us be neighbours. Answered by Welcome. `by_hand`: somebody drew the
-    topology, so one that was only asked looks for no others.
+    """Broker to broker: let us be neighbours. Answered by Welcome. `by_hand`: the topology was
+    drawn by hand, so a broker that was only contacted looks for no others.
     """
 
     id: int
@@ -202,15 +223,15 @@ class Welcome(_Message, frozen=True, array_like=True, tag="wel", gc=False):
 
     id: int
     accepted: bool = True
-    others: tuple[Address, ...] = ()
+    others: Path = ()
 
 
-class Departed(_Message, frozen=True, array_like=True, tag="dep", gc=False):
+class Departure(_Message, frozen=True, array_like=True, tag="dep", gc=False):
     """Flooded with a small TTL: `broker` has left, by itself or (`abrupt`) found silent."""
 
     id: int
-    broker: Address
-    ttl: int
+    broker: HostAndPort
+    ttl: Annotated[int, msgspec.Meta(ge=PARTING, le=MAX_COUNT)]
     abrupt: bool = False
 
 
@@ -218,20 +239,20 @@ class Command(_Message, frozen=True, array_like=True, tag="cmd", gc=False):
     """Controller to broker: `join` these, `leave`, or `monitor` your neighbours."""
 
     id: int
-    what: str
-    brokers: tuple[Address, ...] = ()
+    what: Text
+    brokers: Path = ()
 
 
 class Watch(_Message, frozen=True, array_like=True, tag="wat", gc=False):
-    """Consumer to broker, and entry broker to holder: tell me about this while the lease lasts, on
+    """Consumer to broker, and entry broker to holder: notify me of this while the lease lasts, on
     each change (`every_ms` 0) or every so often.
     """
 
     id: int
     question: Question
-    lease_ms: int
-    every_ms: int = 0
-    identity: str = ""
+    lease_ms: Duration
+    every_ms: Duration = 0
+    identity: Text = ""
     at_holder: bool = False
     """From a broker: about what you hold; do not look elsewhere."""
 
@@ -243,7 +264,7 @@ class Unwatch(_Message, frozen=True, array_like=True, tag="unw", gc=False):
 
 
 class Notice(_Message, frozen=True, array_like=True, tag="not", gc=False):
-    """Notifies a subscriber; acknowledged by Noticed, repeated until then or superseded."""
+    """Notifies a subscriber; acknowledged by NoticeAck, repeated until then or superseded."""
 
     id: int
     number: int
@@ -257,27 +278,28 @@ def is_late(number: int, last: int) -> bool:
     return 0 <= last - number < _OVERTAKEN
 
 
-class Noticed(_Message, frozen=True, array_like=True, tag="ntd", gc=False):
+class NoticeAck(_Message, frozen=True, array_like=True, tag="ntd", gc=False):
     """The acknowledgement of a Notice."""
 
     id: int
     number: int
 
 
-class Outdated(_Message, frozen=True, array_like=True, tag="out", gc=False):
-    """Replicas older than this are void. Flooded with a small TTL where the site wants it; and
-    from who gave a replica to who got it, which is acknowledged by Heard of kind `out`.
+class Invalidation(_Message, frozen=True, array_like=True, tag="out", gc=False):
+    """Replicas older than this are void. Flooded with a small TTL where the site wants it; and sent
+    from the broker that gave a replica to the one that got it, acknowledged by HopAck of kind
+    `out`.
     """
 
     id: int
-    key: tuple[str, str, str, str]
-    before: int
-    ttl: int
+    key: tuple[Name, Name, Name, Name]
+    before: Duration
+    ttl: Count
     called: bool = False
     """Whether the sender gave the replica."""
 
 
-Hop = Ask | Found | Refused
+Hop = Ask | FoundRecord | SearchRefusal
 """Messages that are acknowledged hop by hop."""
 
 Message = (
@@ -286,36 +308,26 @@ Message = (
     | Answer
     | Status
     | Ask
-    | Found
-    | Refused
-    | Heard
+    | FoundRecord
+    | SearchRefusal
+    | HopAck
     | Probe
     | Have
     | Ping
     | Pong
     | Join
     | Welcome
-    | Departed
+    | Departure
     | Command
     | Watch
     | Unwatch
     | Notice
-    | Noticed
-    | Outdated
+    | NoticeAck
+    | Invalidation
 )
 
 
 VERSION = 1
-MAX_MESSAGE = 256 * 1024
-"""Most bytes of a message: what a receiver may have to hold for a sender."""
-MAX_DEPTH = 8
-"""Most lists and maps inside each other in a value."""
-MAX_PATH = 512
-"""Most addresses in a path or a list of brokers."""
-MAX_WHY = 1024
-MAX_COUNT = 65_535
-"""Most hops, walkers, depths: nothing real comes near."""
-MAX_TIME = 2**63 - 1
 
 _VERSION_BYTE = bytes([VERSION])
 _encoder = msgspec.msgpack.Encoder()
@@ -348,7 +360,9 @@ def decode(data: bytes) -> Message:
         message = _decoder.decode(data[1:])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_message(str(error)) from None
-    _CHECKS[type(message)](message)
+    check = _CHECKS.get(type(message))
+    if check is not None:
+        check(message)
     return message
 
 
@@ -432,150 +446,16 @@ def check_question(question: Question) -> None:
     _check_name(question.scope, "the scope")
 
 
-def _check_count(*counts: int) -> None:
-    for count in counts:
-        if not 0 <= count <= MAX_COUNT:
-            raise bad_message(f"a count of {count} is not between 0 and {MAX_COUNT}")
-
-
-def _check_duration(*durations_ms: int) -> None:
-    for duration_ms in durations_ms:
-        if not 0 <= duration_ms <= MAX_TIME:
-            raise bad_message(f"a duration of {duration_ms} ms")
-
-
-def _check_addresses(addresses: Sequence[Address]) -> None:
-    if len(addresses) > MAX_PATH:
-        raise bad_message(f"it has {len(addresses)} addresses, at most {MAX_PATH} are allowed")
-    for host, port in addresses:
-        if not (0 < len(host) <= MAX_NAME and 0 <= port <= 65_535):
-            raise bad_message("an address is not a host and a port")
-
-
-def _check_why(status: int, why: str) -> None:
-    if len(why) > MAX_WHY:
-        raise bad_message(f"a reason has more than {MAX_WHY} characters")
-    _check_count(status)
-
-
-def _carries_record(message: Put | Answer | Notice) -> None:
+def _check_carried_record(message: Put | Answer | FoundRecord | Have | Notice) -> None:
     check_record(message.record)
 
 
-def _answer(message: Answer) -> None:
-    check_record(message.record)
-    _check_count(message.hops)
-
-
-def _request(message: Request) -> None:
+def _check_carried_question(message: Request | Ask | Probe | Watch) -> None:
     check_question(message.question)
-    _check_duration(message.within_ms)
-
-
-def _status(message: Status) -> None:
-    _check_why(message.status, message.why)
-
-
-def _ask(message: Ask) -> None:
-    check_question(message.question)
-    _check_addresses(message.path)
-    _check_count(message.walker, message.hop, message.hops_left)
-    _check_duration(message.left_ms)
-    _check_addresses(message.without)
-    _check_text(message.strategy, "the strategy")
-    _check_text(message.identity, "the identity")
-
-
-def _found(message: Found) -> None:
-    check_record(message.record)
-    _check_addresses(message.path)
-    _check_addresses((message.holder,))
-    _check_count(message.walker, message.hop, message.hops)
-    if len(message.marks) > MAX_PATH:  # of the whole path, of which the way back has less and less
-        raise bad_message(f"it marks more than {MAX_PATH} places")
-    _check_count(*message.marks)
-
-
-def _refused(message: Refused) -> None:
-    _check_addresses(message.path)
-    _check_count(message.walker, message.hop)
-    _check_why(message.status, message.why)
-
-
-def _heard(message: Heard) -> None:
-    _check_count(message.walker, message.hop)
-    _check_text(message.kind, "the kind")
-
-
-def _probe(message: Probe) -> None:
-    check_question(message.question)
-    _check_count(message.walker, message.hop, message.depth)
-    _check_addresses((message.asker, *message.without))
-
-
-def _have(message: Have) -> None:
-    check_record(message.record)
-    _check_count(message.walker, message.hop)
-    _check_addresses((message.holder,))
-
-
-def _pong(message: Pong) -> None:
-    if not (isfinite(message.load) and message.load >= 0):
-        raise bad_message("a load is not a number from 0 on")
-
-
-def _welcome(message: Welcome) -> None:
-    _check_addresses(message.others)
-
-
-def _departed(message: Departed) -> None:
-    _check_addresses((message.broker,))
-    if message.ttl != PARTING:
-        _check_count(message.ttl)
-
-
-def _command(message: Command) -> None:
-    _check_text(message.what, "the command")
-    _check_addresses(message.brokers)
-
-
-def _watch(message: Watch) -> None:
-    check_question(message.question)
-    _check_duration(message.lease_ms, message.every_ms)
-    _check_text(message.identity, "the identity")
-
-
-def _outdated(message: Outdated) -> None:
-    for text in message.key:
-        _check_name(text, "a part of the key")
-    _check_duration(message.before)
-    _check_count(message.ttl)
-
-
-def _nothing(_message: Message) -> None:
-    """A message of numbers only."""
 
 
 _CHECKS: dict[type, Callable[[Any], None]] = {
-    Put: _carries_record,
-    Request: _request,
-    Answer: _answer,
-    Status: _status,
-    Ask: _ask,
-    Found: _found,
-    Refused: _refused,
-    Heard: _heard,
-    Probe: _probe,
-    Have: _have,
-    Ping: _nothing,
-    Pong: _pong,
-    Join: _nothing,
-    Welcome: _welcome,
-    Departed: _departed,
-    Command: _command,
-    Watch: _watch,
-    Unwatch: _nothing,
-    Notice: _carries_record,
-    Noticed: _nothing,
-    Outdated: _outdated,
+    **dict.fromkeys((Put, Answer, FoundRecord, Have, Notice), _check_carried_record),
+    **dict.fromkeys((Request, Ask, Probe, Watch), _check_carried_question),
 }
+"""Checks that the types of the fields do not make."""

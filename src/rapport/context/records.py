@@ -231,8 +231,8 @@ class RecordTable:
         return dropped
 
     def sweep(self, wall_ms: int, limit: int = 256) -> list[QuestionKey]:
-        """Frees what is over, at most so many slots at once; says whose slots had their turn, also
-        by a question or an update that came first.
+        """Frees what is over, at most so many slots at once; returns the questions whose slots had
+        their turn, also by a question or an update that came first.
         """
         turned: list[QuestionKey] = []
         turns = self._turns
@@ -286,13 +286,13 @@ class RecordTable:
         return Outcome.TAKEN
 
     def _update(self, key: QuestionKey, slot: _Slot, record: ContextRecord, wall_ms: int) -> bool:
-        """The usual case in about a microsecond, however many providers tell the same: a provider
-        that is known here tells anew. False when it is not that case, then nothing is changed.
+        """The usual case in about a microsecond, however many providers provide the same: a
+        known provider sends a new record. False when it is not that case, then nothing is changed.
         """
         held, start = slot.held, record.valid_from
         if not held or max(start, held[0].record.valid_from, held[-1].record.valid_from) > wall_ms:
-            return False  # somebody announces what is still to begin, or the clock was set back
-        # Who tells at a beat is the one who has told nothing for longest, so the last.
+            return False  # a provider announces what is still to begin, or the clock was set back
+        # A provider with a steady rate is the one that was silent for longest, so the last.
         index = len(held) - 1
         while index and held[index].record.provider != record.provider:
             index -= 1

@@ -99,10 +99,10 @@ class V0Endpoint:
         audit: Callable[[AuditEffect], None] | None = None,
         link: EndpointWrapper = direct_link,
     ) -> V0Endpoint:
-        """Hears v0 from now on, and answers whom `settings` names.
+        """Receives v0 from now on, and answers the senders that `settings` names.
 
-        `allows` is asked with the identity `settings.identity`. `audit` is told who read what and
-        who commanded; updates are audited by the broker.
+        `allows` is called with the identity `settings.identity`. `audit` records reads and
+        commands; updates are audited by the broker.
         Raises InvalidInput, Unavailable when the address cannot be had.
         """
         place = await resolve(listen)
@@ -179,7 +179,7 @@ class V0Endpoint:
                 )
                 record = answer.record
             except RapportError:
-                record = None  # whatever the reason: v0 can say no more than 202
+                record = None  # whatever the reason: v0 has no other status than 202
             found(record, self._now())
             self._settle()
 

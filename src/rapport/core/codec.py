@@ -170,9 +170,16 @@ def decode_cloudevent(body: bytes, *, received_ms: int) -> Event:
     only). Data that are not JSON are kept as a JSON string, with `datacontenttype` as a header;
     binary data (`data_base64`) likewise, marked by the header `dataencoding`.
     """
+    return decode_single(body, received_ms=received_ms)[0]
+
+
+def decode_single(body: bytes, *, received_ms: int) -> Sequence[Event]:
+    """Like `decode_cloudevent`, as a batch of one event: DecodedEvents when the event has only the
+    usual attributes.
+    """
     _check_utf8(body, "event.not_a_cloudevent")
-    event = _decode_common_event(body, received_ms)
-    return _decode_any_event(body, received_ms) if event is None else event
+    events = _decode_common_event(body, received_ms)
+    return [_decode_any_event(body, received_ms)] if events is None else events
 
 
 def decode_cloudevents(
@@ -250,15 +257,14 @@ _COMMON_MANY: tuple[msgspec.json.Decoder[Sequence[_PlainCloudEvent]], ...] = (
 )
 
 
-def _decode_common_event(body: bytes, received_ms: int) -> Event | None:
-    """The event in the body, which must be UTF-8; None if the general decoder is needed."""
+def _decode_common_event(body: bytes, received_ms: int) -> Sequence[Event] | None:
+    """The one event in the body, which must be UTF-8; None if the general decoder is needed."""
     for decoder in _COMMON_ONE:
         try:
             read = decoder.decode(body)
         except _DECODE_ERRORS:
             continue  # an unknown attribute, or a fault
-        events = _to_events((read,), body, received_ms, parse_times)
-        return None if events is None else events[0]
+        return _to_events((read,), body, received_ms, parse_times)
     return None
 
 

@@ -1,7 +1,9 @@
-"""Blocking work in daemon threads, and the CPUs that threads run on. [PO-2, CO-7]
+"""Blocking work in threads, and the CPUs that threads run on. [PO-2, CO-7]
 
 One interpreter runs one thread at a time. Pinned to one CPU, its threads find each other's objects
 in that CPU's caches; threads that work on large arrays use all CPUs.
+
+Runs blocking work, such as writes of a record store, beside the event loop. [design 1]
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Result = TypeVar("Result")
+Owner = TypeVar("Owner")
+Arguments = ParamSpec("Arguments")
 
 
 async def run_in_thread(work: Callable[[], Result], *, name: str) -> Result:
@@ -78,3 +83,32 @@ def pinned_to_cpu(number: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+async def run_blocking(work: Callable[[], Result]) -> Result:
+    """Runs blocking work in a thread; a cancelled caller still waits for its end."""
+    return await run_to_end(asyncio.to_thread(work))
+
+
+def in_thread(
+    method: Callable[Concatenate[Owner, Arguments], Result],
+) -> Callable[Concatenate[Owner, Arguments], Coroutine[Any, Any, Result]]:
+    """Makes a blocking method a coroutine: each call runs as `run_blocking` runs work."""
+
+    @wraps(method)
+    async def call(owner: Owner, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return await run_blocking(partial(method, owner, *args, **kwargs))
+
+    return call
+
+
+async def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs the work to its end even when the caller is cancelled, so that it is never half done."""
+    running = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # retrieved, so that asyncio does not warn
+        raise

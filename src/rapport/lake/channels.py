@@ -470,9 +470,9 @@ def _read_bounds(part: _Part) -> bool:
     try:
         metadata = pq.read_metadata(part.path)
         for number in range(metadata.num_row_groups):
-            told = metadata.row_group(number).column(0).statistics
-            part.least.append(told.min)
-            part.greatest.append(told.max)
+            statistics = metadata.row_group(number).column(0).statistics
+            part.least.append(statistics.min)
+            part.greatest.append(statistics.max)
         return True
     except (pa.ArrowInvalid, OSError, AttributeError):
         part.path.unlink(missing_ok=True)

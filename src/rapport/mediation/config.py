@@ -35,7 +35,7 @@ from rapport.mediation.interpretations.model import (
     FormatChoice,
     Interpretation,
 )
-from rapport.mediation.interpretations.repository import ActiveInterpretations, activate_each
+from rapport.mediation.interpretations.repository import ActiveInterpretations, activate
 
 _SECTION = "interpretations"
 
@@ -210,11 +210,13 @@ class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Checks everything together and returns the problems by name; unreadable ones are
         refused.
         """
-        in_force, problems = activate_each(
-            self.fields, self.typed.values(), concepts=self.concepts, formats=self.formats
+        return activate(
+            self.fields,
+            self.typed.values(),
+            concepts=self.concepts,
+            formats=self.formats,
+            unread=self.unread,
         )
-        refused = {**self.unread, **in_force.refused}
-        return in_force.with_parts(in_force.typed, in_force.formats, refused), problems
 
 
 def interpretation_digest(

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
-from rapport.core.errors import InterpretationError, InvalidInput, RapportError
+from rapport.core.errors import InterpretationError, InvalidInput
 from rapport.core.event import (
     ADDED_FIELDS,
     INTERPRETATION,
@@ -25,7 +25,7 @@ from rapport.core.event import (
     cause_text,
 )
 from rapport.core.times import parse_time
-from rapport.mediation.conversion.lookups import Lookups, NoTables, numbers_finder, text_finder
+from rapport.mediation.conversion.lookups import NoTables, SiteTables, numbers_finder, text_finder
 from rapport.mediation.fields_compiler import ResolvedFields, generate_transformer, resolve
 from rapport.mediation.formats.base import TRUTHS, Document, Format, added_fields, decimal_mark
 from rapport.mediation.formats.catalogue import get_format
@@ -36,7 +36,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.plausibility import plausible_unit
-from rapport.mediation.rejections import Rejected, Rejection
+from rapport.mediation.rejections import Rejected, Rejection, kind_of_value, reason_of
 from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import DecimalMark, looks_like_number, parse_number
@@ -60,7 +60,7 @@ def decode_object(raw: Event) -> dict[str, Any]:
     if data.__class__ is not dict:
         raise Rejected(
             "payload.not_an_object",
-            f"the payload is {_kind(data)}, not an object",
+            f"the payload is {kind_of_value(data)}, not an object",
             'a payload looks like {"reader": "r7", "tag": "E200-34"}; one value alone needs an '
             'interpretation with format = "value"',
         )
@@ -190,12 +190,7 @@ def _time(field: str, read: Any, *arguments: Any) -> int:
 def _wrong(value: Any, field: str, code: str, wanted: str) -> NoReturn:
     if value is MISSING:
         raise Rejected("field.missing", f"the payload has no field {field}")
-    raise Rejected(code, f"{field} is {_kind(value)}, not {wanted}")
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
-    return "null" if value is None else kinds.get(value.__class__, "a number")
+    raise Rejected(code, f"{field} is {kind_of_value(value)}, not {wanted}")
 
 
 def _cut(value: str) -> str:
@@ -237,7 +232,7 @@ class FieldsTransformer:
         interpretation: FieldsInterpretation | None,
         binding: SourceBinding,
         *,
-        lookups: Lookups | None = None,
+        lookups: SiteTables | None = None,
         conversions: ConversionCaller | None = None,
     ) -> FieldsTransformer:
         """Checks, generates, compiles; None: the canonical interpretation. Raises
@@ -258,24 +253,18 @@ class FieldsTransformer:
         """The reading of one raw event; `position` is its raw position."""
         try:
             return self._transform(event, position)
-        except Rejected as fault:
-            code, message, hint = fault.code, fault.message, fault.hint
-        except RapportError as error:
-            code, message, hint = error.code, error.message, error.hint
         except Exception as error:  # one bad event must never stop the others
-            code, message, hint = "mediation.fault", f"{type(error).__name__}: {error}", ""
-        return Rejection(code, message[:500], hint[:500], event, position, self.stamp)
+            return Rejection(*reason_of(error), event, position, self.stamp)
 
     def apply_many(self, events: Iterable[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
-        readings: list[Event] = []
-        rejections: list[Rejection] = []
-        for stored in events:
-            result = self.apply(stored.event, stored.position)
-            if isinstance(result, Event):
-                readings.append(result)
-            else:
-                rejections.append(result)
-        return readings, rejections
+        return _separated([self.apply(stored.event, stored.position) for stored in events])
+
+
+def _separated(results: list[Event | Rejection]) -> tuple[list[Event], list[Rejection]]:
+    return (
+        [each for each in results if isinstance(each, Event)],
+        [each for each in results if isinstance(each, Rejection)],
+    )
 
 
 def local_zone(resolved: ResolvedFields) -> str:
@@ -317,7 +306,7 @@ _SHARED: Mapping[str, Any] = {
 
 
 def _names(
-    resolved: ResolvedFields, lookups: Lookups, conversions: ConversionCaller | None
+    resolved: ResolvedFields, lookups: SiteTables, conversions: ConversionCaller | None
 ) -> dict[str, Any]:
     """The only names the generated function may use."""
     names = dict(_SHARED)
@@ -403,21 +392,13 @@ class FormattedTransformer:
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Never raises."""
-        readings: list[Event] = []
-        rejections: list[Rejection] = []
-        for stored in events:
-            for result in self._apply(stored):
-                if isinstance(result, Event):
-                    readings.append(result)
-                else:
-                    rejections.append(result)
-        return readings, rejections
+        return _separated([result for stored in events for result in self._apply(stored)])
 
     def _apply(self, stored: StoredEvent) -> list[Event | Rejection]:
         try:
             documents = self._format.read(stored.event, self._memory.format)
         except Rejected as fault:
-            return [self._rejection(fault, stored)]
+            return [Rejection(*reason_of(fault), stored.event, stored.position, self.stamp)]
         return [self._apply_document(document, stored) for document in documents]
 
     def _apply_document(self, document: Document, stored: StoredEvent) -> Event | Rejection:
@@ -433,7 +414,7 @@ class FormattedTransformer:
         try:
             transformer = self._variant(document.units)
         except Rejected as fault:
-            return self._rejection(fault, stored)
+            return Rejection(*reason_of(fault), stored.event, stored.position, self.stamp)
         result = transformer.apply(alone, stored.position)
         if isinstance(result, Event):
             # The stamp is that of the declaration; the unit from the data is in the data.
@@ -464,16 +445,6 @@ class FormattedTransformer:
             return self._build(msgspec.structs.replace(self._interpretation, values=values))
         except (InterpretationError, InvalidInput) as error:
             raise Rejected(error.code, error.message, error.hint) from None
-
-    def _rejection(self, fault: Rejected, stored: StoredEvent) -> Rejection:
-        return Rejection(
-            fault.code,
-            fault.message[:500],
-            fault.hint[:500],
-            stored.event,
-            stored.position,
-            self.stamp,
-        )
 
 
 def _reading_texts(

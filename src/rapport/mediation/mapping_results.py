@@ -157,7 +157,7 @@ class ShapeChecker:
                 f"did you mean {nearest[0]!r}?" if nearest else "",
             )
         elif needed and found.optional:
-            self._fault(f"{name!r} may be missing", "only what is always there can be converted")
+            self._fault(f"{name!r} may be missing", "only required attributes can be converted")
         return found
 
     def _put(self, there: dict[str, Attribute], attribute: Attribute) -> None:

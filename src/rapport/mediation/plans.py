@@ -86,6 +86,15 @@ Step = KeepStep | ConvertStep | ObjectStep | EachStep | VariantsStep
 KEEP = KeepStep()
 
 
+def is_idle(step: Step) -> bool:
+    """Whether the step is an exception from a wider rule that leaves the value unchanged."""
+    return (
+        isinstance(step, ConvertStep)
+        and isinstance(step.conversion.how, Identity)
+        and step.tag == LEAVE
+    )
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The transformation of events of one type, as consecutive stages. There is more than one
     stage only where a type of the canonical model was replaced (4.2.3).

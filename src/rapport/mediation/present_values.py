@@ -23,9 +23,9 @@ from rapport.mediation.concepts import Concepts, canonical_value
 from rapport.mediation.conversion.conversions import Chain, Conversion
 from rapport.mediation.conversion.lookups import ContextLookup
 from rapport.mediation.interpretations.registry import InterpretationRegistry
-from rapport.mediation.lane import EVENTS
 from rapport.mediation.memory import MEMORY_TABLE, feed_types
 from rapport.mediation.rejections import Rejected
+from rapport.mediation.source_bindings import EVENTS
 from rapport.mediation.typed_source import TypedTransformer
 from rapport.store.base import Change, Delete, Put, RecordStore
 
@@ -39,13 +39,13 @@ class _ReadingData(msgspec.Struct):
 
 
 class PresentValue(msgspec.Struct, array_like=True):
-    """One stored value; `heard` is a sequence number that gives the order of updates."""
+    """One stored value; `number` is a sequence number that gives the order of updates."""
 
     stream: str
     key: str
     time_ms: int
     parts: list[Any]
-    heard: int = 0
+    number: int = 0
 
 
 _READ = msgspec.json.Decoder(_ReadingData)
@@ -61,7 +61,7 @@ class PresentValues:
         self._values: dict[tuple[str, str], tuple[int, list[Any]]] = {}
         self._most = most
         self._changed: dict[tuple[str, str], int] = {}
-        self._heard = 0
+        self._updates = 0
 
     def __len__(self) -> int:
         return len(self._values)
@@ -81,9 +81,9 @@ class PresentValues:
 
     def changed(self) -> Iterator[tuple[tuple[str, str], PresentValue | None]]:
         """Values changed since `saved`, by stream and key; None for dropped values."""
-        for place, heard in self._changed.items():
+        for place, number in self._changed.items():
             kept = self._values.get(place)
-            yield place, None if kept is None else PresentValue(*place, *kept, heard)
+            yield place, None if kept is None else PresentValue(*place, *kept, number)
 
     def saved(self) -> None:
         """Marks all changes as saved; nothing may be fed in between."""
@@ -95,8 +95,8 @@ class PresentValues:
     ) -> PresentValues:
         """Restores values in the order of their updates."""
         found = PresentValues(most=most)
-        for each in sorted(values, key=lambda one: one.heard):
-            found._heard = max(found._heard, each.heard - 1)
+        for each in sorted(values, key=lambda one: one.number):
+            found._updates = max(found._updates, each.number - 1)
             found._put(each.stream, each.key, each.time_ms, each.parts)
         if are_saved:
             found.saved()
@@ -107,12 +107,12 @@ class PresentValues:
         known = self._values.pop(place, None)
         newer = known is None or known[0] <= time_ms
         self._values[place] = (time_ms, parts) if newer or known is None else known
-        self._heard += 1
-        self._changed[place] = self._heard
+        self._updates += 1
+        self._changed[place] = self._updates
         if len(self._values) > self._most:
             forgotten = next(iter(self._values))
             del self._values[forgotten]
-            self._changed[forgotten] = self._heard
+            self._changed[forgotten] = self._updates
         return newer
 
 
@@ -258,7 +258,7 @@ class PresentValueFeed:
         self._position = self._saved_position = saved.position
         if saved.values is not None:
             numbered = enumerate(saved.values, start=1)
-            values = [msgspec.structs.replace(each, heard=place) for place, each in numbered]
+            values = [msgspec.structs.replace(each, number=place) for place, each in numbered]
             self.present = PresentValues.of(values, are_saved=False)
         else:
             self.present = PresentValues.of(read_present(_present_records(self._records)))

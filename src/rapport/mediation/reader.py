@@ -1,20 +1,28 @@
-"""The mediation reader: one lane and one transformer per source. [ME-5, ME-8, ME-13, design 19]"""
+"""The mediation reader: for each source a lane that reads, transforms, appends and commits, and the
+transformer in use. [ME-5, ME-6, ME-8, ME-13, ME-16, design 19]
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol
 
-from rapport.channel.channel import Channels
+import msgspec
+
+from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import InterpretationError, InvalidInput, UnknownName, nearest_names
+from rapport.core.event import Event, StoredEvent
+from rapport.core.release import HISTORY, without_release_headers
+from rapport.core.signature import without_raw_signature
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
+from rapport.kernel.telemetry import get_logger
 from rapport.mediation.conversion.lookups import (
     ConversionEnvironment,
-    Lookups,
     NoTables,
     PresentContext,
     SiteTables,
@@ -23,20 +31,288 @@ from rapport.mediation.fields_transformer import FieldsTransformer, FormattedTra
 from rapport.mediation.interpretations.model import FieldsInterpretation, FormatChoice
 from rapport.mediation.interpretations.registry import functions_needed
 from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
-from rapport.mediation.lane import (
-    EventTransformer,
-    Lane,
-    RejectingTransformer,
-    SignReading,
-    SourceCounts,
-    rejecting_transformer,
-)
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.present_values import PresentValueFeed, needs_feed
+from rapport.mediation.quarantine.rejection_events import QUARANTINE, rejection_event
+from rapport.mediation.reading_times import RepeatedHours, split_plausible
+from rapport.mediation.rejections import Rejection, reason_of
 from rapport.mediation.site_functions import SiteFunctions, WorkerConversions
-from rapport.mediation.source_bindings import RAW_PREFIX, SourceBinding
+from rapport.mediation.source_bindings import EVENTS, RAW_POSITION, RAW_PREFIX, SourceBinding
 from rapport.mediation.typed_source import TypedTransformer
 from rapport.store.base import RecordStore
+
+SignReading = Callable[[Event, Event], Event]
+"""Signs a reading, given its raw event."""
+
+READER = "mediation"
+_LIMIT = 1_000
+_BLOCKING_LIMIT = 20
+"""Batches are short if each event may block up to a deadline, so that results appear early."""
+
+_log = get_logger(__name__)
+
+
+class EventTransformer(Protocol):
+    """Transforms the raw events of a source."""
+
+    stamp: str
+    may_block: bool
+    into: str
+    """The channel for the results."""
+    depends_on_present: bool
+    """Whether mediating an event later may give another result."""
+    local_zone: str
+    """The zone of local times; empty if times carry an offset."""
+
+    def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
+        """Readings and rejections, each in order; never raises."""
+
+
+class RejectingTransformer:
+    """Rejects everything for one reason."""
+
+    may_block = depends_on_present = False
+    into, local_zone = EVENTS, ""
+
+    def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:
+        self.code, self.message, self.hint, self.stamp = code, message[:500], hint[:500], stamp
+
+    def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
+        return [], [
+            Rejection(self.code, self.message, self.hint, one.event, one.position, self.stamp)
+            for one in events
+        ]
+
+
+class SourceCounts(msgspec.Struct):
+    """Counts for one source since the start of the process."""
+
+    read: int = 0
+    accepted: int = 0
+    duplicates: int = 0
+    """Readings that `events` already had, for instance after a crash between append and commit."""
+    rejected: dict[str, int] = {}
+
+
+class _TransformedBatch(msgspec.Struct):
+    """A batch that is in the source's memory but not yet stored completely."""
+
+    batch: list[StoredEvent]
+    into: str
+    readings: list[Event]
+    rejections: list[Rejection]
+
+
+class Lane:
+    """Moves events from `raw.<source>` to `events` and `quarantine`, then commits: a crash
+    loses nothing. `choose` is called before every batch, so a change takes effect between
+    batches. A batch that could not be stored is stored later unchanged: conversions with memory
+    must not process its events twice.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        source: str,
+        choose: Callable[[], EventTransformer],
+        *,
+        choose_isolated: Callable[[], EventTransformer] | None = None,
+        sign: SignReading | None = None,
+        records: RecordStore | None = None,
+    ) -> None:
+        """`choose_isolated`: builds a transformer with a separate memory for imported events;
+        None: they share the memory of live events. `records`: keeps the memory across
+        restarts.
+        """
+        self._choose_isolated = choose_isolated
+        self._isolated: tuple[EventTransformer, EventTransformer] | None = None
+        """The transformer for imported events, after the live transformer it was built for."""
+        self.source, self.counts = source, SourceCounts()
+        self._sign, self._records = sign, records
+        self.memory = SourceMemory.restore(records, source)
+        self._channels, self._choose = channels, choose
+        self._subscription: Subscription | None = None
+        self._turn = asyncio.Lock()
+        self._unfinished: _TransformedBatch | None = None
+        self._is_midway = False
+        """Whether the memory may include events that are not stored completely."""
+        self._hours: tuple[str, RepeatedHours] | None = None
+        self._thread: ThreadPoolExecutor | None = None
+
+    def is_behind(self) -> bool:
+        """Whether raw events are pending."""
+        done = self._subscription.position if self._subscription else 0
+        return self._channels.channel(RAW_PREFIX + self.source).last_position() > done
+
+    async def run(self) -> None:
+        """Runs until cancelled; after a failure it restarts after the last commit."""
+        self._subscription = None
+        while True:
+            await self.step()
+
+    async def step(self, *, timeout_ms: int | None = None) -> int:
+        """Mediates one batch and returns its size; 0 after the timeout."""
+        if self._subscription is None:
+            self._subscription = await self._channels.subscribe(RAW_PREFIX + self.source, READER)
+        if self._unfinished is not None:
+            return await self._retry_store(self._unfinished, self._subscription)
+        limit = _BLOCKING_LIMIT if self._choose().may_block else _LIMIT
+        batch = await self._subscription.next_batch(limit=limit, timeout_ms=timeout_ms)
+        if not batch:
+            return 0
+        async with self._turn:
+            chosen, self._is_midway = self._choose(), True
+            readings, rejections = await self._apply_all(chosen, self._without_remembered(batch))
+            readings, implausible = split_plausible(
+                self._resolve_repeated_hours(chosen, readings), batch, chosen.stamp
+            )
+            self._unfinished = _TransformedBatch(
+                batch, chosen.into, readings, [*rejections, *implausible]
+            )
+            return await self._finish(self._unfinished, self._subscription)
+
+    async def save_learned(self) -> bool:
+        """Saves what conversions learned from other sources; returns False without saving
+        while a batch is pending, since its events are in the memory, too.
+        """
+        if self._turn.locked() or self._is_midway:
+            return False
+        async with self._turn:
+            await self._remember(self.memory.position)
+        return True
+
+    async def _retry_store(self, applied: _TransformedBatch, subscription: Subscription) -> int:
+        """Stores an unfinished batch; reading resumes from there."""
+        async with self._turn:
+            done = await self._finish(applied, subscription)
+            self._subscription = None
+            return done
+
+    async def _finish(self, applied: _TransformedBatch, subscription: Subscription) -> int:
+        """Stores the results of a batch; idempotent."""
+        batch, last = applied.batch, applied.batch[-1].position
+        try:
+            readings = await self._signed(applied.readings, batch)
+            refused_ones = await self._append_readings(readings, batch, applied.into)
+            await self._append_rejections([*applied.rejections, *refused_ones])
+        except InvalidInput:  # needs a correction; retried with the interpretation in force then
+            self._unfinished = None
+            raise
+        await self._remember(last)
+        await subscription.commit(last)
+        self._unfinished, self._is_midway = None, False
+        self.counts.read += len(batch)
+        return len(batch)
+
+    def _resolve_repeated_hours(
+        self, chosen: EventTransformer, readings: list[Event]
+    ) -> list[Event]:
+        """Resolves repeated hours by the order of imported rows."""
+        if self._hours is None or self._hours[0] != chosen.local_zone:
+            self._hours = (chosen.local_zone, RepeatedHours(chosen.local_zone))
+        return self._hours[1].settle(readings)
+
+    def _without_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
+        """Skips events in the memory, whose readings were stored before it was saved."""
+        return [one for one in batch if one.position > self.memory.position]
+
+    async def _remember(self, position: int) -> None:
+        saving = self.memory.save(position) if self._records is not None else None
+        if saving is None or self._records is None:
+            return
+        try:
+            await asyncio.to_thread(self._records.apply, saving.records)
+        except Exception:
+            saving.failed()
+            raise
+
+    def close(self) -> None:
+        """Releases the thread without waiting for its work."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _apply_all(
+        self, chosen: EventTransformer, batch: list[StoredEvent]
+    ) -> tuple[list[Event], list[Rejection]]:
+        """Live events use the source's memory, imported ones a copy: counters and last
+        values of the past must not affect the present.
+        """
+        imported = [one for one in batch if HISTORY in one.event.headers]
+        if not imported or self._choose_isolated is None:
+            self._isolated = None
+            return await self._apply(chosen, batch)
+        if self._isolated is None or self._isolated[0] is not chosen:
+            self._isolated = chosen, self._choose_isolated()
+        live = [one for one in batch if HISTORY not in one.event.headers]
+        readings, rejections = await self._apply(chosen, live) if live else ([], [])
+        more, rejected = await self._apply(self._isolated[1], imported)
+        return [*readings, *more], [*rejections, *rejected]
+
+    async def _apply(
+        self, chosen: EventTransformer, batch: list[StoredEvent]
+    ) -> tuple[list[Event], list[Rejection]]:
+        if not chosen.may_block:
+            return chosen.apply_many(batch)
+        if self._thread is None:
+            # Its own thread: a hanging source must not use up shared threads.
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"mediation-{self.source}")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, chosen.apply_many, batch)
+
+    async def _signed(self, readings: list[Event], batch: list[StoredEvent]) -> list[Event]:
+        """Replaces signatures by the node's own, in a thread since signing is slow."""
+        raw = {str(one.position): one.event for one in batch}
+        seal = self._sign or without_raw_signature
+
+        def seal_all() -> list[Event]:
+            return [
+                seal(without_release_headers(reading), raw[reading.headers[RAW_POSITION]])
+                for reading in readings
+            ]
+
+        return seal_all() if self._sign is None else await asyncio.to_thread(seal_all)
+
+    async def _append_readings(
+        self, readings: list[Event], batch: list[StoredEvent], into: str
+    ) -> list[Rejection]:
+        """Appends all; a refused reading is rejected and the others are still appended."""
+        if not readings:
+            return []
+        try:
+            appended = await self._channels.channel(into).append(readings)
+        except InvalidInput as error:
+            if len(readings) > 1:
+                alone = [await self._append_readings([one], batch, into) for one in readings]
+                return [rejection for each in alone for rejection in each]
+            headers = readings[0].headers
+            stored = next(one for one in batch if str(one.position) == headers[RAW_POSITION])
+            stamp = headers.get("interpretation", "")
+            return [Rejection(*reason_of(error), stored.event, stored.position, stamp)]
+        self.counts.accepted += len(readings) - appended.duplicates
+        self.counts.duplicates += appended.duplicates
+        return []
+
+    async def _append_rejections(self, rejections: list[Rejection]) -> None:
+        if not rejections:
+            return
+        channel = self._channels.channel(QUARANTINE)
+        try:
+            await channel.append([rejection_event(one, self.source) for one in rejections])
+        except InvalidInput:  # one is too large to be copied; the raw channel still has it
+            bare = [rejection_event(one, self.source, copy_raw=False) for one in rejections]
+            await channel.append(bare)
+        for rejection in rejections:
+            self.counts.rejected[rejection.code] = self.counts.rejected.get(rejection.code, 0) + 1
+
+
+def rejecting_transformer(
+    error: InterpretationError | InvalidInput, stamp: str = ""
+) -> RejectingTransformer:
+    """The replacement for an interpretation that is unknown or does not fit its source."""
+    problems = error.problems_found()
+    _log.warning("interpretation refused", reason=error.message, interpretation=stamp)
+    hint = error.hint or (problems[0].hint if problems else "")
+    return RejectingTransformer(error.code, error.message, hint, stamp)
 
 
 class TransformerInputs(NamedTuple):
@@ -44,14 +320,14 @@ class TransformerInputs(NamedTuple):
 
     in_force: ActiveInterpretations
     bindings: Mapping[str, SourceBinding]
-    lookups: Lookups
+    lookups: SiteTables
 
     def of(self, source: str) -> tuple[object, ...]:
         """A key that is equal for equal transformers."""
         binding = self.bindings.get(source)
         name = binding.interpretation if binding is not None else ""
-        said = self.in_force.stamps.get(name) or self.in_force.refused.get(name)
-        return binding, said, self.in_force.concepts, id(self.lookups)
+        version = self.in_force.stamps.get(name) or self.in_force.refused.get(name)
+        return binding, version, self.in_force.concepts, id(self.lookups)
 
 
 SourceTransformer = FieldsTransformer | FormattedTransformer | TypedTransformer
@@ -63,7 +339,7 @@ def build_transformer(
     in_force: ActiveInterpretations,
     *,
     memory: SourceMemory | None = None,
-    lookups: Lookups | None = None,
+    lookups: SiteTables | None = None,
     conversions: WorkerConversions | None = None,
     context: PresentContext | None = None,
 ) -> SourceTransformer:
@@ -80,7 +356,7 @@ def build_transformer(
             in_force,
             memory=memory,
             functions=SiteFunctions(needed, conversions) if conversions else None,
-            surroundings=ConversionEnvironment(cast("SiteTables", lookups or NoTables()), context),
+            surroundings=ConversionEnvironment(lookups or NoTables(), context),
         )
     interpretation = in_force.fields.get(name)
     if name and interpretation is None:
@@ -117,7 +393,7 @@ class MediationReader:
         repository: Repository,
         clock: Clock,
         *,
-        lookups: Lookups | None = None,
+        lookups: SiteTables | None = None,
         import_paths: Sequence[str] = (),
         sign: SignReading | None = None,
         records: RecordStore | None = None,
@@ -128,7 +404,7 @@ class MediationReader:
         self._sign, self._records = sign, records
         self._channels, self._repository, self._clock = channels, repository, clock
         self._bindings = {binding.source: binding for binding in bindings}
-        self._lookups: Lookups = lookups or NoTables()
+        self._lookups: SiteTables = lookups or NoTables()
         self._bound_generation = 0
         self._import_paths = import_paths
         self._tasks = Tasks(clock)
@@ -244,7 +520,7 @@ class MediationReader:
         self,
         in_force: ActiveInterpretations,
         bindings: Mapping[str, SourceBinding],
-        lookups: Lookups,
+        lookups: SiteTables,
     ) -> Prepared:
         """Builds transformers for the sources in use; None for unchanged ones. Called from
         another thread while lanes run.
@@ -264,7 +540,7 @@ class MediationReader:
         self,
         prepared: Prepared,
         bindings: Mapping[str, SourceBinding],
-        lookups: Lookups,
+        lookups: SiteTables,
     ) -> None:
         """Uses prepared transformers from the next batch on; call it in one step with the
         repository's swap.
@@ -296,7 +572,7 @@ class MediationReader:
         return self._bindings.get(source)
 
     @property
-    def lookups(self) -> Lookups:
+    def lookups(self) -> SiteTables:
         return self._lookups
 
     def _build(

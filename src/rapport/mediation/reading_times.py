@@ -13,6 +13,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
 from rapport.mediation.rejections import Rejection
+from rapport.mediation.source_bindings import RAW_POSITION
 from rapport.units.timeformats import EARLIEST_MS, LATEST_MS, moment_of
 
 MOST_AHEAD_MS = 86_400_000
@@ -21,7 +22,6 @@ MOST_BEHIND_MS = 10 * 366 * 86_400_000
 """Devices may be offline for long, but not for ten years."""
 _CLOCK_IS_SET_MS = 946_684_800_000  # 2000-01-01: a node whose own clock says less cannot judge
 _DAY_MS = 86_400_000
-_RAW_POSITION = "rawposition"
 
 
 class _HourPass(msgspec.Struct):
@@ -107,7 +107,7 @@ def split_plausible(
     kept: list[Event] = []
     rejections: list[Rejection] = []
     for reading in readings:
-        raw = arrived[reading.headers[_RAW_POSITION]]
+        raw = arrived[reading.headers[RAW_POSITION]]
         hint = "" if HISTORY in raw.event.headers else _hint(reading.time, raw.received)
         if not hint:
             kept.append(reading)

@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
+from rapport.core.errors import RapportError
 from rapport.core.event import Event
 from rapport.kernel.worker_client import CallFailed
 from rapport.mediation.types import TAG, TypeRef, Types, element_of
@@ -37,6 +38,13 @@ class Rejection(msgspec.Struct, frozen=True):
     interpretation: str = ""
 
 
+def reason_of(error: Exception) -> tuple[str, str, str]:
+    """Code, message and hint of an error for a rejection, of bounded length."""
+    if isinstance(error, (Rejected, RapportError)):
+        return error.code, error.message[:500], error.hint[:500]
+    return "mediation.fault", f"{type(error).__name__}: {error}"[:500], ""
+
+
 SHOWN = 60
 """Maximum characters of a value in a message."""
 
@@ -45,7 +53,7 @@ def number(value: Any, path: str) -> float:
     """Returns a finite JSON number as a float."""
     if value.__class__ is int or value.__class__ is float:
         return float(value) if is_finite(value) else finite(math.inf, path)
-    raise Rejected("value.not_a_number", f"{path} is {_kind(value)}, not a number")
+    raise Rejected("value.not_a_number", f"{path} is {kind_of_value(value)}, not a number")
 
 
 def finite(value: float, path: str) -> float:
@@ -66,19 +74,19 @@ def is_finite(value: float) -> bool:
 def text(value: Any, path: str) -> str:
     if value.__class__ is str:
         return value
-    raise Rejected("value.not_text", f"{path} is {_kind(value)}, not text")
+    raise Rejected("value.not_text", f"{path} is {kind_of_value(value)}, not text")
 
 
 def an_object(value: Any, path: str) -> dict[str, Any]:
     if value.__class__ is dict:
         return value
-    raise Rejected("value.not_an_object", f"{path} is {_kind(value)}, not an object")
+    raise Rejected("value.not_an_object", f"{path} is {kind_of_value(value)}, not an object")
 
 
 def a_list(value: Any, path: str) -> list[Any]:
     if value.__class__ is list:
         return value
-    raise Rejected("value.not_a_list", f"{path} is {_kind(value)}, not a list")
+    raise Rejected("value.not_a_list", f"{path} is {kind_of_value(value)}, not a list")
 
 
 def missing(path: str, attribute: str) -> NoReturn:
@@ -99,7 +107,8 @@ def unknown_type(found: Any, path: str, declared: str) -> NoReturn:
     )
 
 
-def _kind(value: Any) -> str:
+def kind_of_value(value: Any) -> str:
+    """The kind of a JSON value, for messages."""
     kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
     return "null" if value is None else kinds.get(value.__class__, "a number")
 

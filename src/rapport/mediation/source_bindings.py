@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -24,24 +25,24 @@ from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.interpretation_checks import CheckedInterpretation
 from rapport.mediation.interpretations.model import (
     CANONICAL,
-    CreateAttribute,
-    DropAttribute,
     FieldsInterpretation,
     FormatChoice,
     IdentityRule,
-    MergeAttributes,
-    RenameAttribute,
-    SplitAttribute,
     TimeRule,
     TypeMapping,
     ValueRule,
 )
 from rapport.mediation.interpretations.repository import ActiveInterpretations
+from rapport.mediation.mapping_results import ShapeChecker
 from rapport.mediation.plans import ConvertStep
 from rapport.mediation.rejections import Rejected
 
 RAW_PREFIX = "raw."
 """Received events are in the channels `raw.<source>`."""
+EVENTS = "events"
+"""The channel of readings."""
+RAW_POSITION = "rawposition"
+"""Header of a reading: the position of its raw event."""
 
 
 class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,19 +227,8 @@ def _gives(
 
 def attributes_given(mapping: TypeMapping, checked: CheckedInterpretation) -> set[str]:
     """The attributes of an event after a mapping."""
-    names = set(checked.scope.types.attributes(mapping.source))
-    for step in mapping.shape:
-        if isinstance(step, RenameAttribute):
-            names = names - {step.old} | {step.new}
-        elif isinstance(step, DropAttribute):
-            names.discard(step.name)
-        elif isinstance(step, CreateAttribute):
-            names.add(step.name)
-        elif isinstance(step, MergeAttributes):
-            names = names - set(step.sources) | {step.target}
-        elif isinstance(step, SplitAttribute):
-            names = names - {step.source} | set(step.targets)
-    return names
+    shape = ShapeChecker(mapping, checked.scope, "", [])
+    return set(shape.apply(checked.scope.types.attributes(mapping.source)))
 
 
 def _converts_whole(mapping: TypeMapping, checked: CheckedInterpretation) -> bool:
@@ -303,11 +293,11 @@ class SourcePayload(msgspec.Struct, frozen=True):
 
 
 def source_payload(binding: SourceBinding, in_force: ActiveInterpretations) -> SourcePayload:
-    """The payload format of a source; JSON if its interpretation is not in force."""
-    try:
-        choice = in_force.format_of(binding.interpretation)
-    except UnknownName:
-        choice = FormatChoice()
+    """The payload format of a source; JSON if it has no interpretation in force."""
+    choice = FormatChoice()
+    if binding.interpretation:
+        with suppress(UnknownName):
+            choice = in_force.format_of(binding.interpretation)
     return SourcePayload(choice, binding.own_id)
 
 

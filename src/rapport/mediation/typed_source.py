@@ -11,17 +11,16 @@ cost; irregular ones are processed one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
-from rapport.core.errors import InterpretationError, InvalidInput, RapportError, UnknownName
+from rapport.core.errors import InterpretationError, InvalidInput, UnknownName
 from rapport.core.event import ADDED_FIELDS, CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
 from rapport.core.release import HISTORY
-from rapport.mediation.codegen.json_fast_path import JsonFastPath
+from rapport.mediation.codegen.json_fast_path import JsonFastPath, convert_batch
 from rapport.mediation.codegen.transformer import Transformer, make_transformer
 from rapport.mediation.concepts import KEY, TIME, reading_parts
 from rapport.mediation.conversion.conversions import Chain
@@ -48,7 +47,7 @@ from rapport.mediation.interpretations.registry import feeds_of, functions_neede
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
 from rapport.mediation.memory import Functions, SourceMemory, depends_on_present
 from rapport.mediation.plausibility import plausible_unit
-from rapport.mediation.rejections import Rejected, Rejection
+from rapport.mediation.rejections import Rejected, Rejection, reason_of
 from rapport.mediation.rule_resolution import Scope
 from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.mediation.types import TAG, TypeRef, Types, element_of
@@ -60,87 +59,13 @@ _NOT_PLAIN = frozenset((DATA_TYPE, DATA_ENCODING, ADDED_FIELDS))
 _ENOUGH = 4
 """Smaller batches cost as much as single events."""
 
-Turned = tuple[str, bytes]
-"""Type and data of a canonical event."""
-
 
 def is_plain_json(choice: FormatChoice) -> bool:
     """Whether each event in this format is one value of a declared type."""
     return choice.name == "json" and not choice.options
 
 
-class TypedBatches:
-    """Converts events of one source in batches by type."""
-
-    def __init__(
-        self,
-        types: Types,
-        surroundings: ConversionEnvironment,
-        type_of: Callable[[Event], str],
-        transformer: Callable[[str], Transformer],
-        is_wanted: Callable[[Transformer], bool],
-    ) -> None:
-        """`type_of` and `transformer` may raise; the event is then processed on its own.
-        `is_wanted`: whether the results go into a channel unchanged.
-        """
-        self._types, self._surroundings = types, surroundings
-        self._type_of, self._transformer, self._is_wanted = type_of, transformer, is_wanted
-        self._usual: dict[str, JsonFastPath | None] = {}
-
-    def prepare(self, type_name: str) -> None:
-        """Compiles now what is otherwise compiled at the first batch of a type."""
-        usual = self._of_type(type_name)
-        if usual is not None:
-            usual.prepare_batch()
-
-    def turned(self, events: Sequence[StoredEvent]) -> list[Turned | None]:
-        """The result of each event; None: process it on its own."""
-        found: list[Turned | None] = [None] * len(events)
-        for row in self._rows(events):
-            usual = self._usual_of(events[row[0]].event)
-            if usual is None:
-                continue
-            data = usual.data_of_all([events[number].event for number in row])
-            for number, each in zip(row, data or (), strict=data is not None):
-                found[number] = None if each is None else (usual.type, each)
-        return found
-
-    def _rows(self, events: Sequence[StoredEvent]) -> list[list[int]]:
-        """Indexes of events with the same type in plain JSON."""
-        rows: dict[str, list[int]] = {}
-        for number, stored in enumerate(events):
-            event = stored.event
-            headers = event.headers
-            if not _NOT_PLAIN.isdisjoint(headers) or len(event.data) > MAX_BYTES:
-                continue
-            row = rows.get(event.type)
-            if row is None:
-                row = rows[event.type] = []
-            row.append(number)
-        return [row for row in rows.values() if len(row) >= _ENOUGH]
-
-    def _usual_of(self, event: Event) -> JsonFastPath | None:
-        try:
-            return self._of_type(self._type_of(event))
-        except Rejected:
-            return None
-
-    def _of_type(self, type_name: str) -> JsonFastPath | None:
-        if type_name not in self._usual:
-            self._usual[type_name] = self._made(type_name)
-        return self._usual[type_name]
-
-    def _made(self, type_name: str) -> JsonFastPath | None:
-        try:
-            transformer = self._transformer(type_name)
-        except InterpretationError:
-            return None
-        if not self._is_wanted(transformer):
-            return None
-        return JsonFastPath(transformer.plan, self._types, self._surroundings)
-
-
-_SAY_UNITS = ("senml", "homeassistant")
+_FORMATS_WITH_UNITS = ("senml", "homeassistant")
 """Formats whose data carry the unit; NGSI may leave it to the data model."""
 _NO_UNIT = "1"
 
@@ -154,7 +79,7 @@ def as_declared(document: Document, types: Types, type_name: str, choice: Format
     decimal = decimal_mark(choice)
     if decimal is not None:
         value = _read(value, types, type_name, decimal, type_name)
-    if document.units or choice.name in _SAY_UNITS:
+    if document.units or choice.name in _FORMATS_WITH_UNITS:
         value = _in_declared_units(value, document, types, type_name, choice)
     return value
 
@@ -182,7 +107,7 @@ def _in_declared_units(
         unit = document.units.get(name)
         if unit is not None:
             changed[name] = _arithmetic(name, unit, declared.type).apply(float(changed[name]))
-        elif choice.name in _SAY_UNITS and declared.type != _NO_UNIT:
+        elif choice.name in _FORMATS_WITH_UNITS and declared.type != _NO_UNIT:
             raise Rejected(
                 "unit.undeclared",
                 f"the data have no unit for {name}",
@@ -273,7 +198,9 @@ class TypedTransformer:
         self._recorded_times = LocalTimes(binding.zone, takes_first=True)
         self._transformers: dict[str, Transformer] = {}
         self._only = only_type(self._scope)
-        self._rows = self._made_rows()
+        is_single = bool(self.feeds or binding.concept)  # they learn, or become readings
+        self._has_fast_path = not is_single and is_plain_json(self._choice)
+        self._fast_paths: dict[str, JsonFastPath | None] = {}
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Readings (or canonical events) and rejections, each in order."""
@@ -287,15 +214,41 @@ class TypedTransformer:
     def _apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         found: list[Event] = []
         rejections: list[Rejection] = []
-        turned = self._rows.turned(events) if self._rows is not None else repeat(None)
-        for stored, usual in zip(events, turned, strict=False):
-            if usual is None:
+        converted: Mapping[int, tuple[str, bytes]] = {}
+        if self._has_fast_path and len(events) >= _ENOUGH:
+            plain = [(n, one.event) for n, one in enumerate(events) if _is_plain(one.event)]
+            converted = convert_batch(plain, self._fast_path_of, least=_ENOUGH)
+        for number, stored in enumerate(events):
+            fast = converted.get(number)
+            if fast is None:
                 self._apply_alone(stored, found, rejections)
-            else:
-                (said, data), raw = usual, stored.event
-                headers = self._headers(stored)
-                found.append(Event(raw.source, raw.id, said, raw.subject, raw.time, data, headers))
+                continue
+            raw, headers = stored.event, self._headers(stored)
+            found.append(
+                Event(raw.source, raw.id, fast[0], raw.subject, raw.time, fast[1], headers)
+            )
         return found, rejections
+
+    def _fast_path_of(self, event: Event) -> JsonFastPath | None:
+        try:
+            return self._fast_path(self._type_of("", event))
+        except Rejected:
+            return None  # reported when it is processed alone
+
+    def _fast_path(self, type_name: str) -> JsonFastPath | None:
+        if type_name not in self._fast_paths:
+            self._fast_paths[type_name] = self._make_fast_path(type_name)
+        return self._fast_paths[type_name]
+
+    def _make_fast_path(self, type_name: str) -> JsonFastPath | None:
+        try:
+            plan = self._transformer(type_name).plan
+        except InterpretationError:
+            return None
+        if plan.result_type in self._concepts:
+            return None
+        types = self._interpretations.types_met(self._binding.interpretation)
+        return JsonFastPath(plan, types, self._surroundings)
 
     def _apply_alone(
         self, stored: StoredEvent, found: list[Event], rejections: list[Rejection]
@@ -323,8 +276,9 @@ class TypedTransformer:
                 self._transformer(name)
             except InterpretationError:
                 continue  # its events are rejected with the reason
-            if self._rows is not None:
-                self._rows.prepare(name)
+            fast_path = self._fast_path(name) if self._has_fast_path else None
+            if fast_path is not None:
+                fast_path.prepare_batch()
 
     def source_text(self) -> str:
         """The generated Python for every received type."""
@@ -370,12 +324,12 @@ class TypedTransformer:
         id = ":".join(each for each in names if each)
         time = _time_of(document, stored)
         headers = self._headers(stored)
-        said = value.get("@type") or result_type
-        if said not in self._concepts:
-            return [Event(raw.source, id, said, raw.subject, time, _ENCODE(value), headers)]
+        type_name = value.get("@type") or result_type
+        if type_name not in self._concepts:
+            return [Event(raw.source, id, type_name, raw.subject, time, _ENCODE(value), headers)]
         if value.get(TIME) is not None:
             time = canonical_time(value[TIME], TIME, self._binding.zone)
-        return list(self._readings(said, value, Event(raw.source, id, "", "", time), headers))
+        return list(self._readings(type_name, value, Event(raw.source, id, "", "", time), headers))
 
     def _headers(self, stored: StoredEvent) -> dict[str, str]:
         raw = stored.event
@@ -414,20 +368,6 @@ class TypedTransformer:
                 headers,
             )
 
-    def _made_rows(self) -> TypedBatches | None:
-        """None if events must be processed one by one: conversions learn from them, or they
-        become readings.
-        """
-        if self.feeds or self._binding.concept or not is_plain_json(self._choice):
-            return None
-        return TypedBatches(
-            self._interpretations.types_met(self._binding.interpretation),
-            self._surroundings,
-            lambda event: self._type_of("", event),
-            self._transformer,
-            lambda transformer: transformer.plan.result_type not in self._concepts,
-        )
-
     def _type_of(self, format_type: str, event: Event) -> str:
         """The type from the format, the site, the envelope, or the only received type."""
         found = received_type(
@@ -435,10 +375,12 @@ class TypedTransformer:
         )
         if found:
             return found
-        said = format_type or self._binding.speaks or event.type
+        name = format_type or self._binding.speaks or event.type
         known = self._scope.types.complex_names
-        error = UnknownName("type", said, known, code="type.unexpected")
-        raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')
+        error = UnknownName("type", name, known, code="type.unexpected")
+        raise Rejected(
+            error.code, error.message, error.hint or 'declare type = "..." of the source'
+        )
 
     def _local_zone(self) -> str:
         """The zone of local times that a file's row order can disambiguate; empty if there
@@ -473,16 +415,12 @@ class TypedTransformer:
         return found
 
     def _rejection(self, error: Exception, stored: StoredEvent) -> Rejection:
-        if isinstance(error, (Rejected, RapportError)):
-            code, message, hint = error.code, error.message, error.hint
-        else:
-            code, message, hint = "mediation.fault", f"{type(error).__name__}: {error}", ""
-        return Rejection(code, message[:500], hint[:500], stored.event, stored.position, self.stamp)
+        return Rejection(*reason_of(error), stored.event, stored.position, self.stamp)
 
 
-def received_type(scope: Scope, only: str, *said: str) -> str:
+def received_type(scope: Scope, only: str, *names: str) -> str:
     """The first of the names that is a declared type, else the only received type, else empty."""
-    for name in said:
+    for name in names:
         if name and scope.types.is_complex(name):
             return name
     return only
@@ -492,6 +430,10 @@ def only_type(scope: Scope) -> str:
     """The received type if there is only one."""
     mapped = [source for source, direction in scope.mappings if direction == "in"]
     return mapped[0] if len(mapped) == 1 else ""
+
+
+def _is_plain(event: Event) -> bool:
+    return _NOT_PLAIN.isdisjoint(event.headers) and len(event.data) <= MAX_BYTES
 
 
 def _are_recorded(events: Sequence[StoredEvent]) -> bool:

@@ -426,7 +426,7 @@ def _too_deep(graph: Mapping[str, Sequence[str]], relation: str) -> Iterator[Pro
         yield Problem(
             code="type.too_deep",
             message=f"{deepest} {relation} {depths[deepest]} levels of types",
-            hint=f"{DEEPEST} levels can be resolved; give what is below the type json",
+            hint=f"{DEEPEST} levels can be resolved; declare deeper values as json",
         )
 
 

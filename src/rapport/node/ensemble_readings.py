@@ -43,8 +43,7 @@ from rapport.ensemble.device_readings import (
 )
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.lane import RAW_POSITION
-from rapport.mediation.source_bindings import RAW_PREFIX
+from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX
 from rapport.node.ensemble_ties import KnowledgeQueue
 from rapport.policy.engine.stream_steps import LATE_TYPE
 from rapport.site.ensemble import CarriedTie

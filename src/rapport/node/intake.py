@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.channel.access.admission import Admission
-from rapport.channel.access.rights import ChannelQuota
+from rapport.channel.access.identities import Admission, ChannelQuota
 from rapport.channel.access.signatures import SignatureCheck
 from rapport.channel.channel import AppendResult
 from rapport.channel.log.channels import LoggedChannels
@@ -52,7 +51,8 @@ class EventIntake:
         channels, and InvalidInput for a signature that the channel does not accept.
         """
         self._admission.rates.charge(identity, len(events), self._clock.now_ms())
-        await self._signatures.check(channel, events)
+        if self._signatures.is_demanded(channel):
+            await self._signatures.check(channel, events)
         if identity and not self._channels.holds(channel):
             async with self.quota.begin(identity, channel):
                 appended = await self._channels.channel(channel).append(events)

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.access.rights import Rights
+from rapport.channel.access.identities import Rights
 from rapport.channel.channel import Channels
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.query.query_kinds import InterpretationViews
@@ -18,7 +18,7 @@ from rapport.core.errors import Problem, SiteError
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.conversion.lookups import Lookups
+from rapport.mediation.conversion.lookups import SiteTables
 from rapport.mediation.interpretations.change_state import LoggedState, read_logged_state
 from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
 from rapport.mediation.interpretations.updater import InterpretationUpdater, PreviousConfiguration
@@ -216,7 +216,7 @@ def make_outgoing(
     )
 
 
-def tables_of(lookups: Lookups) -> Tables | None:
+def tables_of(lookups: SiteTables) -> Tables | None:
     """The tables of the site, if that is what is looked up in."""
     return lookups if isinstance(lookups, Tables) else None
 

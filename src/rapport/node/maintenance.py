@@ -26,9 +26,15 @@ from rapport.channel.export.export_schedule import (
 )
 from rapport.channel.interceptors.builtin import InterceptorContext, Mediate, site_interceptors
 from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.logged_channel import (
+    CURSORS,
+    Cursor,
+    cursor_key,
+    load_cursor,
+    reader_positions,
+)
 from rapport.channel.log.writer import between_appends
 from rapport.channel.retention.limits import pieces_of
-from rapport.channel.subscriptions import CURSORS, Cursor, cursor_key, load_cursor, reader_positions
 from rapport.core.errors import InvalidInput, RapportError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
@@ -36,8 +42,7 @@ from rapport.kernel.tasks import Tasks, close_all
 from rapport.kernel.telemetry import get_logger
 from rapport.lake.bronze import export_channels, exported_position, other_log
 from rapport.lake.places import BRONZE, Lake
-from rapport.mediation.lane import RejectingTransformer
-from rapport.mediation.reader import MediationReader
+from rapport.mediation.reader import MediationReader, RejectingTransformer
 from rapport.store.base import Delete
 
 _log = get_logger(__name__)
@@ -183,7 +188,7 @@ class ChannelMaintenance:
         exporting: LakeExporter | None = None,
     ) -> None:
         channels.use_rules(declared)
-        channels.interceptors.workshop = InterceptorContext(
+        channels.interceptors.context = InterceptorContext(
             channels=channels,
             clock=clock,
             addresses=declared.push_to,

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from rapport.communication.adapters.inputs import InputStatus
 from rapport.communication.adapters.outputs import OutputStatus
-from rapport.communication.schedule import LookupCounts
+from rapport.communication.records import LookupCounts
 from rapport.core.errors import Unavailable
 from rapport.node.context_broker import NodeContext
 from rapport.node.node import Node

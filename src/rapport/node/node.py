@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rapport.channel.access.admission import Admission
+from rapport.channel.access.identities import Admission
 from rapport.channel.federation import IntakeResult
 from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.webhook import WebhookInput
-from rapport.communication.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.answers import AnswerData, record_answer
 from rapport.communication.api import Communication
 from rapport.communication.assembly import Assembly
-from rapport.communication.blocking import run_blocking
 from rapport.communication.ledger import Ledger, LedgerIndex
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
+from rapport.communication.links import is_answer_token
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids
@@ -32,6 +32,7 @@ from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
 from rapport.kernel.telemetry import DegradedConditions, get_logger
+from rapport.kernel.threads import run_blocking
 from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from rapport.channel.access.rights import Rights
+from rapport.channel.access.identities import Rights
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.push import (
@@ -45,12 +45,12 @@ from rapport.channel.push import (
     save_push,
 )
 from rapport.channel.requests.request import LONGEST_WAIT_MS, Batch, Request
-from rapport.communication.blocking import run_blocking
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, ClockJumpGuard
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 
 MOST_PUSHES = 1_000
 _SLOTS, _DOUBTFUL_SLOTS = 16, 4

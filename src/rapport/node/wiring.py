@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from rapport.channel.access.admission import Admission, load_access, open_admission
+from rapport.channel.access.identities import Admission, load_access, open_admission
 from rapport.channel.access.signatures import OwnSigner, SignatureCheck, open_keys, open_node_key
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.channel import AppendResult

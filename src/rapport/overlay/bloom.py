@@ -1,4 +1,4 @@
-"""A small summary of many keys, sent along with pings: says surely not, or probably. [CX-5]"""
+"""A small summary of many keys, sent with pings: answers "surely not" or "probably". [CX-5]"""
 
 from __future__ import annotations
 

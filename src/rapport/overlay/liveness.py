@@ -95,7 +95,7 @@ class Liveness:
     """Watches neighbours. Every received message is a sign of life.
 
     A dead neighbour is detected within (misses+1) periods; one that answers within a period is
-    never lost unless datagrams are. `heard` costs about 0.1 microseconds.
+    never lost unless datagrams are. `mark_alive` costs about 0.1 microseconds.
     """
 
     __slots__ = ("_chance", "_due_ms", "_numbers", "_settings", "_watched", "heard_ms")
@@ -113,7 +113,7 @@ class Liveness:
         self._due_ms = _NEVER
         self.heard_ms: dict[Address, float] = {}
         """The time of the last message of each watched address. Hot paths may write to existing
-        entries instead of calling `heard`.
+        entries instead of calling `mark_alive`.
         """
 
     def watch(self, address: Address, now: Now, round_trip: RoundTrip | None = None) -> None:
@@ -133,7 +133,7 @@ class Liveness:
             if not self._watched:
                 self._due_ms = _NEVER
 
-    def heard(self, address: Address, now: Now) -> None:
+    def mark_alive(self, address: Address, now: Now) -> None:
         """Notes a message from the address."""
         if address in self.heard_ms:
             self.heard_ms[address] = now.steady_ms

@@ -56,8 +56,8 @@ class Membership:
         "_was_member",
         "_watching",
         "_wished",
-        "heard_from",
         "heard_ms",
+        "mark_alive",
         "neighbours",
         "random",
         "slowest_ms",
@@ -88,10 +88,10 @@ class Membership:
         self._known.learn(former)
         self._liveness = Liveness(settings, chance, numbers=self._numbers)
         # Bound methods, because they are called for each message.
-        self.heard_from = self._liveness.heard
+        self.mark_alive = self._liveness.mark_alive
         """Notes a message from an address as a sign of life. About 0.1 microseconds."""
         self.heard_ms = self._liveness.heard_ms
-        """The times that `heard_from` writes, by watched address."""
+        """The times that `mark_alive` writes, by watched address."""
         self.timeout_ms = self._liveness.timeout_ms
         """The time-out for a neighbour's answer (200 ms for others)."""
         self.slowest_ms = self._liveness.slowest_ms
@@ -151,7 +151,7 @@ class Membership:
         """Notes a member named by another one, as a candidate for later. About 0.1 microseconds."""
         self._known.hear_of(address)
 
-    def asked_to_join(self, by: Address, now: Now, *, by_hand: bool = False) -> Admission:
+    def join_requested(self, by: Address, now: Now, *, by_hand: bool = False) -> Admission:
         """Handles a Join; the admission is the Welcome to answer. Only a member that left refuses.
         A member that only received requests searches others too, unless the topology is by hand.
         """
@@ -180,10 +180,10 @@ class Membership:
         if self._has_left:
             return [self._parting(by)] if accepted else []
         search = self._search
-        asked = search is not None and search.welcomed(by, accepted, now)
+        was_awaited = search is not None and search.welcomed(by, accepted, now)
         steps: list[MembershipStep] = []
         if accepted:
-            steps = self._take(by, search if asked else None, now)
+            steps = self._take(by, search if was_awaited else None, now)
         else:
             self._silent.forget(by)
             if by in self.neighbours:  # it has left, and its departure was lost
@@ -368,8 +368,8 @@ class Membership:
     def _fell_silent(self, address: Address, now: Now) -> list[MembershipStep]:
         self._drop(address)
         self._silent.fell_silent(address, now)
-        told = self._report_departure(address, now, abrupt=True)
-        return [NeighbourLost(address, abrupt=True), *told, *self._repair(now)]
+        departures = self._report_departure(address, now, abrupt=True)
+        return [NeighbourLost(address, abrupt=True), *departures, *self._repair(now)]
 
     def _report_departure(self, broker: Address, now: Now, *, abrupt: bool) -> list[MembershipStep]:
         number, ttl = next(self._numbers), self._settings.departure_ttl
@@ -405,14 +405,14 @@ class Membership:
         answers name others.
         """
         self._has_news = False
-        asked: list[MembershipStep] = [
+        joins: list[MembershipStep] = [
             SendJoin(neighbour, next(self._numbers)) for neighbour in self.neighbours
         ]
         strangers = self._known.besides(self.neighbours)
         if not strangers:
             self._look_ms = now.steady_ms + self._settings.look_again_ms
-            return asked
-        return asked + self._look(strangers, now, needed=1)
+            return joins
+        return joins + self._look(strangers, now, needed=1)
 
     def _draw_another(self, now: Now) -> list[MembershipStep]:
         """Draws uniformly from all known members that are not silent, and the neighbours; only from

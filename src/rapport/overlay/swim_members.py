@@ -98,12 +98,12 @@ class MemberTable:
         member = self._members.get(claim.address)
         if member is None:
             return self._meet(claim, time_ms)
-        held, said = (member.incarnation, member.state), (claim.incarnation, claim.state)
-        if said == held and claim.role and not member.role:
+        held, claimed = (member.incarnation, member.state), (claim.incarnation, claim.state)
+        if claimed == held and claim.role and not member.role:
             member.role = claim.role
             return True, Change("renamed", member.address, member.name)
-        if said <= held:
-            return said == held and self._confirm(member, claim, time_ms), None
+        if claimed <= held:
+            return claimed == held and self._confirm(member, claim, time_ms), None
         was, name, role = member.state, member.name, member.role
         member.become(claim, time_ms)
         self._watch(member, time_ms)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rapport.core.errors import Corrupt, UnknownName
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.predicates import looked_up
+from rapport.policy.operators.plan_shape import looked_up
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
 

@@ -18,24 +18,6 @@ import msgspec
 from rapport.core.ids import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 
-NEGATED_OPERATORS: dict[Operator, Operator] = {
-    "=": "!=",
-    "!=": "=",
-    "<": ">=",
-    ">": "<=",
-    "<=": ">",
-    ">=": "<",
-}
-MIRRORED_OPERATORS: dict[Operator, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": ">",
-    ">": "<",
-    "<=": ">=",
-    ">=": "<=",
-}
-"""The operator after its operands are swapped."""
-
 
 class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """An attribute of an instance compared with a constant."""
@@ -346,6 +328,14 @@ def state_atoms(state: StateExpression) -> Iterator[StateAtom]:
         return
     for part in state.parts:
         yield from state_atoms(part)
+
+
+def state_terms(term: TermStep) -> Iterator[StateTerm]:
+    """The relationship or comparison that a term is, or those of its state; none of a silence."""
+    if isinstance(term, LastingTerm):
+        yield from (atom.term for atom in state_atoms(term.state))
+    elif not isinstance(term, SilentTerm):
+        yield term
 
 
 def encode_plan(plan: Plan) -> bytes:

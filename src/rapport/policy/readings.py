@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.codec import decode_bare_block
-from rapport.core.errors import InvalidInput, Problem
+from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME, BareEvent, BareStoredEvent, Event, StoredEvent
 from rapport.core.event_columns import (
     BlockEvents,
@@ -65,8 +65,6 @@ FARTHEST_MS = 2**60
 """Limit of reading times, so that windows and lateness can be added within 64 bits."""
 _MANY = 1_000
 """From this many readings on, columns are worth their preparation of 0.1 ms."""
-_SEVERAL = 64
-"""The same for a batch of each stream."""
 Some = TypeVar("Some", Event, BareEvent)
 
 
@@ -331,20 +329,6 @@ def part_type(kind: AttributeType) -> pa.DataType:
     return PART_TYPES[kind]
 
 
-def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.RecordBatch:
-    """Events of the `events` channel as readings, in their order; other types are left out.
-
-    Raises InvalidInput for the first whose data is not a reading of its stream.
-    """
-    readings, rejected = split_events(events, ontology)
-    if rejected:
-        event, problem = rejected[0]
-        raise InvalidInput(
-            f"event {event.id!r}: {problem.message}", code=problem.code, hint=problem.hint
-        )
-    return readings
-
-
 class ReceivedReadings(NamedTuple):
     """Readings, and when the node received each; no times if no reading is ahead of its arrival."""
 
@@ -429,19 +413,16 @@ def split_events(
 ) -> tuple[pa.RecordBatch, list[tuple[Some, Problem]]]:
     """The readings of the events, in their order, and the other events with their problems."""
     streams = ontology.streams()
-    schema = readings_schema(ontology)
-    named = ontology.sources.keys()
-    kinds = {event.type for event in events}
-    if not kinds <= streams.keys():
+    if any(event.type not in streams for event in events):
         events = [event for event in events if event.type in streams]
-        kinds &= streams.keys()
-    readings: pa.RecordBatch | None = None
-    if len(kinds) == 1:
-        stream = kinds.pop()
-        readings = _one_stream(events, stream, streams[stream], named, schema)
-    elif len(events) >= _SEVERAL:
-        readings = _several_streams(events, {kind: streams[kind] for kind in kinds}, named, schema)
-    return _one_by_one(events, streams, named, schema) if readings is None else (readings, [])
+    readings = _readings_of_events(events, ontology, streams)
+    if readings is not None:
+        return readings, []
+    found = [(event, _problem_of(event, streams[event.type])) for event in events]
+    usable = [event for event, problem in found if problem is None]
+    readings = _readings_of_events(usable, ontology, streams)
+    assert readings is not None
+    return readings, [(event, problem) for event, problem in found if problem is not None]
 
 
 def _readings_of_columns(columns: EventColumns, ontology: Ontology) -> pa.RecordBatch | None:
@@ -456,6 +437,32 @@ def _readings_of_columns(columns: EventColumns, ontology: Ontology) -> pa.Record
     source = repeated(columns.source, columns.count)
     own = [pa.array(columns.times), columns.ids, source, keys]
     return _batch(schema, columns.type, own, parts)
+
+
+def _readings_of_events(
+    events: Sequence[Event | BareEvent], ontology: Ontology, streams: dict[str, AttributeType]
+) -> pa.RecordBatch | None:
+    """Readings of events, converted by stream and then put in the order of the events; None when
+    one of them is not a reading.
+    """
+    schema, named = readings_schema(ontology), ontology.sources.keys()
+    places: dict[str, list[int]] = {}
+    for place, event in enumerate(events):
+        places.setdefault(event.type, []).append(place)
+    batches = []
+    for stream, own in places.items():
+        some = [events[place] for place in own] if len(places) > 1 else events
+        batch = _one_stream(some, stream, streams[stream], named, schema)
+        if batch is None:
+            return None
+        batches.append(batch)
+    if len(batches) < 2:
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+    order = np.empty(len(events), np.int64)
+    order[np.concatenate([np.array(own, np.int64) for own in places.values()])] = np.arange(
+        len(events)
+    )
+    return pa.concat_batches(batches).take(pa.array(order))
 
 
 def _one_stream(
@@ -480,31 +487,6 @@ def _one_stream(
     return _batch(schema, stream, [pa.array(times), ids, _sources(events, named), keys], parts)
 
 
-def _several_streams(
-    events: Sequence[Event | BareEvent],
-    kinds: dict[str, AttributeType],
-    named: Collection[str],
-    schema: pa.Schema,
-) -> pa.RecordBatch | None:
-    """Readings of many events, converted by stream and then put in the order of the events; None
-    when one needs decoding.
-    """
-    places: dict[str, list[int]] = {stream: [] for stream in kinds}
-    for place, event in enumerate(events):
-        places[event.type].append(place)
-    batches = []
-    for stream, own in places.items():
-        batch = _one_stream([events[place] for place in own], stream, kinds[stream], named, schema)
-        if batch is None:
-            return None
-        batches.append(batch)
-    order = np.empty(len(events), np.int64)
-    order[np.concatenate([np.array(own, np.int64) for own in places.values()])] = np.arange(
-        len(events)
-    )
-    return pa.concat_batches(batches).take(pa.array(order))
-
-
 def _are_near(times: npt.NDArray[np.int64]) -> bool:
     return not len(times) or -FARTHEST_MS < int(times.min()) <= int(times.max()) < FARTHEST_MS
 
@@ -516,43 +498,12 @@ def _columns(events: Sequence[Event | BareEvent], kind: AttributeType) -> Column
     return columns_of_each(data, kind) if found is None else found
 
 
-def _one_by_one(
-    events: Sequence[Some],
-    streams: dict[str, AttributeType],
-    named: Collection[str],
-    schema: pa.Schema,
-) -> tuple[pa.RecordBatch, list[tuple[Some, Problem]]]:
-    rejected: list[tuple[Some, Problem]] = []
-    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
-    for event in events:
-        row, fault = _look_closer(event, streams[event.type])
-        if row is None:
-            assert fault is not None
-            rejected.append((event, fault))
-            continue
-        for column in columns.values():
-            column.append(None)
-        values: dict[str, Any] = {
-            "time": event.time,
-            "id": event.id,
-            "stream": event.type,
-            "source": _source(event, named),
-            "key": row.key,
-        }
-        names = [f"{event.type}.{part}" for part in PARTS[streams[event.type]]]
-        values |= zip(names, row.value, strict=True)
-        for name, value in values.items():
-            columns[name][-1] = value
-    return pa.RecordBatch.from_pydict(columns, schema=schema), rejected
-
-
-def _look_closer(
-    event: Event | BareEvent, kind: AttributeType
-) -> tuple[Payload | None, Problem | None]:
+def _problem_of(event: Event | BareEvent, kind: AttributeType) -> Problem | None:
+    """Why the event is not a reading."""
     if not -FARTHEST_MS < event.time < FARTHEST_MS:
-        return None, Problem(code="reading.bad_time", message=f"{event.time} is out of range")
+        return Problem(code="reading.bad_time", message=f"{event.time} is out of range")
     found = read_payload(event.data, kind)
-    return (None, found) if isinstance(found, Problem) else (found, None)
+    return found if isinstance(found, Problem) else None
 
 
 def _sources(events: Sequence[Event | BareEvent], named: Collection[str]) -> pa.Array:

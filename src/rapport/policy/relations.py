@@ -266,7 +266,7 @@ def relation(
     many: HoldsMany | None = None,
 ) -> Callable[[Holds], Relation]:
     """Turns a function `(first, second, parameter) -> bool` into a Relation; for authors of
-    plug-ins and sites. In bulk, neither it nor `many` is asked about missing values.
+    plug-ins and sites. In bulk, neither it nor `many` is called with missing values.
 
     >>> @relation(first="number", second="number", symmetric=True)
     ... def equal_floor(first, second, parameter):

@@ -250,19 +250,19 @@ class TableHistory:
         """Notes about the used rows, given the time of the first reading; empty when tables never
         changed.
         """
-        said: list[str] = []
+        notes: list[str] = []
         if len(self.versions) > 1 or not self.record.is_of_today(self.versions[-1]):
             count = len(self.versions)
             of = "1 version" if count == 1 else f"{count:,} versions"
-            said.append(f"the tables of then are used, {of} on record; --tables now: those of now")
+            notes.append(f"the tables of then are used, {of} on record; --tables now: those of now")
             since = self.known_since
             if since is not None and first is not None and first < since:
-                said.append(
+                notes.append(
                     f"nothing is on record of the tables before {format_time(since)}: "
                     "the first rows that are known are used"
                 )
-        told = self.record.unusable.items()
-        return said + [unusable_text(name, rows) for name, rows in told]
+        unusable = self.record.unusable.items()
+        return notes + [unusable_text(name, rows) for name, rows in unusable]
 
     def _read_by(self, plans: Sequence[Plan]) -> set[str]:
         """Functions and derived columns may read any table."""

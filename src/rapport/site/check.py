@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rapport.channel.access.admission import check_access as check_access_table
+from rapport.channel.access.identities import check_access as check_access_table
 from rapport.channel.backends.local import open_memory
 from rapport.channel.config import channels_from_site
 from rapport.channel.federation import links_from_site
@@ -31,8 +31,7 @@ from rapport.communication.config import (
 )
 from rapport.communication.config import check_actions as check_action_texts
 from rapport.communication.content_rules import ContentRules
-from rapport.communication.message_info import info_from_site
-from rapport.communication.message_info_service import content_rules
+from rapport.communication.message_info import content_rules, info_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported, nearest_names
 from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock

@@ -26,12 +26,11 @@ from rapport.tables.context_source import (
     FOUND_CHANNEL,
     ContextAnswer,
     context_query,
-    field_text,
     rows_of_context,
 )
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.row_history import ROWS_CHANNEL
-from rapport.tables.rows import RowFile
+from rapport.tables.rows import RowFile, field_text
 from rapport.tables.tables import Tables
 
 _AT_ONCE = 10_000

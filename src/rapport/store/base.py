@@ -7,7 +7,7 @@ before any back end is used, so that all of them refuse the same input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, cast, runtime_checkable
 
 import msgspec
@@ -215,6 +215,17 @@ def check_contiguous(log: str, last: int, blocks: Sequence[Block]) -> None:
         last = block.last
 
 
+def all_blocks(
+    log: LogReader, name: str, after: int = 0, *, last: int = 2**63, max_records: int = 10_000
+) -> Iterator[Block]:
+    """Every block with records after a position and not beyond `last`, up to `max_records` per
+    read.
+    """
+    while after < last and (blocks := log.read_after(name, after, max_records=max_records)):
+        yield from (block for block in blocks if block.first <= last)
+        after = blocks[-1].last
+
+
 # --- side logs: beside a channel's log, for state that the processes which share the store must
 # agree on. They are no channels, so stores do not list them. Their names hold a slash, which no
 # channel's name does.
@@ -332,6 +343,16 @@ class RecordChanges:
         self.apply_guarded(changes, ())
 
 
+def all_records(
+    records: RecordStore, table: str, *, prefix: str = ""
+) -> Iterator[tuple[str, bytes]]:
+    """Every pair of a table whose key starts with `prefix`, in key order, read in pages."""
+    after = ""
+    while page := records.find(table, prefix=prefix, after=after):
+        yield from page
+        after = page[-1][0]
+
+
 class _GetAndPut(Protocol):
     def get(self, table: str, key: str) -> bytes | None: ...
     def put(self, table: str, key: str, value: bytes) -> None: ...
@@ -385,3 +406,14 @@ def check_changes(changes: Sequence[Change]) -> None:
             raise InvalidInput(
                 f"the value of {change.key[:60]!r} is no bytes", code="store.bad_record"
             )
+
+
+def as_shared_log(log: LogStore) -> SharedLogStore | None:
+    """The store as one that several processes may write; None when it is not."""
+    return cast(SharedLogStore, log) if hasattr(log, "append_after") else None
+
+
+def shared_log_of(log: LogStore, channel: str) -> SharedLogStore | None:
+    """The store, when several processes may write the log of this channel in it; else None."""
+    home = log.store_of(channel) if hasattr(log, "store_of") else log
+    return as_shared_log(log) if hasattr(home, "append_after") else None

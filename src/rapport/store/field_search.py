@@ -88,8 +88,8 @@ def positions_in_partitions(
     """Up to `limit` positions in partitions, after a position, with a key between two ends, in no
     order.
     """
-    asked = (msgspec.json.encode(list(partitions)).decode(), field, *ends, after, limit)
-    (rows,) = connection.execute(_ACROSS, asked).fetchone()
+    parameters = (msgspec.json.encode(list(partitions)).decode(), field, *ends, after, limit)
+    (rows,) = connection.execute(_ACROSS, parameters).fetchone()
     return _DECODE(rows)
 
 
@@ -296,8 +296,8 @@ class Search(msgspec.Struct, frozen=True):
             bits = find_bits(self.connection, partition, keys[1:])
             if bits is not None:
                 return self._walk(keys[0], partition, bits, after, left)[:left]
-            asked = (keys[0][0], partition, keys[0][1], after, *others, left)
-            return [row[0] for row in self.connection.execute(statement, asked)]
+            parameters = (keys[0][0], partition, keys[0][1], after, *others, left)
+            return [row[0] for row in self.connection.execute(statement, parameters)]
 
         return self._in_order(look, after, end)
 
@@ -311,8 +311,8 @@ class Search(msgspec.Struct, frozen=True):
         found: list[int] = []
         batch_size = max(_AT_ONCE, left)
         while len(found) < left:
-            asked = (lead[0], partition, lead[1], after, batch_size)
-            (rows,) = self.connection.execute(_POINTS, asked).fetchone()
+            parameters = (lead[0], partition, lead[1], after, batch_size)
+            (rows,) = self.connection.execute(_POINTS, parameters).fetchone()
             walked = sorted(_DECODE(rows))
             found += positions_with_bit(bits, walked)
             if len(walked) < batch_size:
@@ -331,8 +331,8 @@ class Search(msgspec.Struct, frozen=True):
                 part = self._across(field, (key, key), group, after)
                 group = groups.one_by_one(group) if len(part) > UNORDERED_LIMIT else group
             if len(group) == 1:
-                asked = (field, group[0], key, after, left)
-                part = [row[0] for row in self.connection.execute(_POINT, asked)]
+                parameters = (field, group[0], key, after, left)
+                part = [row[0] for row in self.connection.execute(_POINT, parameters)]
             found += sorted(part)
             groups.found = len(found)
             if len(part) >= left:
@@ -361,8 +361,8 @@ class Search(msgspec.Struct, frozen=True):
 
     def _reach(self, key: tuple[int, Key], partition: int, after: int) -> int:
         """Position of the last of the next few entries of a key: farther away for a rarer key."""
-        asked = (key[0], partition, key[1], after, _FEW)
-        rows = self.connection.execute(_POINT, asked).fetchall()
+        parameters = (key[0], partition, key[1], after, _FEW)
+        rows = self.connection.execute(_POINT, parameters).fetchall()
         return rows[-1][0] if len(rows) == _FEW else (partition + 2 << PARTITION_BITS) - len(rows)
 
     def _thinned(self, lookup: AllOf, led: Candidates, parts: list[Candidates]) -> Candidates:
@@ -380,12 +380,12 @@ class Search(msgspec.Struct, frozen=True):
         is_point = len(lookup.ranges) == 1 and lookup.ranges[0].is_point
         if not is_point or field is None or led.through > field[2]:
             return led.positions
-        asked = {
+        parameters = {
             "positions": msgspec.json.encode(led.positions).decode(),
             "field": field[0],
             "key": lookup.ranges[0].low,
         }
-        return [row[0] for row in self.connection.execute(_PROBE, asked)]
+        return [row[0] for row in self.connection.execute(_PROBE, parameters)]
 
     def _within(self, lookup: RangeLookup, after: int, end: int) -> Candidates:
         field = self.field_of(lookup.path)

@@ -209,10 +209,10 @@ def read_whole(files: Files, path: Path) -> bytes:
         file.close()
 
 
-def replace_whole(files: Files, path: Path, data: bytes) -> None:
+def replace_whole(files: Files, path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replaces a small file in one step: a cut at any moment leaves the old one or the new one.
 
-    Durable when it returns; raises OSError.
+    Durable when it returns, unless the old one does as well; raises OSError.
     """
     fresh = path.with_name(f"{path.name}-new")
     file = files.open(fresh)
@@ -223,7 +223,8 @@ def replace_whole(files: Files, path: Path, data: bytes) -> None:
     finally:
         file.close()
     files.rename(fresh, path)
-    files.sync_directory(path.parent)
+    if durable:
+        files.sync_directory(path.parent)
 
 
 def disk_error(what: str, error: OSError) -> StoreUnavailable:

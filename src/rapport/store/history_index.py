@@ -363,8 +363,8 @@ class SqliteHistory:
         """See HistoryIndex; skips positions that were fed before, perhaps by another process."""
         with self._database.change() as connection:
             connection.execute("INSERT OR IGNORE INTO logs (name) VALUES (?)", (log,))
-            asked = "SELECT number, fed FROM logs WHERE name = ?"
-            number, before = connection.execute(asked, (log,)).fetchone()
+            select = "SELECT number, fed FROM logs WHERE name = ?"
+            number, before = connection.execute(select, (log,)).fetchone()
             run = build_run(number, blocks, before)
             if len(run):
                 added = _begin_run(connection, len(run))
@@ -463,8 +463,8 @@ def _merge_where_many(connection: sqlite3.Connection) -> None:
     """Merges the runs of each level that has enough of them."""
     many = "SELECT level FROM runs WHERE level < ? GROUP BY level HAVING count(*) >= ? LIMIT 1"
     while row := connection.execute(many, (LAST_LEVEL, MERGED_AT_ONCE)).fetchone():
-        asked = "SELECT number, size FROM runs WHERE level = ?"
-        _merge(connection, dict(connection.execute(asked, row).fetchall()))
+        select = "SELECT number, size FROM runs WHERE level = ?"
+        _merge(connection, dict(connection.execute(select, row).fetchall()))
 
 
 def _merge(connection: sqlite3.Connection, sizes: dict[int, int]) -> None:
@@ -489,8 +489,8 @@ def _remove(connection: sqlite3.Connection, run: int) -> None:
 
 
 def _bodies(connection: sqlite3.Connection, places: tuple[int, int]) -> list[bytes]:
-    asked = "SELECT entries FROM pieces WHERE place BETWEEN ? AND ?"
-    return [body for (body,) in connection.execute(asked, places).fetchall()]
+    select = "SELECT entries FROM pieces WHERE place BETWEEN ? AND ?"
+    return [body for (body,) in connection.execute(select, places).fetchall()]
 
 
 def _bodies_between(connection: sqlite3.Connection, run: int, first: int, end: int) -> list[bytes]:

@@ -115,15 +115,15 @@ class NatsConnection:
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None
     ) -> Any:
         """One request and its answer; raises NatsTimeout without one."""
-        asking = asyncio.ensure_future(
+        request = asyncio.ensure_future(
             self._client.request(subject, payload, timeout=_ANSWER_SECONDS, headers=headers)
         )
-        await asyncio.wait({asking, self._lost}, return_when=asyncio.FIRST_COMPLETED)
-        if not asking.done():
-            asking.cancel()
+        await asyncio.wait({request, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+        if not request.done():
+            request.cancel()
             raise self._timeout("the connection was lost")
         try:
-            return asking.result()
+            return request.result()
         except NoRespondersError as error:
             raise StoreUnavailable(
                 f"the NATS server at {self._where} has no responder for {subject}",

@@ -17,6 +17,7 @@ from rapport.store.base import (
     LogStore,
     PiecedLogStore,
     RecordStore,
+    all_records,
     owning_channel,
 )
 from rapport.store.event_locations import EventLocation
@@ -35,12 +36,7 @@ ChooseStore = Callable[[str], str]
 
 def read_placements(records: RecordStore) -> dict[str, str]:
     """Every log that has been placed, with the name of its store."""
-    placed: dict[str, str] = {}
-    after = ""
-    while page := records.find(PLACEMENTS, after=after):
-        placed |= {log: store.decode() for log, store in page}
-        after = page[-1][0]
-    return placed
+    return {log: store.decode() for log, store in all_records(records, PLACEMENTS)}
 
 
 class Placements:

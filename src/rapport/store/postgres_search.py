@@ -302,10 +302,10 @@ def fetch_events(
     link: PostgresConnection, log: int, positions: Collection[int]
 ) -> list[StoredEvent]:
     """The existing events at positions, in order."""
-    asked = sorted(positions)
+    ordered = sorted(positions)
     query = f"SELECT {CONTENT} FROM events WHERE log = %s AND position = ANY(%s) ORDER BY position"
-    rows = link.execute(query, (log, asked), binary=True).fetchall()
-    wanted = frozenset(asked)
+    rows = link.execute(query, (log, ordered), binary=True).fetchall()
+    wanted = frozenset(ordered)
     return [found for row in rows for found in events_of_row(row) if found.position in wanted]
 
 

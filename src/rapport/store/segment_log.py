@@ -25,13 +25,14 @@ from rapport.store.base import (
     check_sizes,
     place_blocks,
 )
-from rapport.store.files import Files, OpenFile, disk_error
-from rapport.store.frames import HEADER_BYTES, encode_header
+from rapport.store.files import Files, OpenFile, disk_error, replace_whole
 from rapport.store.segment_files import (
+    HEADER_BYTES,
     LocatedBlock,
     Segment,
     SegmentFault,
     SegmentIndex,
+    encode_header,
     gap_reason,
     hole_fault,
     load_index,
@@ -303,18 +304,7 @@ class SegmentDirectory:
             _log.warning("index not saved", log=self.log, path=path, error=str(error))
 
     def write_index(self, segment: Segment, index: SegmentIndex, *, durable: bool) -> None:
-        fresh = segment.index_path.with_suffix(".index-new")
-        file = self.files.open(fresh)
-        try:
-            file.truncate(0)
-            file.write_at(0, index.encode())
-            # Before the rename, or a power cut could leave an empty file in place of a good one.
-            file.sync()
-        finally:
-            file.close()
-        self.files.rename(fresh, segment.index_path)
-        if durable:
-            self.files.sync_directory(self.path)
+        replace_whole(self.files, segment.index_path, index.encode(), durable=durable)
 
     def report(self, fault: SegmentFault) -> None:
         """Records a fault and logs it, once."""

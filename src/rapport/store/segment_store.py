@@ -20,10 +20,10 @@ from rapport.kernel.telemetry import get_logger
 from rapport.store.base import READ_BYTES, Block, LogPiece, closed_error
 from rapport.store.event_locations import EventLocation, EventReader
 from rapport.store.files import DiskFiles, Files, Lock, disk_error
-from rapport.store.frames import Damage, scan
 from rapport.store.gaps import MISSING
 from rapport.store.segment_files import (
     LOGS,
+    Damage,
     GroupWalk,
     Hole,
     LocatedBlock,
@@ -37,6 +37,7 @@ from rapport.store.segment_files import (
     load_index,
     read_blocks,
     read_index,
+    scan,
     segments_in,
 )
 from rapport.store.segment_log import MOST_OPEN, OpenSegments, SegmentLog

@@ -23,7 +23,14 @@ from rapport.core.event import Event, as_subject
 from rapport.core.ids import content_id
 from rapport.kernel.telemetry import get_logger
 from rapport.tables.declaration import Concepts, TableDeclaration
-from rapport.tables.rows import LooseRows, RowFile, check_size, rows_digest, typed_column
+from rapport.tables.rows import (
+    LooseRows,
+    RowFile,
+    check_size,
+    field_text,
+    rows_digest,
+    typed_column,
+)
 
 _log = get_logger(__name__)
 
@@ -110,21 +117,6 @@ def _faults_of(
     faults: list[Problem] = []
     typed_column(file, names, kind, faults, decimal=declared.decimal)
     return faults
-
-
-def field_text(value: Any) -> str:
-    """A value of a record as the field of a table.
-
-    >>> [field_text(one) for one in (None, True, 2.5, "open", [1, 2.5])]
-    ['', 'true', '2.5', 'open', '1 2.5']
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return " ".join(field_text(one) for one in value)
-    return str(value)
 
 
 FOUND_CHANNEL = "context.found"

@@ -39,26 +39,26 @@ class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     rows: str = ""
     """Where in the JSON document the list of rows is, such as `data.items`."""
     headers: dict[str, str] = {}
-    """Sent along; what is secret is named as `env:NAME` or `file:PATH`."""
+    """Request headers; secrets are named as `env:NAME` or `file:PATH`."""
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     context: str = ""
-    """Type and scope of the entities that a context broker is asked for: `room status`."""
+    """Type and scope of the entities to query a context broker for: `room status`."""
     ids: tuple[str, ...] = ()
-    """Whom the broker is asked for,"""
+    """Ids of the entities,"""
     ids_from: str = ""
     """or the table whose keys they are."""
     values: tuple[str, ...] = ()
     """Values of the scope that are columns for look-ups, besides those of attributes."""
     key: str
     further_keys: tuple[str, ...] = ()
-    """Rows are told apart by these columns too, such as rates by the day from which they hold; a
-    look-up then asks for the fields joined by `/`.
+    """Further key columns, such as the day from which a rate is valid; a look-up then joins the
+    fields by `/`.
     """
     columns: dict[str, tuple[str, ...]] = {}
     """Of each attribute the columns that hold its parts, or the one that holds them all."""
     decimal: str = "."
     lifetime_ms: int = 0
-    """The source is asked again so long after it was; 0: never."""
+    """The source is read again after this time; 0: never."""
     record_rows: int = DEFAULT_RECORD_ROWS
     """With more rows than this only their digest and number are put on record, so an explanation
     or a replay has to use the rows of today; each change costs a look at all rows, and each base
@@ -67,7 +67,7 @@ class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """What is asked."""
+        """The kind of source."""
         for kind in _KINDS:
             if getattr(self, kind):
                 return kind

@@ -67,10 +67,10 @@ class TableRefresher:
                     self._tasks[name] = asyncio.create_task(self._try_refresh(name))
                 await self._clock.sleep(self._wait_ms())
         finally:
-            asked = list(self._tasks.values())
-            for task in asked:
+            tasks = list(self._tasks.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._tasks.clear()
 
     def status(self) -> list[TableStatus]:
@@ -105,17 +105,17 @@ class TableRefresher:
         """
         if name not in self._known:
             raise UnknownName("table", name, list(self._known))
-        known, asked = self._known, self._known[name][0]
+        known, declared = self._known, self._known[name][0]
         try:
             read = await run_in_thread(lambda: self._tables.read_again(name), name=f"tables-{name}")
             changed = read is not None and await self._apply(read)
         except RapportError as error:
             if self._known is known:  # otherwise these tables are not in force any more
-                self._note_failure(asked, error)
+                self._note_failure(declared, error)
             raise
-        if (changed or self._known is known) and self._is_declared_so(asked):
+        if (changed or self._known is known) and self._is_declared_so(declared):
             noted = self._known[name][1].succeeded(self._now_ms(), changed=changed)
-            self._known[name] = asked, noted
+            self._known[name] = declared, noted
         return changed
 
     def make_due(self, name: str) -> None:
@@ -147,7 +147,7 @@ class TableRefresher:
                     return True
         return False
 
-    # --- what is due ---
+    # --- due tables ---
 
     async def _try_refresh(self, name: str) -> None:
         try:
@@ -205,16 +205,16 @@ class TableRefresher:
         begun = fresh(declared.lifetime_ms, now - age)
         return begun.failed(now, stale.problem, chance=self._chance.random())
 
-    def _is_declared_so(self, asked: TableDeclaration) -> bool:
+    def _is_declared_so(self, declared: TableDeclaration) -> bool:
         """Whether the table still has this declaration."""
-        return asked.name in self._known and self._known[asked.name][0] == asked
+        return declared.name in self._known and self._known[declared.name][0] == declared
 
-    def _note_failure(self, asked: TableDeclaration, error: RapportError) -> None:
-        if not self._is_declared_so(asked):
+    def _note_failure(self, declared: TableDeclaration, error: RapportError) -> None:
+        if not self._is_declared_so(declared):
             return
-        name, first = asked.name, error.problems_found()[0]
+        name, first = declared.name, error.problems_found()[0]
         noted = self._known[name][1].failed(self._now_ms(), first, chance=self._chance.random())
-        self._known[name] = asked, noted
+        self._known[name] = declared, noted
         _log.warning(
             "table not refreshed",
             table=name,

@@ -84,7 +84,7 @@ def apply_edits(before: Rows, edits: Iterable[Edit], most: int) -> list[tuple[st
         if edit.start < 0 or edit.count < 0 or (edit.count and end > len(before)):
             raise Corrupt("rows are kept that were not there", code="tables.bad_record")
         if len(found) + edit.count + len(edit.rows) > most:
-            raise Corrupt("there are more rows than were told", code="tables.bad_record")
+            raise Corrupt("there are more rows than announced", code="tables.bad_record")
         found += [tuple(row) for row in before[edit.start : end]]
         found += edit.rows
     return found
@@ -216,7 +216,7 @@ class TableRows(msgspec.Struct, frozen=True, kw_only=True):
         return TableRows(
             header=tuple(header),
             rows=made,
-            digest=digest_of_rows(header, made),
+            digest=rows_digest(header, made),
             count=len(made),
         )
 
@@ -232,11 +232,6 @@ class RowsVersion(msgspec.Struct, frozen=True, kw_only=True):
     is_base: bool = False
     position: int = 0
     """Of its last piece."""
-
-
-def digest_of_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A name for rows, however they were read."""
-    return rows_digest(list(header), rows)
 
 
 class RowHistory:
@@ -276,10 +271,10 @@ class RowHistory:
         by_table: dict[str, list[RowsPiece]] = {}
         for piece in whole:
             by_table.setdefault(piece.table, []).append(piece)
-        told = {
+        recorded = {
             name: _rows_after(before.get(name), pieces) for name, pieces in by_table.items() if name
         }
-        tables = told if first.is_base else {**before, **told}
+        tables = recorded if first.is_base else {**before, **recorded}
         changed = {
             name
             for name in before.keys() | tables.keys()
@@ -318,7 +313,7 @@ def _rows_after(before: TableRows | None, pieces: Sequence[RowsPiece]) -> TableR
     except Corrupt:
         return unknown
     fits = all(len(row) == len(first.header) for row in rows)
-    if not fits or digest_of_rows(first.header, rows) != first.digest:
+    if not fits or rows_digest(first.header, rows) != first.digest:
         return unknown
     return TableRows(header=first.header, rows=rows, digest=first.digest, count=len(rows))
 
@@ -521,13 +516,13 @@ def _change(name: str, before: TableRows | None, table: RecordableRows) -> list[
     edits = edits_between(before.rows, rows.rows)
     if len(edits) > rows.count // 2 + 8:
         return _whole(name, table)
-    told = counts_between(before.rows, rows.rows, table.keys)
+    counts = counts_between(before.rows, rows.rows, table.keys)
     head = msgspec.structs.replace(
         _head(name, rows),
         of=before.digest,
-        added=told.added,
-        changed=told.changed,
-        removed=told.removed,
+        added=counts.added,
+        changed=counts.changed,
+        removed=counts.removed,
     )
     return [
         msgspec.structs.replace(head, edits=tuple(some))

@@ -91,6 +91,21 @@ def rows_digest(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return content_digest(msgspec.msgpack.encode(header), msgspec.msgpack.encode(rows))
 
 
+def field_text(value: Any) -> str:
+    """A value as the field of a table.
+
+    >>> [field_text(one) for one in (None, True, 2.5, "open", [1, 2.5])]
+    ['', 'true', '2.5', 'open', '1 2.5']
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return " ".join(field_text(one) for one in value)
+    return str(value)
+
+
 def check_heading(file: RowFile, column: str) -> Problem | None:
     """The problem when a column is missing, with the nearest heading; otherwise None."""
     if column in file.header:

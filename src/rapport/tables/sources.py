@@ -1,9 +1,11 @@
-"""Reading the rows of a source: CSV files, JSON over HTTP, and a dispatch to SQL, XML and context.
-[PO-2, UX-4]
+"""Reading the rows of a source: CSV files, SQL queries, JSON over HTTP, and a dispatch to XML and
+context. [PO-2, ME-4, UX-4]
 
-HTTP documents are bounded in time and size, and fetched only if they changed. Redirects are not
-followed: the site names this address, not another. Secrets in headers stand elsewhere: `env:NAME`,
-`file:PATH`. All calls block; background work runs them in a thread.
+Values are converted to the text that a person would write into a CSV file, so faults, keys and
+versions are the same for every kind. Connections to databases are read-only. HTTP documents are
+bounded in time and size, and fetched only if they changed. Redirects are not followed: the site
+names this address, not another. Secrets stand elsewhere: `env:NAME`, `file:PATH`. All calls block;
+background work runs them in a thread.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ from __future__ import annotations
 import csv
 import http.client
 import io
+import re
 import socket
+import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -21,20 +26,22 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem, SiteError, SourceUnavailable
+from rapport.kernel.files import is_file
 from rapport.kernel.settings import read_secret
 from rapport.tables.context_source import ContextSource, context_query, rows_of_context
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.rows import (
     MAX_FAULTS,
+    MOST_ROWS,
     LooseRows,
     RowFile,
     check_size,
     content_digest,
+    field_text,
     repeated_headings,
     rows_digest,
     unusable_table,
 )
-from rapport.tables.sql_source import read_query, secret_or_plain
 from rapport.tables.xml_source import read_xml_file
 
 _SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "key")
@@ -43,6 +50,11 @@ _SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "key"
 def is_reference(text: str) -> bool:
     """Whether a text refers to a secret."""
     return text.startswith(("env:", "file:"))
+
+
+def secret_or_plain(text: str, directory: Path) -> str:
+    """The content of `env:NAME` or `file:PATH`, any other text unchanged; raises InvalidInput."""
+    return read_secret(text, directory) if is_reference(text) else text
 
 
 def looks_secret(name: str) -> bool:
@@ -58,7 +70,7 @@ def resolve_secrets(headers: Mapping[str, str], directory: Path) -> dict[str, st
     found = {}
     for name, value in headers.items():
         head, space, last = value.rpartition(" ")
-        found[name] = head + space + read_secret(last, directory) if is_reference(last) else value
+        found[name] = head + space + secret_or_plain(last, directory)
     return found
 
 
@@ -138,6 +150,137 @@ def _ragged_rows(file: CsvFile, rows: list[list[str]]) -> list[Problem]:
         )
         for index in ragged[:MAX_FAULTS]
     ]
+
+
+_STEPS_PER_LOOK = 1_000_000
+_MOST_LOOKS = 3_000
+"""A query that needs more steps of SQLite's machine than the product, a minute or so, is ended."""
+_SECONDS = 60
+_POSTGRES = re.compile(
+    r"\s*(postgres(ql)?://"
+    r"|(host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options)\s*=)",
+    re.IGNORECASE,
+)
+
+Rows = tuple[list[str], Sequence[Sequence[Any]]]
+
+
+def read_query(
+    database: str,
+    query: str,
+    directory: Path,
+    *,
+    name: str,
+    login: Mapping[str, str] | None = None,
+) -> RowFile:
+    """The rows of a query; raises SiteError. `database` is an SQLite file, or a secret
+    (`env:NAME`, `file:PATH`) with the address of a PostgreSQL database; with `login` it is the
+    PostgreSQL server that this describes.
+    """
+    try:
+        address = secret_or_plain(database, directory)
+        known = {key: secret_or_plain(value, directory) for key, value in (login or {}).items()}
+    except InvalidInput as error:
+        raise unusable_table(name, error.code, error.message, error.hint) from None
+    if known or _POSTGRES.match(address):
+        header, rows = _from_postgres(address, known, query, name)
+    else:
+        header, rows = _from_sqlite(directory / address, query, name, shown=database)
+    check_size(name, len(rows))
+    if faults := repeated_headings(name, header):
+        raise SiteError(faults)
+    fields = [[_sql_field(value) for value in row] for row in rows]
+    return RowFile(name, header, fields, rows_digest(header, fields))
+
+
+def _from_sqlite(path: Path, query: str, name: str, *, shown: str) -> Rows:
+    """`shown`: the name of the database in the site file; secrets are never shown."""
+    if not is_file(path):
+        hint = "the path is relative to the site directory; PostgreSQL is named by env: or file:"
+        raise unusable_table(
+            name, "tables.no_database", f"there is no database {shown[:60]!r}", hint
+        )
+    looks = iter(range(_MOST_LOOKS))
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error as error:
+        raise _query_failed(name, error) from None
+    try:
+        connection.set_progress_handler(lambda: int(next(looks, None) is None), _STEPS_PER_LOOK)
+        cursor = connection.execute(query)
+        return _heading(cursor.description, name), _limited(cursor.fetchmany)
+    except (sqlite3.Error, sqlite3.Warning, OverflowError, ValueError) as error:
+        raise _query_failed(name, error) from None
+    finally:
+        connection.close()
+
+
+def _from_postgres(address: str, login: Mapping[str, str], query: str, name: str) -> Rows:
+    try:
+        import psycopg
+    except ModuleNotFoundError:
+        hint = "pip install 'rapport[postgres]'"
+        raise unusable_table(
+            name, "tables.no_driver", "the driver of PostgreSQL is missing", hint
+        ) from None
+    described = _described(address, login, name)
+    options = f"-c default_transaction_read_only=on -c statement_timeout={_SECONDS * 1_000}"
+    try:
+        with (
+            psycopg.connect(described, connect_timeout=5, options=options) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(query.encode())
+            return _heading(cursor.description, name), _limited(cursor.fetchmany)
+    except psycopg.Error as error:
+        raise _query_failed(name, error) from None
+
+
+def _described(address: str, login: Mapping[str, str], name: str) -> str:
+    """The connection string; raises SiteError for one that the driver cannot read, without the
+    driver's message, which would show the password.
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    try:
+        described = make_conninfo(address, **login)
+        known = conninfo_to_dict(described)
+    except psycopg.Error:
+        known = {"host": "@"}
+    host, port = str(known.get("host") or ""), str(known.get("port") or "0")
+    if "@" in host or not port.replace(",", "").isdigit():
+        message = "the address of the database cannot be read"
+        hint = "write signs such as @ / % : of a password as %40 %2F %25 %3A"
+        raise unusable_table(name, "tables.bad_address", message, hint)
+    return described
+
+
+def _heading(description: Sequence[Any] | None, name: str) -> list[str]:
+    if description is None:
+        raise unusable_table(name, "tables.bad_query", "the query gives no rows", "write a SELECT")
+    return [str(column[0]) for column in description]
+
+
+def _limited(fetch: Callable[[int], list[Any]]) -> list[Sequence[Any]]:
+    """One more than are held, so that too many are noticed and not read."""
+    return list(fetch(MOST_ROWS + 1))
+
+
+def _sql_field(value: Any) -> str:
+    """As a person would write it in the file; nothing for NULL."""
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, (bytes, memoryview)):
+        return bytes(value).hex()
+    return str(value) if isinstance(value, list) else field_text(value)
+
+
+def _query_failed(name: str, error: Exception) -> SiteError:
+    message = str(error).strip().splitlines()
+    hint = "try the query by hand; is the database there and of the right kind?"
+    shown = message[0][:200] if message else type(error).__name__
+    return unusable_table(name, "tables.bad_query", f"the query failed: {shown}", hint)
 
 
 _MOST_NESTED = 8
@@ -224,18 +367,10 @@ def _flatten(prefix: str, value: Any, row: dict[str, str], levels: int) -> None:
     elif isinstance(value, list):
         inner = {str(place): item for place, item in enumerate(value)}.items()
     else:
-        row[prefix] = _json_field(value)
+        row[prefix] = field_text(value)
         return
     for key, item in inner if levels else ():
         _flatten(f"{prefix}.{key}" if prefix else key, item, row, levels - 1)
-
-
-def _json_field(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else str(value)
 
 
 def _kind(value: Any) -> str:
@@ -268,9 +403,9 @@ def fetch(
     except ValueError:
         raise _failed("the address cannot be used", "source.bad_address") from None
     too_late = threading.Event()
-    hurry = threading.Timer(timeout_ms / 1_000, _hang_up, (connection, too_late))
-    hurry.daemon = True
-    hurry.start()
+    deadline = threading.Timer(timeout_ms / 1_000, _hang_up, (connection, too_late))
+    deadline.daemon = True
+    deadline.start()
     failed: SourceUnavailable | None = None
     try:
         fetched = _request(connection, parts, headers, tag, most_bytes)
@@ -285,7 +420,7 @@ def fetch(
     except ValueError:
         failed = _unsendable()
     finally:
-        hurry.cancel()
+        deadline.cancel()
         connection.close()
     if too_late.is_set():  # the connection was closed, so the answer is not complete
         raise _failed(f"no answer within {timeout_ms} ms", "source.timeout")
@@ -310,10 +445,10 @@ def _request(
     most_bytes: int,
 ) -> HttpDocument:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    asked = {"Accept": "application/json", **headers}
+    sent = {"Accept": "application/json", **headers}
     if tag:
-        asked["If-None-Match"] = tag
-    connection.request("GET", path, headers=asked)
+        sent["If-None-Match"] = tag
+    connection.request("GET", path, headers=sent)
     with connection.getresponse() as response:
         if response.status == http.client.NOT_MODIFIED and tag:
             return HttpDocument(None, tag)

@@ -1,9 +1,9 @@
-"""Coordinates: polar and cartesian, sensor frames, and geodetic positions on a local plan. [ME-4]
+"""Coordinates: polar and cartesian, sensor frames, geodetic positions on a local plan; latitudes
+and longitudes as text (decimal, degrees-minutes-seconds, NMEA). [ME-4]
 
 Conventions, everywhere: metres; x grows to the east and y to the north of the plan; a heading or
 bearing of 0 looks along +y and grows clockwise, in degrees. In a sensor's own frame +y is its
-viewing direction and +x is to its right. Functions named in the plural or with `_many` take numpy
-arrays.
+viewing direction and +x is to its right.
 
 Plans are Transverse Mercator on the WGS 84 ellipsoid, true to scale on the meridian of the plan's
 origin. Series in the third flattening to the fourth power: better than 0.001 mm within 1,000 km.
@@ -14,16 +14,14 @@ meridian: 0.12 m per km at 100 km, 0.5 m at 200 km.
 from __future__ import annotations
 
 import math
-from types import ModuleType
-from typing import Any
+import re
+from fractions import Fraction
+from typing import Literal
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from rapport.core.errors import InvalidInput
-
-Array = npt.NDArray[np.float64]
+from rapport.units.quantities import DecimalMark
 
 _QUARTERS = {0.0: (0.0, 1.0), 90.0: (1.0, 0.0), 180.0: (0.0, -1.0), 270.0: (-1.0, 0.0)}
 
@@ -82,25 +80,6 @@ def absolute_to_relative(
     ahead_x, ahead_y = direction(heading_degrees)
     from_x, from_y = x - origin_x, y - origin_y
     return from_x * ahead_y - from_y * ahead_x, from_x * ahead_x + from_y * ahead_y
-
-
-def directions(angles_degrees: Array) -> tuple[Array, Array]:
-    """`direction` of many angles; may differ from it in the last bit."""
-    turned = np.mod(angles_degrees, 360.0)
-    angles = np.radians(turned)
-    x, y = np.sin(angles), np.cos(angles)
-    for quarter, (exact_x, exact_y) in _QUARTERS.items():
-        here = turned == quarter
-        x[here], y[here] = exact_x, exact_y
-    return x, y
-
-
-def relative_to_absolute_many(
-    x: Array, y: Array, origin_x: Array, origin_y: Array, headings_degrees: Array
-) -> tuple[Array, Array]:
-    """`relative_to_absolute` of many points; may differ from it in the last bit."""
-    ahead_x, ahead_y = directions(headings_degrees)
-    return origin_x + x * ahead_y + y * ahead_x, origin_y - x * ahead_x + y * ahead_y
 
 
 LARGEST_RANGE_METRES = 1_000_000.0
@@ -163,7 +142,7 @@ def to_plan(latitude: float, longitude: float, origin: PlanOrigin) -> tuple[floa
         raise _no_place(latitude, longitude)
     if _sphere_distance(latitude, longitude, origin) > origin.range_metres * 1.02 + 1_000:
         raise _too_far(f"latitude {latitude}, longitude {longitude}", origin)
-    x, y = _forward(latitude, longitude, origin, math)
+    x, y = _forward(latitude, longitude, origin)
     if math.hypot(x, y) > origin.range_metres:
         raise _too_far(f"latitude {latitude}, longitude {longitude}", origin)
     return x, y
@@ -173,90 +152,62 @@ def from_plan(x: float, y: float, origin: PlanOrigin) -> tuple[float, float]:
     """(latitude, longitude) in degrees; the inverse of `to_plan`, within 0.001 mm."""
     if not math.hypot(x, y) <= origin.range_metres:
         raise _too_far(f"x = {x}, y = {y}", origin)
-    latitude, longitude = _backward(x, y, origin, math)
-    return latitude, longitude
+    return _backward(x, y, origin)
 
 
-def to_plan_many(
-    latitudes: Array, longitudes: Array, origin: PlanOrigin
-) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """`to_plan` of many: x, y (NaN if out of range) and a mask."""
-    with np.errstate(invalid="ignore"):
-        good = (np.abs(latitudes) <= 90) & (np.abs(longitudes) <= 180)
-    latitudes = np.where(good, latitudes, origin.latitude)
-    longitudes = np.where(good, longitudes, origin.longitude)
-    near = _sphere_distance(latitudes, longitudes, origin, np)
-    good &= near <= origin.range_metres * 1.02 + 1_000
-    latitudes = np.where(good, latitudes, origin.latitude)
-    longitudes = np.where(good, longitudes, origin.longitude)
-    x, y = _forward(latitudes, longitudes, origin, np)
-    good &= np.hypot(x, y) <= origin.range_metres
-    return np.where(good, x, np.nan), np.where(good, y, np.nan), good
-
-
-def from_plan_many(
-    x: Array, y: Array, origin: PlanOrigin
-) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """`from_plan` of many: latitudes, longitudes (NaN if out of range) and a mask."""
-    with np.errstate(invalid="ignore"):
-        good = np.hypot(x, y) <= origin.range_metres
-    latitude, longitude = _backward(np.where(good, x, 0.0), np.where(good, y, 0.0), origin, np)
-    return np.where(good, latitude, np.nan), np.where(good, longitude, np.nan), good
-
-
-def _forward(latitude: Any, longitude: Any, origin: PlanOrigin, m: ModuleType) -> tuple[Any, Any]:
-    """`m` is math or numpy; both have the functions used here."""
-    across = m.radians(_turned(longitude - origin.longitude))
-    conformal = _conformal_tangent(m.tan(m.radians(latitude)), m)
-    xi = m.atan2(conformal, m.cos(across))
-    eta = m.asinh(m.sin(across) / m.hypot(conformal, m.cos(across)))
+def _forward(latitude: float, longitude: float, origin: PlanOrigin) -> tuple[float, float]:
+    across = math.radians(_turned(longitude - origin.longitude))
+    conformal = _conformal_tangent(math.tan(math.radians(latitude)))
+    xi = math.atan2(conformal, math.cos(across))
+    eta = math.asinh(math.sin(across) / math.hypot(conformal, math.cos(across)))
     north, east = xi, eta
     for number, factor in enumerate(_FORWARD, 1):
-        north = north + factor * m.sin(2 * number * xi) * m.cosh(2 * number * eta)
-        east = east + factor * m.cos(2 * number * xi) * m.sinh(2 * number * eta)
+        north = north + factor * math.sin(2 * number * xi) * math.cosh(2 * number * eta)
+        east = east + factor * math.cos(2 * number * xi) * math.sinh(2 * number * eta)
     return _RECTIFYING * east, _RECTIFYING * (north - _northing(origin.latitude))
 
 
 def _northing(latitude: float) -> float:
     """Along the meridian from the equator, as an angle of the rectifying sphere."""
-    xi = math.atan(_conformal_tangent(math.tan(math.radians(latitude)), math))
+    xi = math.atan(_conformal_tangent(math.tan(math.radians(latitude))))
     return xi + sum(each * math.sin(2 * n * xi) for n, each in enumerate(_FORWARD, 1))
 
 
-def _backward(x: Any, y: Any, origin: PlanOrigin, m: ModuleType) -> tuple[Any, Any]:
+def _backward(x: float, y: float, origin: PlanOrigin) -> tuple[float, float]:
     xi, eta = y / _RECTIFYING + _northing(origin.latitude), x / _RECTIFYING
     north, east = xi, eta
     for number, factor in enumerate(_BACKWARD, 1):
-        north = north - factor * m.sin(2 * number * xi) * m.cosh(2 * number * eta)
-        east = east - factor * m.cos(2 * number * xi) * m.sinh(2 * number * eta)
-    conformal = m.sin(north) / m.hypot(m.sinh(east), m.cos(north))
+        north = north - factor * math.sin(2 * number * xi) * math.cosh(2 * number * eta)
+        east = east - factor * math.cos(2 * number * xi) * math.sinh(2 * number * eta)
+    conformal = math.sin(north) / math.hypot(math.sinh(east), math.cos(north))
     tangent = conformal / (1 - _E**2)
     for _ in range(4):  # quadratic: one step gives 10 digits, two give all
-        found = _conformal_tangent(tangent, m)
-        slope = (1 - _E**2) * m.sqrt(1 + found**2) * m.sqrt(1 + tangent**2)
+        found = _conformal_tangent(tangent)
+        slope = (1 - _E**2) * math.sqrt(1 + found**2) * math.sqrt(1 + tangent**2)
         tangent = tangent + (conformal - found) * (1 + (1 - _E**2) * tangent**2) / slope
-    longitude = origin.longitude + m.degrees(m.atan2(m.sinh(east), m.cos(north)))
-    return m.degrees(m.atan(tangent)), _turned(longitude)
+    longitude = origin.longitude + math.degrees(math.atan2(math.sinh(east), math.cos(north)))
+    return math.degrees(math.atan(tangent)), _turned(longitude)
 
 
-def _conformal_tangent(tangent: Any, m: ModuleType) -> Any:
-    secant = m.sqrt(1 + tangent**2)
-    sigma = m.sinh(_E * m.atanh(_E * tangent / secant))
-    return tangent * m.sqrt(1 + sigma**2) - sigma * secant
+def _conformal_tangent(tangent: float) -> float:
+    secant = math.sqrt(1 + tangent**2)
+    sigma = math.sinh(_E * math.atanh(_E * tangent / secant))
+    return tangent * math.sqrt(1 + sigma**2) - sigma * secant
 
 
-def _turned(degrees: Any) -> Any:
+def _turned(degrees: float) -> float:
     """Normalizes to -180..180; values in this range stay unchanged."""
-    return degrees - 360.0 * ((degrees > 180.0) * 1.0) + 360.0 * ((degrees < -180.0) * 1.0)
+    return degrees - 360.0 * (degrees > 180.0) + 360.0 * (degrees < -180.0)
 
 
-def _sphere_distance(
-    latitude: Any, longitude: Any, origin: PlanOrigin, m: ModuleType = math
-) -> Any:
-    up, across = m.radians(latitude - origin.latitude), m.radians(longitude - origin.longitude)
-    level = m.cos(m.radians(latitude)) * math.cos(math.radians(origin.latitude))
-    half = m.sin(up / 2) ** 2 + level * m.sin(across / 2) ** 2
-    return 2 * _SPHERE_METRES * m.atan2(m.sqrt(half), m.sqrt(abs(1 - half)))
+def _sphere_distance(latitude: float, longitude: float, origin: PlanOrigin) -> float:
+    up, across = (
+        math.radians(latitude - origin.latitude),
+        math.radians(longitude - origin.longitude),
+    )
+    level = math.cos(math.radians(latitude)) * math.cos(math.radians(origin.latitude))
+    half = math.sin(up / 2) ** 2 + level * math.sin(across / 2) ** 2
+    return 2 * _SPHERE_METRES * math.atan2(math.sqrt(half), math.sqrt(abs(1 - half)))
 
 
 def _no_place(latitude: float, longitude: float) -> InvalidInput:
@@ -272,4 +223,125 @@ def _too_far(place: str, origin: PlanOrigin) -> InvalidInput:
         f"{place} is more than {origin.range_metres / 1000:g} km from the plan's origin",
         code="place.out_of_range",
         hint="are latitude and longitude interchanged? or give the plan a greater range",
+    )
+
+
+Axis = Literal["latitude", "longitude"]
+AngleForm = Literal["decimal", "dms", "nmea"]
+
+_LARGEST: dict[Axis, float] = {"latitude": 90.0, "longitude": 180.0}
+_SIGNS: dict[Axis, dict[str, float]] = {
+    "latitude": {"N": 1.0, "S": -1.0},
+    "longitude": {"E": 1.0, "W": -1.0},
+}
+"""O is east in German and west in French, Spanish and Portuguese, so it is rejected."""
+_NUMBER = r"\d{1,3}(?:\.\d{0,12})?"
+_PATTERNS: dict[AngleForm, re.Pattern[str]] = {
+    "decimal": re.compile(rf"([+-]?)({_NUMBER})\s*°?", re.ASCII),
+    "dms": re.compile(
+        rf"([+-]?)({_NUMBER})\s*(?:°|º|d|:|\s)\s*"
+        rf"(?:({_NUMBER})\s*(?:'|′|’|m|:|\s|$)\s*(?:({_NUMBER})\s*(?:\"|″|”|''|s|$)\s*)?)?",
+        re.ASCII,
+    ),
+    "nmea": re.compile(r"([+-]?)(\d{1,3})(\d\d(?:\.\d{0,12})?)", re.ASCII),
+}
+_EXAMPLES: dict[AngleForm, str] = {
+    "decimal": "52.5201 or 52.5201 N",
+    "dms": "52°31'12.4\"N or 52 31 12.4 N",
+    "nmea": "5231.2067,N",
+}
+_LONGEST = 60
+
+
+def parse_angle(
+    text: str, axis: Axis, form: AngleForm = "dms", decimal: DecimalMark = "point"
+) -> float:
+    """Degrees, north and east positive; raises InvalidInput `place.bad_angle`.
+
+    >>> parse_angle("52°31'12.0\\"N", "latitude"), parse_angle("W 46 38.4", "longitude")
+    (52.52, -46.64)
+    >>> parse_angle("5231.2,N", "latitude", "nmea")
+    52.52
+    """
+    written = text.strip()
+    if len(written) > _LONGEST:
+        raise _bad(text, form)
+    sign, body = _sign_of(written, axis, text, form)
+    if decimal == "comma":
+        body = body.replace(",", ".")
+    elif form == "nmea":
+        body = body.rstrip(", ")
+    match = _PATTERNS[form].fullmatch(body.strip())
+    if match is None:
+        raise _bad(text, form)
+    signed, *parts = (part or "" for part in match.groups())
+    if signed and sign:
+        raise _bad(text, form)
+    return _whole(parts, axis, text, form) * (-1.0 if signed == "-" else sign or 1.0)
+
+
+def write_angle(degrees: float, axis: Axis, form: AngleForm = "dms", digits: int = 2) -> str:
+    """The text of an angle, with the letter of its hemisphere; `digits` of its last part.
+
+    >>> write_angle(52.52, "latitude"), write_angle(-46.64, "longitude", "nmea", 4)
+    ('52°31\\'12.00"N', '04638.4000,W')
+    """
+    if not abs(degrees) <= _LARGEST[axis]:
+        raise _out_of_range(f"{degrees}", axis)
+    letter = ("N" if degrees >= 0 else "S") if axis == "latitude" else "E" if degrees >= 0 else "W"
+    value = abs(degrees)
+    if form == "decimal":
+        return f"{value:.{digits}f} {letter}"
+    unit = 3600 if form == "dms" else 60
+    whole = round(value * unit, digits)  # rounded once, so that no part ever shows 60
+    if form == "nmea":
+        width = 3 if axis == "longitude" else 2
+        wide = digits + 3 if digits else 2
+        return f"{int(whole // 60):0{width}d}{whole % 60:0{wide}.{digits}f},{letter}"
+    minutes, seconds = divmod(whole, 60)
+    wide = digits + 3 if digits else 2
+    return f"{int(minutes // 60)}°{int(minutes % 60):02d}'{seconds:0{wide}.{digits}f}\"{letter}"
+
+
+def _sign_of(written: str, axis: Axis, text: str, form: AngleForm) -> tuple[float, str]:
+    """The sign of a hemisphere letter at either end (0: none), and the remaining text."""
+    for letter, rest in ((written[:1], written[1:]), (written[-1:], written[:-1])):
+        if not letter.isalpha() or (form == "dms" and letter in "dms"):
+            continue
+        sign = _SIGNS[axis].get(letter.upper())
+        if sign is None:
+            raise _bad(text, form, f"the letters of a {axis} are {_letters(axis)}")
+        return sign, rest.strip()
+    return 0.0, written
+
+
+def _letters(axis: Axis) -> str:
+    return "N and S" if axis == "latitude" else "E and W"
+
+
+def _whole(parts: list[str], axis: Axis, text: str, form: AngleForm) -> float:
+    """Degrees of degrees, minutes and seconds; only the last that is written has a fraction."""
+    given = [part for part in parts if part]
+    if any("." in part for part in given[:-1]) or any(float(part) >= 60 for part in given[1:]):
+        raise _bad(text, form)
+    exact = sum(Fraction(part) / 60**number for number, part in enumerate(given))
+    degrees = float(exact)
+    if degrees > _LARGEST[axis]:
+        raise _out_of_range(text[:40], axis)
+    return degrees
+
+
+def _bad(text: str, form: AngleForm, hint: str = "") -> InvalidInput:
+    return InvalidInput(
+        f"{text[:40]!r} is not an angle",
+        code="place.bad_angle",
+        hint=hint or f"declared as {form}, such as {_EXAMPLES[form]}",
+    )
+
+
+def _out_of_range(shown: str, axis: Axis) -> InvalidInput:
+    return InvalidInput(
+        f"{shown} is no {axis}",
+        code="place.out_of_range",
+        hint=f"a {axis} is between -{_LARGEST[axis]:g} and {_LARGEST[axis]:g} degrees",
     )

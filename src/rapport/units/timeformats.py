@@ -14,9 +14,6 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
-import numpy as np
-import numpy.typing as npt
-
 from rapport.core.errors import InvalidInput, nearest_names
 from rapport.core.times import read_iso
 
@@ -55,16 +52,6 @@ def from_epoch(value: float, unit_ms: float) -> int:
     if not EARLIEST_MS <= time_ms <= LATEST_MS:  # also false for NaN
         raise _out_of_range(value, unit_ms)
     return round(time_ms)
-
-
-def from_epoch_many(
-    values: npt.NDArray[np.float64], unit_ms: float
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """`from_epoch` of many: the times (0 where out of range) and a mask of those in range."""
-    times = values * unit_ms
-    with np.errstate(invalid="ignore"):
-        good = (times >= EARLIEST_MS) & (times <= LATEST_MS)
-    return np.where(good, np.rint(np.where(good, times, 0.0)), 0.0).astype(np.int64), good
 
 
 def from_iso(text: str, zone: str = "", fold: Fold = "first") -> int:

@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 
 from rapport import __version__
-from rapport.channel.access.admission import FailedAttempts
+from rapport.channel.access.identities import FailedAttempts
 from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.core.errors import RapportError
 from rapport.node.node import Node

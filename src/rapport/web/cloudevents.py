@@ -19,8 +19,8 @@ from rapport.channel.validation import is_reserved
 from rapport.core.codec import (
     DATA_ENCODING,
     DATA_TYPE,
-    decode_cloudevent,
     decode_cloudevents,
+    decode_single,
     have_no_headers,
     is_json_type,
     is_xml_type,
@@ -66,12 +66,19 @@ def check_not_reserved(channel: str) -> None:
 
 
 async def publish_events(
-    node: Node, identity: str, channel: str, headers: Mapping[str, str], body: bytes
+    node: Node,
+    identity: str,
+    channel: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    _query: str = "",
 ) -> bytes:
     """Appends CloudEvents of any mode, all or none; gives the JSON answer once they are on disk."""
     check_not_reserved(channel)
     events = read_cloudevents(headers, body, node.clock.now_ms())
-    return await append_events(node, channel, counted_in(channel, events), identity=identity)
+    check_batch(node, len(events))
+    numbered = counted_in(channel, events)
+    return _answer(await node.append(channel, numbered, identity=identity))
 
 
 async def publish_readings(
@@ -175,7 +182,7 @@ def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Se
     if kind == BATCH_TYPE or body.lstrip()[:1] == b"[":
         events = decode_cloudevents(body, received_ms=now_ms, read_times=parse_times_vectorized)
     else:
-        events = [decode_cloudevent(body, received_ms=now_ms)]
+        events = decode_single(body, received_ms=now_ms)
     check_payloads(events)
     return events
 

@@ -9,7 +9,7 @@ from litestar import Response
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 
-from rapport.channel.access.rights import NOBODY, Grant, Right
+from rapport.channel.access.identities import NOBODY, Grant, Right
 from rapport.core.errors import NotAllowed
 from rapport.node.node import Node
 

@@ -30,7 +30,7 @@ from rapport.web.api import events
 from rapport.web.channel_socket import PushConnections, Socket
 from rapport.web.cloudevents import publish_events, publish_readings
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
-from rapport.web.request_limits import BodyBudget, CountedBody, check_value_count
+from rapport.web.request_limits import FREE_BYTES, BodyBudget, CountedBody, check_value_count
 from rapport.web.security import OPEN, SAFE_HEADERS, RequestGuard
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -98,21 +98,17 @@ Publish = Callable[[Node, str, str, Mapping[str, str], bytes, str], Awaitable[by
 class _FastRoute(msgspec.Struct, frozen=True):
     """A path of the fast path: the framework's handler of the same path, and its function."""
 
+    endpoint: str
+    """The first part of its path."""
     handler: BaseRouteHandler
     prefix: str
     """Precedes the name in the path to give the channel."""
     publish: Publish
 
 
-async def _publish_events(
-    node: Node, identity: str, channel: str, headers: Mapping[str, str], body: bytes, _query: str
-) -> bytes:
-    return await publish_events(node, identity, channel, headers, body)
-
-
 _FAST_ROUTES = {
-    ("channels", "events"): _FastRoute(events.publish, "", _publish_events),
-    ("sources", ""): _FastRoute(events.take_readings, "raw.", publish_readings),
+    ("channels", "events"): _FastRoute("channels", events.publish, "", publish_events),
+    ("sources", ""): _FastRoute("sources", events.take_readings, "raw.", publish_readings),
 }
 _HEAD_PATHS = frozenset({"", "healthz", "readyz", "metrics", "static", "schema"})
 """Endpoints that monitors query by HEAD: handled as GET, the server leaves the body out."""
@@ -131,42 +127,39 @@ class FastPathApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request or one socket; the bodies of all of them share one budget."""
-        if scope.get("method", "GET") in ("GET", "HEAD"):  # sockets have none
-            await self._serve(scope, receive, send)
-            return
-        body = CountedBody(self._bodies, scope["path"][1:].partition("/")[0], receive)
-        try:
-            await self._serve(scope, body, send)
-        finally:
-            body.release()
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind: str = scope["type"]
         method = scope.get("method") if kind == "http" else ""
-        is_post = method == "POST"
-        _, first, *rest = (*scope.get("path", "").split("/"), "", "")
-        name, last = rest[0], "/".join(rest[1:-2])
-        if kind == "websocket" and (first, last) == ("channels", "socket") and name:
+        _, first, name, *rest = (*scope.get("path", "").split("/"), "", "")
+        last = "/".join(rest[:-2])
+        if method == "POST" and name and (first, last) in _FAST_ROUTES:
+            await self._publish(_FAST_ROUTES[first, last], name, scope, receive, send)
+        elif kind == "websocket" and name and (first, last) == ("channels", "socket"):
             await self._open_socket(name, scope, receive, send)
-            return
-        if is_post and name:
-            route = _FAST_ROUTES.get((first, last))
-            if route is not None:
-                await self._publish(route, name, scope, receive, send)
-                return
-        if method == "HEAD" and first in _HEAD_PATHS:
-            scope = {**scope, "method": "GET"}  # type: ignore[assignment]
-        await self._app(scope, receive, send)
+        elif method in ("", "GET", "HEAD"):
+            if method == "HEAD" and first in _HEAD_PATHS:
+                scope = {**scope, "method": "GET"}  # type: ignore[assignment]
+            await self._app(scope, receive, send)
+        else:
+            body = CountedBody(self._bodies, first, receive)
+            try:
+                await self._app(scope, body, send)
+            finally:
+                body.release()
 
     async def _publish(
         self, route: _FastRoute, name: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         headers = _headers(scope)
+        counted: CountedBody | None = None
         try:
             identity = self._admit(route, name, scope, headers)
             query = scope.get("query_string", b"").decode("latin-1")
-            self._app.state.query_parameters.check(route.handler, query)
-            body = await self._read_body(headers, receive)
+            if query:
+                self._app.state.query_parameters.check(route.handler, query)
+            length = int(headers.get("content-length", self._most_bytes))  # the server enforces it
+            if length > FREE_BYTES:
+                counted = CountedBody(self._bodies, route.endpoint, receive)
+            body = await self._read_body(length, counted or receive)
             if body is None:
                 return  # the caller has gone
             answer = await route.publish(self._node, identity, name, headers, body, query)
@@ -174,6 +167,9 @@ class FastPathApp:
             scope.setdefault("state", {})
             await self._refuse(Request(scope, receive, send), error)
             return
+        finally:
+            if counted is not None:
+                counted.release()
         await self._answers.send(send, answer)
 
     def _admit(self, route: _FastRoute, name: str, scope: Scope, headers: Mapping[str, str]) -> str:
@@ -193,9 +189,9 @@ class FastPathApp:
             if isawaitable(asked):
                 await asked
 
-    async def _read_body(self, headers: Mapping[str, str], receive: Receive) -> bytes | None:
+    async def _read_body(self, length: int, receive: Receive) -> bytes | None:
         """The body, None when the caller went away; raises RequestEntityTooLarge."""
-        if int(headers.get("content-length", 0)) > self._most_bytes:
+        if length > self._most_bytes:
             raise RequestEntityTooLarge
         parts: list[bytes] = []
         size = 0

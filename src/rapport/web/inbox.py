@@ -23,20 +23,21 @@ from litestar.connection import ASGIConnection
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.answers import LONGEST_ANSWER, answer_secret, answer_token
-from rapport.communication.blocking import run_blocking
+from rapport.communication.ledger_events import LONGEST_ANSWER
 from rapport.communication.ledger_rows import MessageRow
 from rapport.communication.links import (
     LONGEST_DAYS,
     LinkEditions,
+    answer_secret,
+    answer_token,
     form_token,
     inbox_link,
     is_form_token,
     is_inbox_token,
     name_from_link,
 )
-from rapport.communication.presentation import shown_text, shown_time
 from rapport.communication.sessions.sessions import OpenedSession
+from rapport.communication.texts import shown_text, shown_time
 from rapport.core.errors import (
     InvalidInput,
     NotAllowed,
@@ -48,6 +49,7 @@ from rapport.core.errors import (
 from rapport.core.message import Identifier
 from rapport.core.times import format_time
 from rapport.kernel.tasks import first_of
+from rapport.kernel.threads import run_blocking
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
 from rapport.web.channel_socket import PushConnections, frame_text

@@ -17,7 +17,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 from litestar.response import Stream
 
-from rapport.channel.access.admission import OPEN_TO_ALL
+from rapport.channel.access.identities import OPEN_TO_ALL
 from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings

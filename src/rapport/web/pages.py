@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rapport.communication.ledger_rows import MessageRow
-from rapport.communication.presentation import shown_kind, shown_sender, shown_text, shown_time
+from rapport.communication.texts import shown_kind, shown_sender, shown_text, shown_time
 from rapport.core.errors import UnknownName
 from rapport.core.times import format_time
 

@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from rapport.channel.access.admission import OPEN_TO_ALL, Admission, FailedAttempts
-from rapport.channel.access.rights import LOCAL, NOBODY
+from rapport.channel.access.identities import LOCAL, NOBODY, OPEN_TO_ALL, Admission, FailedAttempts
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated
 from rapport.core.urls import is_loopback
 from rapport.kernel.clock import Clock

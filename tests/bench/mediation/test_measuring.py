@@ -28,7 +28,7 @@ from benchmarks.mediation.ways import (
 from rapport.channel.backends.local import open_embedded
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
-from rapport.mediation.codegen.generator import generate
+from rapport.mediation.codegen.transformer import generate
 
 FORMS: tuple[Form, ...] = ("flat", "deep")
 GOALS = {1_000_000, 10, 1.2, 5, 0.85, 0.95}

@@ -4,12 +4,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from rapport.channel.access.admission import (
+from rapport.channel.access.identities import (
+    LOCAL,
     Bucket,
     FailedAttempts,
     Rates,
     TokenDirectory,
+    access_from_site,
     check_access,
+    check_identity_name,
     check_token,
     full_bucket,
     load_access,
@@ -19,7 +22,6 @@ from rapport.channel.access.admission import (
     read_tokens,
     take,
 )
-from rapport.channel.access.rights import LOCAL, access_from_site, check_identity_name
 from rapport.channel.access.signatures import find_node_key, node_key_path, open_keys, open_node_key
 from rapport.core.errors import InvalidInput, Problem, SiteError, TooFast
 from rapport.kernel.toml import TomlFile
@@ -112,7 +114,7 @@ def test_as_soon_as_there_is_an_identity_nobody_else_may_anything() -> None:
         ("[access.keys.a]\nsources = []", "site.missing_key"),
     ],
 )
-def test_what_is_wrong_is_told_with_place_and_hint(text: str, code: str) -> None:
+def test_what_is_wrong_is_reported_with_place_and_hint(text: str, code: str) -> None:
     (problem,) = faults(text)
     assert problem.code == code
     assert problem.line
@@ -278,7 +280,7 @@ def test_only_who_has_a_rate_is_held_to_it() -> None:
     rates.charge("gateway", 1, 5_000)
 
 
-def test_an_address_that_keeps_failing_is_told_to_wait_and_memory_is_bounded() -> None:
+def test_an_address_that_keeps_failing_has_to_wait_and_memory_is_bounded() -> None:
     failures = FailedAttempts(most_addresses=2)
     for _ in range(20):
         failures.note("10.0.0.1", 0)

@@ -1,6 +1,6 @@
 import pytest
 
-from rapport.channel.access.rights import EVERYTHING, NOBODY, Grant, Rights
+from rapport.channel.access.identities import EVERYTHING, NOBODY, Grant, Rights
 from rapport.core.errors import NotAllowed
 
 RIGHTS = Rights(

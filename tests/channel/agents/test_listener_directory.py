@@ -37,7 +37,7 @@ def test_a_place_is_found_again(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_second_listener_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_listener_is_refused_with_the_name_of_the_holder(tmp_path: Path) -> None:
     first = opened(tmp_path)
     with pytest.raises(StoreUnavailable) as refused:
         opened(tmp_path)
@@ -94,7 +94,7 @@ def test_after_closing_nothing_is_written(tmp_path: Path) -> None:
     assert refused.value.code == "listener.closed"
 
 
-def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch) -> None:
+def test_a_disk_that_refuses_is_reported(tmp_path: Path, monkeypatch) -> None:
     place = opened(tmp_path)
 
     def full(*_given: object) -> None:

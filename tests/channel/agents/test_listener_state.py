@@ -79,7 +79,7 @@ def test_one_request_at_a_time_and_late_or_second_answers_change_nothing():
     assert (state.token, len(state.cache)) == ("b", 1)
 
 
-def test_a_set_that_is_gone_is_told_and_passed():
+def test_a_set_that_is_gone_is_reported_and_passed():
     state = make(ResumePoint("a", False, 2))
     answer(state, batch("a", gone=True, follows="b"))
     assert (state.gone, state.token, state.seen) == (1, "b", False)
@@ -109,7 +109,8 @@ def test_nothing_is_asked_without_room_but_the_lease_is_kept_alive():
 
 
 def test_the_local_lease_bounds_waiting_ends_once_and_is_renewed_where_it_stood():
-    state = make(lease_until_ms=NOW + 1_000)
+    state = make()
+    state.renew(NOW + 1_000)
     answer(state, batch("a", 1, follows="b"))
     assert state.next_step(NOW) == RequestNow("b", False, 1_000)
     over = NOW + 1_000

@@ -99,7 +99,7 @@ def test_large_events_have_blocks_of_their_own(tmp_path):
     outbox.close()
 
 
-def test_states_are_told_without_the_lock(tmp_path):
+def test_states_are_read_without_the_lock(tmp_path):
     outbox = open_outbox(tmp_path, url="http://x", channel="c")
     outbox.add([event(n) for n in range(1, 6)])
     outbox.settle(1)
@@ -170,7 +170,9 @@ def test_calls_of_many_threads_share_syncs_and_keep_their_order(tmp_path):
     outbox.close()
 
 
-def test_a_disk_that_refuses_is_told_to_every_caller_and_the_next_call_works(tmp_path, monkeypatch):
+def test_a_disk_that_refuses_is_reported_to_every_caller_and_the_next_call_works(
+    tmp_path, monkeypatch
+):
     outbox = open_outbox(tmp_path)
     append = outbox._store.append
 
@@ -203,7 +205,7 @@ def test_a_forked_process_may_not_use_its_parents_outbox(tmp_path):
     outbox.close()
 
 
-def test_what_is_no_outbox_is_told(tmp_path):
+def test_a_directory_without_an_outbox_is_reported(tmp_path):
     with pytest.raises(UnknownName):
         inspect_outbox(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()

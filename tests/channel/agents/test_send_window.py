@@ -30,7 +30,7 @@ def send(
     return window.answered(window.begin(step.last), answer, now_ms, 1.0)
 
 
-def test_nothing_is_sent_while_a_request_is_under_way():
+def test_nothing_is_sent_while_a_request_is_pending():
     window = SendWindow(4, most_events=10)
     assert window.next_step(9, 0) == SendRange(5, 9)
     number = window.begin(9)

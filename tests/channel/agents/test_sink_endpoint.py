@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.agents.connection import CallBarred, CallFailed, Reason
+from rapport.channel.agents.connection import CallBarred, CallFailed, HttpReply, Reason
 from rapport.channel.agents.courier import (
     EventsAccepted,
     EventsRefused,
@@ -40,7 +40,7 @@ TOLD = Reason("a.code", "what is wrong")
     ],
 )
 def test_the_status_decides_and_the_problem_is_the_reason(status, expected):
-    assert read_answer(status, None, PROBLEM, 3) == expected
+    assert read_answer(HttpReply(status, None, PROBLEM), 3) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,21 @@ def test_the_status_decides_and_the_problem_is_the_reason(status, expected):
     ],
 )
 def test_retry_after_is_read_in_seconds_and_within_bounds(text, pause_ms):
-    assert read_answer(503, text, PROBLEM, 1) == CallFailed(TOLD, pause_ms)
+    assert read_answer(HttpReply(503, text, PROBLEM), 1) == CallFailed(TOLD, pause_ms)
 
 
 def test_a_yes_counts_only_for_as_many_events_as_were_sent():
-    assert read_answer(200, None, b'{"positions":[7,8],"duplicates":0}', 2) == EventsAccepted()
+    assert (
+        read_answer(HttpReply(200, None, b'{"positions":[7,8],"duplicates":0}'), 2)
+        == EventsAccepted()
+    )
     for body in (b'{"positions":[7]}', b"ok", b"", b"[]", b'{"positions":"ab"}', b"\xff"):
-        assert isinstance(read_answer(200, None, body, 2), CallFailed)
+        assert isinstance(read_answer(HttpReply(200, None, body), 2), CallFailed)
 
 
 @given(status=st.integers(100, 599), body=st.binary(max_size=50), retry=st.text(max_size=5))
 def test_no_answer_makes_it_raise(status, body, retry):
-    read_answer(status, retry, body, 1)
+    read_answer(HttpReply(status, retry, body), 1)
 
 
 def test_a_batch_is_read_by_the_door_as_it_was_meant():

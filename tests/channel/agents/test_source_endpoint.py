@@ -111,7 +111,7 @@ def test_the_status_decides_and_the_problem_is_the_reason(status: int, expected:
     assert read_source_answer(HttpReply(status, "3", PROBLEM)) == expected
 
 
-def test_a_lease_that_ran_out_is_told_from_other_conflicts() -> None:
+def test_a_lease_that_ran_out_is_distinguished_from_other_conflicts() -> None:
     body = json.dumps({"title": "channel.lease_expired", "detail": "over"}).encode()
     assert isinstance(read_source_answer(HttpReply(409, None, body)), LeaseEnded)
     assert read_source_answer(HttpReply(409, None, PROBLEM)) == CallBarred(TOLD)

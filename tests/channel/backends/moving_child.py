@@ -14,13 +14,13 @@ from rapport.cli import channel as command
 def main(site: Path, channel: str, target: str, at: str) -> None:
     migration._RECORDS_AT_ONCE = 40  # several rounds of copying
 
-    def told(what: object) -> None:
+    def report(what: object) -> None:
         if str(what) == at or (at == "copying" and isinstance(what, int)):
             os.kill(os.getpid(), signal.SIGKILL)
 
     with command._stores(site) as stores:
         stores.open(target)
-        command._mover(stores).move(channel, target, told=told)
+        command._mover(stores).move(channel, target, report=report)
 
 
 if __name__ == "__main__":

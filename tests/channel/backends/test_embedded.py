@@ -10,7 +10,7 @@ from blockbuster import blockbuster_ctx
 
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import Channels
-from rapport.channel.subscriptions import CURSORS
+from rapport.channel.log.logged_channel import CURSORS
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import Event
 from rapport.store.base import Put
@@ -249,7 +249,7 @@ def test_nothing_but_opening_blocks_the_loop(tmp_path, clock):
     asyncio.run(scenario())
 
 
-def test_a_directory_that_cannot_be_made_is_told_with_a_hint(tmp_path, clock):
+def test_a_directory_that_cannot_be_made_is_reported_with_a_hint(tmp_path, clock):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreUnavailable) as refused:
         open_embedded(tmp_path / "file" / "data", clock)

@@ -254,7 +254,7 @@ def test_a_copy_that_differs_is_removed_and_nothing_moves():
     mover, stores, records = memory_mover()
     fill(stores["embedded"], 1, 9)
     with pytest.raises(KeyboardInterrupt):
-        mover.move("c", "nats", told=stop_at("copied"))
+        mover.move("c", "nats", report=stop_at("copied"))
     spoil = stores["nats"]
     spoil.remove("c")
     fill(spoil, 11, 19)
@@ -271,7 +271,7 @@ def test_what_came_and_went_between_two_tries_of_a_move_is_right_in_the_end():
     source = stores["embedded"]
     fill(source, 1, 9)
     with pytest.raises(KeyboardInterrupt):
-        mover.move("c", "nats", told=stop_at(9))
+        mover.move("c", "nats", report=stop_at(9))
     fill(source, 10, 12)
     source.trim("c", 5)
     expected = source.read_after("c", 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rapport.channel.log.block_cache import DecodedBlock, DecodedBlocks
+from rapport.channel.log.logged_channel import DecodedBlock, DecodedBlocks
 from rapport.core.event import Event
 
 

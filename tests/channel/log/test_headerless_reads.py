@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.channel.log.block_cache import bare_events, may_hold
 from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.logged_channel import bare_events, may_hold
 from rapport.core.codec import decode_bare_block, decode_block, encode_block
 from rapport.core.errors import Corrupt
 from rapport.core.event import BareStoredEvent, Event, StoredEvent

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.channel.log.block_cache import DecodedBlock, DecodedBlocks
 from rapport.channel.log.indexes import HistoryFeed
+from rapport.channel.log.logged_channel import DecodedBlock, DecodedBlocks
 from rapport.core.codec import encode_block
 from rapport.core.event import Event
 from rapport.store.base import Block

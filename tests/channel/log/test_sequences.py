@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_embedded, open_memory
-from rapport.channel.log import logged_channel as sequence_keeping
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log import sequences
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.sequences import (
     SEQUENCED_IN,
     MarksDraft,
@@ -186,7 +185,7 @@ def test_one_group_with_the_same_request_twice_stores_it_once():
 def test_marks_outlive_a_restart_whether_saved_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_every: int
 ):
-    monkeypatch.setattr(sequence_keeping, "SAVE_EVERY", save_every)
+    monkeypatch.setattr(sequences, "SAVE_EVERY", save_every)
 
     async def run(batches: list[list[Event]]) -> list[int]:
         channels = open_embedded(tmp_path, ManualClock(), dedupe_window=2, segment_bytes=2_000)
@@ -202,7 +201,7 @@ def test_marks_outlive_a_restart_whether_saved_or_not(
 
 
 def test_marks_come_back_from_the_log_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sequence_keeping, "SAVE_EVERY", 1)
+    monkeypatch.setattr(sequences, "SAVE_EVERY", 1)
 
     async def append(batch: list[Event]) -> int:
         channels = open_embedded(tmp_path, ManualClock(), dedupe_window=2)
@@ -219,7 +218,7 @@ def test_marks_come_back_from_the_log_alone(tmp_path: Path, monkeypatch: pytest.
 def test_a_log_put_back_to_an_older_state_takes_its_marks_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sequence_keeping, "SAVE_EVERY", 1)
+    monkeypatch.setattr(sequences, "SAVE_EVERY", 1)
 
     async def append(batch: list[Event]) -> int:
         channels = open_embedded(tmp_path, ManualClock(), dedupe_window=2)

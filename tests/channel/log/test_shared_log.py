@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.logged_channel import Horizon
-from rapport.channel.log.runtime import LogParts
 from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
 from rapport.channel.log.writer import InlineWriter
 from rapport.core.errors import ChannelUnavailable

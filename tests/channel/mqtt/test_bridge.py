@@ -49,7 +49,7 @@ def test_every_message_becomes_an_event_that_a_channel_takes(payload: bytes, top
     event.payload()
 
 
-def test_a_repetition_is_told_by_flag_number_topic_and_bytes() -> None:
+def test_a_repetition_is_recognised_by_flag_number_topic_and_bytes() -> None:
     first = event_of(b"ON")
     recent = [StoredEvent(1, 0, first)]
     again = Packet(topic="hall/1", payload=b"ON", number=7, again=True)
@@ -161,7 +161,7 @@ def test_the_payload_is_the_data_or_the_whole_event() -> None:
         ),
     ],
 )
-def test_a_wrong_bridge_is_told_with_its_place(text: str, code: str) -> None:
+def test_a_wrong_bridge_is_reported_with_its_place(text: str, code: str) -> None:
     file = TomlFile.parse(f"[mqtt.hall]\n{text}\n".encode(), name="site.toml")
     _bridges, problems = bridges_from_site(file)
     assert code in [problem.code for problem in problems]

@@ -157,7 +157,7 @@ def test_the_lease_ends_it_and_renewing_wakes_it() -> None:
     assert (again.push.address, again.push.form) == ("http://b", "soap")
 
 
-def test_the_lease_is_told_in_minutes_that_are_never_none() -> None:
+def test_the_lease_is_reported_in_minutes_that_are_never_none() -> None:
     assert lease_minutes_left(msgspec.structs.replace(PUSH, until_ms=60_001), 0) == 2
     assert lease_minutes_left(msgspec.structs.replace(PUSH, until_ms=1), 0) == 1
     assert lease_minutes_left(msgspec.structs.replace(PUSH, until_ms=0), 5) == 1

@@ -75,6 +75,6 @@ def test_any_text_is_a_sink_or_refused(text: str) -> None:
         find_sink(text)
 
 
-def test_a_document_is_told_from_an_address() -> None:
+def test_a_document_is_distinguished_from_an_address() -> None:
     assert is_document(" \n<definitions/>")
     assert not is_document("http://a/?wsdl")

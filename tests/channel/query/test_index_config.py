@@ -42,7 +42,7 @@ def test_indexed_fields_and_scripts_are_read() -> None:
         ('[channels.scripts]\nbusy = "../busy.py:busy"\n', "channel.bad_script", 2),
     ],
 )
-def test_what_cannot_be_is_told_at_its_place(text: str, code: str, line: int) -> None:
+def test_what_cannot_be_is_reported_at_its_place(text: str, code: str, line: int) -> None:
     assert read(text)[1] == [(code, line)]
 
 

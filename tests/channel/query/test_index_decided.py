@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import InlineWriter
 from rapport.channel.query.index_plan import LARGEST_INDEXABLE, is_decided
 from rapport.channel.query.parser import parse_condition
@@ -170,8 +169,8 @@ class Side:
 
     async def append(self, events: Sequence[Event], feed: bool) -> None:
         await self.channels.channel("c").append(events)
-        if feed and self.channels._shared.field_feed is not None:
-            self.channels._shared.field_feed.catch_up()
+        if feed and self.channels.field_feed is not None:
+            self.channels.field_feed.catch_up()
 
     async def ask(self, **wanted: Any) -> Batch:
         return await self.channels.source.request("c", Request(**wanted), identity="i")
@@ -251,7 +250,7 @@ async def rooms(directory: Path, headers: dict[str, str] | None = None) -> Logge
                 for n in range(start, start + 100)
             ]
         )
-    feed = channels._shared.field_feed
+    feed = channels.field_feed
     assert feed is not None
     feed.catch_up()
     channels.decoded.clear()
@@ -323,7 +322,7 @@ def spoil(directory: Path) -> int:
     return damaged
 
 
-def test_damage_in_a_foreseen_set_is_told_and_passed(tmp_path: Path) -> None:
+def test_damage_in_a_foreseen_set_is_reported_and_passed(tmp_path: Path) -> None:
     async def scenario() -> None:
         channels = await rooms(tmp_path)
         batch = await ask(channels, query="data.room = 8", max_messages=4)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import InlineWriter
 from rapport.channel.query.index_plan import explain_query, index_path, plan_lookup
 from rapport.channel.query.parser import parse_condition
@@ -180,7 +179,7 @@ def test_answers_are_the_same_with_and_without_an_index(
     size = data.draw(st.integers(1, 4))
 
     async def scenario() -> None:
-        feed = with_index._shared.field_feed
+        feed = with_index.field_feed
         assert feed is not None
         if not later:
             with_index.use_rules(rules(paths))
@@ -236,7 +235,7 @@ def test_matches_far_apart_are_read_one_by_one(tmp_path: Path) -> None:
                     for n in range(start, start + 500)
                 ]
             )
-        feed = channels._shared.field_feed
+        feed = channels.field_feed
         assert feed is not None
         feed.catch_up()
         assert feed.lag("c", 5_000) == 0
@@ -295,7 +294,7 @@ async def rooms(directory: Path) -> LoggedChannels:
                 for n in range(start, start + 100)
             ]
         )
-    feed = channels._shared.field_feed
+    feed = channels.field_feed
     assert feed is not None
     feed.catch_up()
     channels.decoded.clear()

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.query import scripts as script
-from rapport.channel.query.query_kinds import make_query
-from rapport.channel.query.scripts import Script, Scripts, load_scripts, run_limited
+from rapport.channel.query import query_kinds as script
+from rapport.channel.query.query_kinds import Script, Scripts, load_scripts, make_query, run_limited
 from rapport.channel.requests.request import BatchLimits
 from rapport.channel.requests.scanner import Selection
 from rapport.core.errors import InvalidInput, UnknownName

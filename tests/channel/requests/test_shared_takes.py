@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from rapport.channel.backends.migration import ChannelMover
 from rapport.channel.backends.stores import Stores, open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import InlineWriter
+from rapport.channel.requests import takes
 from rapport.channel.requests.leases import Answers, MessageLease
 from rapport.channel.requests.request import Request
 from rapport.channel.requests.takes import (
@@ -133,7 +133,7 @@ def test_three_nodes_take_each_message_once_whatever_they_do(steps):
         assert nodes[0].names() == (["c"] if published else [])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 3})
+        patch.setattr(takes, "SUMMARY_EVERY", 3)
         asyncio.run(scenario())
 
 
@@ -205,7 +205,7 @@ def test_workers_at_three_nodes_share_leases_whatever_they_do(steps):
             assert await left_for(node) == expected
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 3})
+        patch.setattr(takes, "SUMMARY_EVERY", 3)
         asyncio.run(scenario())
 
 
@@ -223,7 +223,7 @@ def test_a_lease_that_a_node_reads_from_a_summary_replaces_the_one_it_knew(clock
         assert [stored.position for stored in given] == [5]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 3})
+        patch.setattr(takes, "SUMMARY_EVERY", 3)
         asyncio.run(scenario())
 
 
@@ -290,7 +290,7 @@ def test_a_log_of_takes_stays_short(clock: ManualClock):
         assert await left_for(open_on(log, clock)) == []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 10})
+        patch.setattr(takes, "SUMMARY_EVERY", 10)
         asyncio.run(scenario())
 
 
@@ -363,7 +363,7 @@ def test_what_was_taken_stays_taken_when_the_channel_moves_away_and_back(
     assert asyncio.run(at_work()) == ([5, 6], [])
 
 
-def test_a_log_of_takes_that_cannot_be_read_is_told(clock: ManualClock):
+def test_a_log_of_takes_that_cannot_be_read_is_reported(clock: ManualClock):
     async def scenario():
         log = SharedMemory()
         log.append(take_log("c"), [(1, b"\xc1 rubbish")], 0)

@@ -360,7 +360,7 @@ def test_a_bounded_query_does_not_wait_for_what_cannot_come() -> None:
     run(scenario)
 
 
-def test_a_plug_in_that_fails_is_told_as_the_request_s_fault() -> None:
+def test_a_plug_in_that_fails_is_reported_as_the_request_s_fault() -> None:
     from rapport.channel.query.query_kinds import KINDS, Query
 
     def failing(given: Any) -> Query:

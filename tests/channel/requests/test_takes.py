@@ -99,7 +99,7 @@ def test_notes_are_swept_after_their_lease_and_the_messages_stay_taken() -> None
 
 
 @pytest.mark.parametrize(("table", "key"), [(TAKEN, "c/many"), (TAKES, take_key("c", "token"))])
-def test_records_that_cannot_be_read_are_told(table: str, key: str) -> None:
+def test_records_that_cannot_be_read_are_reported(table: str, key: str) -> None:
     records = MemoryRecordStore()
     records.put(table, key, b"\xc1 rubbish")
     with pytest.raises(Corrupt):

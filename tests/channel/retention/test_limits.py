@@ -185,7 +185,9 @@ def test_nothing_goes_that_a_named_reader_has_not_committed(open_channels, clock
     play(scenario)
 
 
-def test_under_hard_rules_a_late_reader_goes_on_and_is_told_what_it_lost(open_channels, clock):
+def test_under_hard_rules_a_late_reader_goes_on_and_is_notified_of_what_it_lost(
+    open_channels, clock
+):
     async def scenario():
         channels = open_channels(keep_for_ms=DAY, keep_hard=True)
         subscription = await channels.subscribe("c", "slow")

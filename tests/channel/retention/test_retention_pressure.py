@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event

@@ -11,7 +11,7 @@ import pytest
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.requests.request import Request
-from rapport.channel.retention.ttl import batch_ttl, ttl_of
+from rapport.channel.validation import batch_ttl, ttl_of
 from rapport.core.event import Event, StoredEvent
 
 HOUR = 3_600_000

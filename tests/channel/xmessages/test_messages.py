@@ -68,7 +68,7 @@ def test_an_event_comes_back_from_xml_as_it_was(event: Event) -> None:
 
 @pytest.mark.slow
 @given(events(), st.integers(1, 2**63), st.integers(0, 2**62))
-def test_position_and_arrival_are_told_and_never_taken_over(
+def test_position_and_arrival_are_reported_and_never_taken_over(
     event: Event, position: int, received: int
 ) -> None:
     node = xml(write_event(event, position=position, received=received))

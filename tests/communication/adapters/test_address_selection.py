@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.address_selection import UnknownAdapterLog, select_addresses
+from rapport.communication.peers import UnknownAdapterLog, select_addresses
 
 ADDRESSES = ("fax:1", "mail:a@b", "inbox:", "mail:c@d")
 
@@ -47,9 +47,9 @@ def test_what_is_selected_is_what_a_walk_by_the_text_gives(addresses, delivery, 
     assert list(found.usable) == (served[:1] if only_first else served)
 
 
-def test_an_unknown_adapter_is_told_once_a_minute_however_often_it_is_met():
+def test_an_unknown_adapter_is_reported_once_a_minute_however_often_it_is_met():
     unserved = UnknownAdapterLog()
-    assert unserved.to_tell(["fax", "fax", "telex"], 0) == ["fax", "telex"]
-    assert unserved.to_tell(["fax"], 59_999) == []
-    assert unserved.to_tell(["fax"], 60_000) == ["fax"]
-    assert unserved.to_tell(["fax"], 10) == ["fax"], "the clock was set back"
+    assert unserved.to_log(["fax", "fax", "telex"], 0) == ["fax", "telex"]
+    assert unserved.to_log(["fax"], 59_999) == []
+    assert unserved.to_log(["fax"], 60_000) == ["fax"]
+    assert unserved.to_log(["fax"], 10) == ["fax"], "the clock was set back"

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from rapport.communication.adapters.apprise import (
     AppriseAdapter,
     AppriseSettings,
-    is_service_address,
     notice,
     secret_parts,
 )
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.peers import shown_address
+from rapport.communication.peers import is_service_address, shown_address
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.testing.suites.adapter import make_delivery
@@ -115,7 +114,7 @@ def test_hostile_text_arrives_as_it_was_written():
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_a_refusal_is_told_with_what_the_library_logged_and_without_the_address(status):
+def test_a_refusal_is_reported_with_what_the_library_logged_and_without_the_address(status):
     async def scenario():
         async with WebhookSink() as sink:
             sink.status = status

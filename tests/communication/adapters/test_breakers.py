@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Confirmed, Failed, Sent
-from rapport.communication.adapters.peer_queues import (
+from rapport.communication.adapters.dispatch import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
     OPEN_AFTER,

@@ -10,16 +10,20 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.adapters.base import Delivery, Failed, Sent
-from rapport.communication.adapters.delivery_marks import (
+from rapport.communication.adapters.attempts import (
     DeliveryMark,
     EndMark,
     MarkBatch,
     MarkRecords,
     StartMark,
 )
-from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
-from rapport.communication.adapters.peer_queues import PeerQueues, PendingDelivery
+from rapport.communication.adapters.base import Delivery, Failed, Sent
+from rapport.communication.adapters.dispatch import (
+    Dispatch,
+    DispatchSettings,
+    PeerQueues,
+    PendingDelivery,
+)
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -119,7 +123,7 @@ def test_a_batch_adapter_that_answers_nonsense_fails_what_it_was_given(answer):
     asyncio.run(scenario())
 
 
-def test_what_was_decided_meanwhile_is_not_sent_but_told_as_dropped():
+def test_what_was_decided_meanwhile_is_not_sent_but_reported_as_dropped():
     async def scenario():
         desk = Desk()
         await desk.put(delivery("a", 1), delivery("b", 2), delivery("a", 3))
@@ -197,7 +201,7 @@ def test_a_repeatable_adapter_leaves_no_marks_and_is_just_sent_again_after_a_kil
     asyncio.run(scenario())
 
 
-def test_an_outcome_that_was_marked_but_not_told_is_told_and_nothing_is_sent_again():
+def test_an_outcome_that_was_marked_but_not_reported_is_reported_and_nothing_is_sent_again():
     async def scenario():
         desk = Desk()
         await desk.put(delivery("a", 1), delivery("b", 2))
@@ -354,7 +358,7 @@ def test_order_per_peer_holds_whatever_the_medium_does_and_nothing_is_lost(seed)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_killed_again_and_again_nothing_is_lost_and_every_repetition_is_said(seed):
+def test_killed_again_and_again_nothing_is_lost_and_every_repetition_is_reported(seed):
     async def scenario():
         chance, desk = Chance(seed), Desk(SystemClock())
         adapter = FaltersAdapter("mail", desk.clock, chance)

@@ -239,7 +239,9 @@ def test_a_file_that_may_not_be_read_keeps_nothing_back(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("place", "content"), [("bad", b"\xff"), ("done", MESSAGE)])
-def test_files_that_cannot_be_moved_keep_back_no_others_and_are_told_once(tmp_path, place, content):
+def test_files_that_cannot_be_moved_keep_back_no_others_and_are_reported_once(
+    tmp_path, place, content
+):
     """More of them than a look takes, all older than the one that matters."""
 
     async def looked(source):

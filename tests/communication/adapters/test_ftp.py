@@ -171,7 +171,7 @@ def test_new_files_are_taken_once_and_what_becomes_of_them_is_as_declared(ftp_se
 
 
 @pytest.mark.parametrize("after", ["keep", "move"])
-def test_a_file_that_the_server_does_not_give_keeps_nothing_back_and_is_told_once(
+def test_a_file_that_the_server_does_not_give_keeps_nothing_back_and_is_reported_once(
     ftp_server, after
 ):
     async def scenario():
@@ -254,7 +254,7 @@ def test_one_too_fast_goes_before_those_that_came_after_it(ftp_server):
 
 
 @pytest.mark.parametrize("content", [MESSAGE, b"\xff"])
-def test_files_that_may_not_be_taken_away_keep_back_no_others_and_are_told_once(
+def test_files_that_may_not_be_taken_away_keep_back_no_others_and_are_reported_once(
     ftp_server, monkeypatch, content
 ):
     def refusing(ftp, source, target):
@@ -353,7 +353,7 @@ def test_a_changed_file_is_new_again_and_one_that_is_gone_is_forgotten(ftp_serve
     asyncio.run(scenario())
 
 
-def test_pictures_are_told_of_and_bad_files_are_kept_aside(ftp_server):
+def test_pictures_become_notices_and_bad_files_are_kept_aside(ftp_server):
     async def scenario():
         pictures = Watch(ftp_server, content="notice", sender="peer:ana", refers_to="m1")
         pictures.put("bïld.png", b"\0" * 2_000_000)
@@ -392,7 +392,7 @@ def test_unfinished_files_are_passed_over_and_a_full_folder_is_refused(ftp_serve
     asyncio.run(scenario())
 
 
-def test_a_server_without_the_newer_list_is_asked_about_each_file(ftp_server, monkeypatch):
+def test_a_server_without_mlsd_is_queried_for_each_file(ftp_server, monkeypatch):
     def unknown(*_arguments, **_options):
         raise ftplib.error_perm("500 Command not understood")
 

@@ -23,8 +23,8 @@ from rapport.communication.adapters.input_base import AdapterState
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail import make_mail
 from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
-from rapport.communication.answers import answer_secret, answer_token
 from rapport.communication.arrivals import ArrivalResult
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import NotAuthenticated, SourceUnavailable, StoreUnavailable
 from rapport.core.message import Message
@@ -421,7 +421,7 @@ def test_a_server_that_never_answers_is_given_up():
             Mailbox(settings).open()
 
 
-def test_being_told_brings_mails_at_once_and_ends_at_once(imap_server):
+def test_push_brings_mails_at_once_and_ends_at_once(imap_server):
     async def scenario():
         desk = Desk(imap_server)
         desk.reply("before")

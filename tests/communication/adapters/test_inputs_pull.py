@@ -183,7 +183,7 @@ def test_without_an_interval_it_looks_only_on_request():
     play(scenario)
 
 
-def test_a_request_in_vain_is_looked_after_until_its_time_is_over_and_then_told():
+def test_a_request_in_vain_is_looked_after_until_its_time_is_over_and_then_reported():
     async def scenario(place):
         folder = Folder()
         name = await place.inputs.add_pull(folder, name="ftp")
@@ -209,7 +209,7 @@ def test_a_request_in_vain_is_looked_after_until_its_time_is_over_and_then_told(
     play(scenario)
 
 
-def test_a_request_is_settled_by_what_comes_in_and_nobody_is_told_of_a_time_out():
+def test_a_request_is_settled_by_what_comes_in_and_nobody_gets_a_timeout():
     async def scenario(place):
         folder = Folder()
         name = await place.inputs.add_pull(folder)
@@ -476,7 +476,7 @@ def test_a_clock_that_is_set_back_puts_no_look_off(fails):
 
 def test_a_clock_that_is_set_back_puts_no_request_off():
     requests = OpenRequests(0)
-    requests.take(1, PullRequest(id="r", requester="component:app", asked_ms=NOW))
+    requests.add(1, PullRequest(id="r", requester="component:app", asked_ms=NOW))
     before = NOW - HOUR
     due_ms = requests.next_due_ms(before)
     assert due_ms is not None
@@ -484,7 +484,7 @@ def test_a_clock_that_is_set_back_puts_no_request_off():
     assert requests.next_due_ms(before + 500) == due_ms
 
 
-def test_who_waits_for_a_medium_that_is_away_is_told_in_time():
+def test_a_delivery_that_waits_for_an_absent_medium_is_reported_in_time():
     """After many failures there is no look for minutes: the time of a request is over all the
     same.
     """

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rapport.communication.adapters.base import Delivery, Failed, Sent
 from rapport.communication.adapters.factory import make_adapters
 from rapport.communication.adapters.mail import MailAdapter, MailSettings, make_mail
-from rapport.communication.addresses import address_fault
 from rapport.communication.config import communication_from_site
+from rapport.communication.peers import address_fault
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.scenarios.mail_server import LocalMailServer

@@ -8,8 +8,8 @@ import pytest
 
 from rapport.communication.adapters.adapter_config import read_adapters, read_inputs, read_media
 from rapport.communication.adapters.ftp import FtpServer
-from rapport.communication.addresses import address_fault
 from rapport.communication.config import communication_from_site
+from rapport.communication.peers import address_fault
 from rapport.kernel.toml import TomlFile
 
 ADAPTERS = ("folder", "ftp", "inbox", "mail")
@@ -80,7 +80,7 @@ idle = "60s"
         ("largest_mail = 1", "site.out_of_range"),
     ],
 )
-def test_a_fault_about_mail_in_is_told_where_it_stands(tmp_path, line, code):
+def test_a_fault_about_mail_in_is_reported_where_it_stands(tmp_path, line, code):
     text = f'[inputs.a]\nadapter = "imap"\nhost = "imap.example.org"\nuser = "u"\n{line}\n'
     assert inputs(tmp_path, text)[1] == [(code, 5)]
 
@@ -132,7 +132,7 @@ tls = true
         ('[adapters.ftp]\npassword = "x"\n', "site.unknown_key"),
     ],
 )
-def test_a_fault_about_folders_and_servers_is_told_where_it_stands(tmp_path, text, code):
+def test_a_fault_about_folders_and_servers_is_reported_where_it_stands(tmp_path, text, code):
     assert media(tmp_path, text)[1] == [(code, 2)]
 
 
@@ -172,7 +172,7 @@ on_request = true
         ('settle = "soon"', "site.bad_duration", 5),
     ],
 )
-def test_a_fault_about_files_is_told_where_it_stands(tmp_path, line, code, at):
+def test_a_fault_about_files_is_reported_where_it_stands(tmp_path, line, code, at):
     text = f'\n[inputs.a]\nadapter = "ftp"\nhost = "ftp.example.org"\n{line}\n'
     assert inputs(tmp_path, text)[1] == [(code, at)]
 
@@ -184,7 +184,7 @@ def test_an_address_is_a_name_never_a_path(adapter, rest):
     assert address_fault(f"{adapter}:depot-2", ADAPTERS) is None
 
 
-def test_an_address_that_names_an_undeclared_folder_is_told_where_it_stands(tmp_path):
+def test_an_address_that_names_an_undeclared_folder_is_reported_where_it_stands(tmp_path):
     (tmp_path / "out").mkdir()
     text = """
 [peers.ana]

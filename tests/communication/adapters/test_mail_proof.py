@@ -19,8 +19,8 @@ from rapport.communication.adapters.mail import (
     message_id,
     read_message_id,
 )
-from rapport.communication.addresses import address_fault
-from rapport.communication.answers import answer_token
+from rapport.communication.links import answer_token
+from rapport.communication.peers import address_fault
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock
 from rapport.scenarios.mail_server import LocalMailServer
@@ -81,9 +81,7 @@ def test_a_message_id_is_one_plain_token_and_says_who_was_sent_what(message, pee
     policy=st.text(max_size=40),
     reply_to=st.text(max_size=40),
 )
-def test_nothing_that_is_said_adds_a_header_or_leaves_the_body(
-    text, message, peer, policy, reply_to
-):
+def test_no_text_adds_a_header_or_leaves_the_body(text, message, peer, policy, reply_to):
     if reply_to and address_fault(f"mail:{reply_to}", ("mail",)):
         with pytest.raises(InvalidInput):
             MailAdapter(MailSettings(reply_to=reply_to), lambda message, peer: "")

@@ -25,9 +25,9 @@ from rapport.communication.adapters.mail_replies import (
     mail_context,
     meaning_of,
 )
-from rapport.communication.answers import answer_secret, answer_token
 from rapport.communication.arrivals import Arrivals
 from rapport.communication.ledger import Ledger
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
@@ -134,7 +134,7 @@ class Post:
         asked.ledger = Ledger(channels)
         self.mailbox = ImapInput(
             ImapSettings(port=imap.port, encryption="none", user=self.user, password=PASSWORD),
-            mail_context(secret, book, asked=asked, vouched=vouched),
+            mail_context(secret, book, questions=asked, vouched=vouched),
             MailHandlers("replies", channels, book, clock, asked),
         )
         sessions = Sessions(records, clock, SessionSettings())

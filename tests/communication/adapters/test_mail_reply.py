@@ -16,7 +16,7 @@ from rapport.communication.adapters.mail_replies import (
     MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.answers import answer_link, answer_token, is_answer_token
+from rapport.communication.links import answer_link, answer_token, is_answer_token
 from rapport.core.message import Identifier, Message
 from rapport.testing.suites.adapter import make_delivery
 
@@ -32,7 +32,6 @@ SENT = make_mail(
 KNOWN = MailContext(
     proves=lambda message, peer, token: is_answer_token(SECRET, message, peer, token),
     peer_of={"ana@example.org": "ana", "ben@example.org": "ben"}.get,
-    conversation_of={"m-1": "c-7"}.get,
 )
 
 
@@ -60,7 +59,6 @@ def test_a_reply_to_a_mail_of_ours_is_the_answer_of_the_peer_it_was_sent_to():
     assert (found.type, found.subtype) == ("ANSWER", "")
     assert found.sender == Identifier("peer", "ana")
     assert found.refers_to == "m-1"
-    assert found.conversation == "c-7"
     assert found.content == "On my way!"
     assert found.session_token == answer_token(SECRET, "m-1", "ana")
     assert found.id

@@ -12,8 +12,8 @@ from rapport.communication.adapters.imap import ImapInput, ImapSettings
 from rapport.communication.adapters.input_base import AdapterState
 from rapport.communication.adapters.mail import MailAdapter, MailSettings
 from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
-from rapport.communication.answers import answer_secret, answer_token
 from rapport.communication.arrivals import Arrivals
+from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings

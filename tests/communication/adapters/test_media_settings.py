@@ -9,7 +9,7 @@ import pytest
 from rapport.communication.adapters.adapter_config import read_media
 from rapport.communication.adapters.mqtt import MQTT_INPUT_KEYS, TopicPattern, read_mqtt_input
 from rapport.communication.adapters.webhook import WEBHOOK_INPUT_KEYS, read_webhook_input
-from rapport.communication.addresses import address_fault
+from rapport.communication.peers import address_fault
 from rapport.core.message import Identifier
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
@@ -87,7 +87,7 @@ def test_a_site_that_says_nothing_has_defaults(tmp_path):
         ('[adapters.ws]\nwait = "11s"', "site.out_of_range"),
     ],
 )
-def test_faults_of_adapters_are_told_at_their_place(tmp_path, text, code):
+def test_faults_of_adapters_are_reported_at_their_place(tmp_path, text, code):
     _, problems = media(tmp_path, text)
     assert code in [found for found, _ in problems]
     assert all(line > 0 for _, line in problems)

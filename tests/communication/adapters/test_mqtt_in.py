@@ -201,10 +201,10 @@ def test_a_flood_of_nonsense_fills_no_disk():
         adapter = MqttInput(nowhere, clock, keep)
         adapter._intake = Channel("panels")
         packets = [Packet(topic="t", payload=b"?", number=one) for one in range(3_000)]
-        await adapter._take([ReceivedPacket(packet, 1) for packet in packets])
+        await adapter._process([ReceivedPacket(packet, 1) for packet in packets])
         assert (adapter.refused, len(kept)) == (3_000, MOST_ASIDE)
         await clock.advance(1_000)
-        await adapter._take([ReceivedPacket(packet, 1) for packet in packets])
+        await adapter._process([ReceivedPacket(packet, 1) for packet in packets])
         assert len(kept) == MOST_ASIDE + ASIDE_RATE
 
     asyncio.run(scenario())
@@ -407,7 +407,7 @@ def test_what_the_broker_retains_is_one_message_however_often_we_connect(mqtt_br
         asyncio.run(scenario(device))
 
 
-def test_the_same_words_said_anew_are_another_message_and_retained_ones_are_the_latest():
+def test_the_same_text_sent_again_is_another_message_and_retained_ones_are_the_latest():
     known = PacketIds()
     said = Packet(topic="t", payload=b"yes", number=1)
     first, second = known.id_for(said, "a"), known.id_for(said, "b")
@@ -464,7 +464,7 @@ def test_the_topics_that_are_known_stay_bounded_also_on_disk(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_state_that_was_set_while_we_were_away_is_told_though_it_is_an_old_one(
+def test_a_state_that_was_set_while_we_were_away_is_reported_though_it_is_an_old_one(
     mqtt_broker, mqtt_name
 ):
     async def scenario(device: Device):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.communication.adapters.attempts import SentOutcomes, outcome_data, outcomes_data
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
-from rapport.communication.adapters.outcome_events import SentOutcomes, outcome_data, outcomes_data
 
 deliveries = st.builds(
     Delivery,
@@ -33,7 +33,7 @@ def test_many_outcomes_are_those_of_each(told):
 
 
 @given(st.lists(st.lists(st.tuples(deliveries, outcomes, st.integers(0, 9)), max_size=4)))
-def test_outcomes_told_together_are_those_of_all_parts(parts):
+def test_outcomes_reported_together_are_those_of_all_parts(parts):
     made = [
         outcomes_data(*([list(column) for column in zip(*told, strict=True)] or [[]] * 3))
         for told in parts

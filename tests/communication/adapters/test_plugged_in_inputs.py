@@ -145,7 +145,7 @@ def test_a_pulled_kind_of_a_package_brings_messages_in(installed: Path) -> None:
     asyncio.run(running(text, installed, work))
 
 
-def test_a_kind_that_is_told_by_its_medium_is_started(installed: Path) -> None:
+def test_a_push_kind_is_started(installed: Path) -> None:
     async def work(channels: Any, assembly: Assembly) -> None:
         (event,) = await arrived(channels, 1)
         assert event.payload()["type"] == "BELL"

@@ -6,7 +6,7 @@ import asyncio
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.adapters.factory import SealingAdapter, with_seals
-from rapport.communication.addresses import address_fault
+from rapport.communication.peers import address_fault
 from rapport.communication.sessions.seals import FRESH_MS, from_text, open_text
 from rapport.communication.sessions.sessions import Sessions
 from rapport.kernel.clock import ManualClock

@@ -14,7 +14,7 @@ def read(text):
     return read_sending(TomlFile.parse(text.encode(), name="site.toml"), problems), problems
 
 
-def test_what_is_said_is_taken_and_the_rest_is_as_usual():
+def test_given_settings_are_used_and_the_rest_has_defaults():
     text = '[adapters.mail]\nhost = "x"\n[adapters.mail.sending]\nworkers = 4\ndeadline = "30s"\n'
     found, problems = read(text)
     assert problems == []

@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
 from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.adapters.input_base import Arrival, Trusted, never
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.isolation import (
     SLOW_STEP_MS,
@@ -22,6 +21,8 @@ from rapport.communication.adapters.isolation import (
     IsolatedCall,
     StepMonitor,
 )
+from rapport.communication.arrival_checks import Trusted, never
+from rapport.communication.arrivals import ArrivalResult
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock
 from rapport.node.metrics import adapter_metrics
@@ -43,7 +44,7 @@ def told(logs: list[Any]) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("ends", ["returns", "raises"])
-def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> None:
+def test_a_slow_step_is_counted_and_reported_and_waiting_is_no_step(ends: str) -> None:
     clock = ManualClock()
     watched = StepMonitor("output pager", clock)
 
@@ -71,7 +72,7 @@ def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> No
     assert all(entry["hint"] for entry in logs)
 
 
-def test_an_adapter_that_blocks_often_is_told_of_once_a_minute() -> None:
+def test_an_adapter_that_blocks_often_is_reported_once_a_minute() -> None:
     clock = ManualClock()
     watched = StepMonitor("input desk", clock)
 
@@ -118,7 +119,7 @@ def test_an_output_is_named_and_its_delivery_goes_out_all_the_same() -> None:
 
 async def takes_nothing(
     messages: Sequence[Message], *, adapter: str, trusted: Trusted = never
-) -> Sequence[Arrival]:
+) -> Sequence[ArrivalResult]:
     assert not messages, (adapter, trusted)
     return ()
 

@@ -46,7 +46,7 @@ def test_the_body_is_a_signed_cloudevent_with_an_idempotency_key():
     asyncio.run(scenario())
 
 
-def test_a_second_signature_covers_the_time_so_that_copies_can_be_told():
+def test_a_second_signature_covers_the_time_so_that_copies_are_recognised():
     async def scenario():
         async with WebhookSink() as sink:
             await send(sink, adapter_for())

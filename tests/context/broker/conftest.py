@@ -228,7 +228,7 @@ class Network:
 
     def search_messages(self) -> int:
         """Messages between brokers that searches cost, without acknowledgements."""
-        names = ("Ask", "Found", "Refused", "Probe", "Have")
+        names = ("Ask", "FoundRecord", "SearchRefusal", "Probe", "Have")
         return sum(self.sent.get(name, 0) for name in names)
 
 

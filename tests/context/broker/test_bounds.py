@@ -50,24 +50,30 @@ MESSAGES = st.one_of(
     st.builds(m.Status, SMALL, NUMBERS, TEXTS),
     st.builds(m.Ask, *HOP, QUESTIONS, PATHS, NUMBERS, NUMBERS, TEXTS, TEXTS, st.booleans()),
     st.builds(
-        m.Found, *HOP, RECORDS, PATHS, st.lists(NUMBERS, max_size=3).map(tuple), ADDRESSES, NUMBERS
+        m.FoundRecord,
+        *HOP,
+        RECORDS,
+        PATHS,
+        st.lists(NUMBERS, max_size=3).map(tuple),
+        ADDRESSES,
+        NUMBERS,
     ),
-    st.builds(m.Refused, *HOP, PATHS, NUMBERS, TEXTS, st.booleans()),
-    st.builds(m.Heard, *HOP, TEXTS),
+    st.builds(m.SearchRefusal, *HOP, PATHS, NUMBERS, TEXTS, st.booleans()),
+    st.builds(m.HopAck, *HOP, TEXTS),
     st.builds(m.Probe, *HOP, QUESTIONS, NUMBERS, ADDRESSES),
     st.builds(m.Have, *HOP, RECORDS, ADDRESSES),
     st.builds(m.Ping, NUMBERS),
     st.builds(m.Pong, NUMBERS, st.floats(), st.binary(max_size=20)),
     st.builds(m.Join, NUMBERS, st.booleans()),
     st.builds(m.Welcome, NUMBERS, st.booleans(), PATHS),
-    st.builds(m.Departed, NUMBERS, ADDRESSES, NUMBERS, st.booleans()),
+    st.builds(m.Departure, NUMBERS, ADDRESSES, NUMBERS, st.booleans()),
     st.builds(m.Command, SMALL, TEXTS, PATHS),
     st.builds(m.Watch, SMALL, QUESTIONS, NUMBERS, NUMBERS, TEXTS, st.booleans()),
     st.builds(m.Unwatch, SMALL),
     st.builds(m.Notice, SMALL, NUMBERS, RECORDS),
-    st.builds(m.Noticed, SMALL, NUMBERS),
+    st.builds(m.NoticeAck, SMALL, NUMBERS),
     st.builds(
-        m.Outdated,
+        m.Invalidation,
         SMALL,
         st.tuples(st.just("p"), st.just("room"), st.just("r1"), st.just("status")),
         NUMBERS,
@@ -77,7 +83,11 @@ MESSAGES = st.one_of(
 
 
 def records_in(message: m.Message) -> list[ContextRecord]:
-    return [message.record] if isinstance(message, m.Answer | m.Found | m.Have | m.Notice) else []
+    return (
+        [message.record]
+        if isinstance(message, m.Answer | m.FoundRecord | m.Have | m.Notice)
+        else []
+    )
 
 
 @pytest.mark.slow
@@ -108,7 +118,7 @@ def test_no_message_breaks_a_broker_or_makes_it_tell_an_invalid_record(
 
 
 @pytest.mark.slow
-def test_no_record_is_told_outside_its_validity_while_providers_come_and_go(
+def test_no_record_is_sent_outside_its_validity_while_providers_come_and_go(
     network, brokers
 ) -> None:
     """The harness asserts it for every answer; here updates are short and copies many."""
@@ -134,7 +144,7 @@ def sizes(net) -> int:
     for machine in net.machines.values():
         total += len(machine.table) + len(machine._searches) + len(machine._hop_sender)
         total += len(machine._probes) + len(machine._subscriptions) + len(machine._state.agenda)
-        total += len(machine._requests._finished) + len(machine._requests._under_way)
+        total += len(machine._requests._finished) + len(machine._requests._pending)
         total += len(machine._requests._per_sender)
     return total
 

@@ -20,16 +20,16 @@ from rapport.context.protocol import (
     Answer,
     Ask,
     Command,
-    Found,
+    FoundRecord,
     Have,
-    Heard,
+    HopAck,
     Join,
     Ping,
     Pong,
     Put,
     Question,
-    Refused,
     Request,
+    SearchRefusal,
     Status,
 )
 from rapport.context.records import TableLimits
@@ -166,7 +166,7 @@ def test_rights_are_asked_for_every_operation() -> None:
     assert [one.status for one in broker.effects if isinstance(one, AuditEffect)] == [401] * 3
 
 
-def test_every_operation_of_a_client_is_told_to_the_audit() -> None:
+def test_every_operation_of_a_client_is_reported_to_the_audit() -> None:
     broker = machine(audits=True)
     say(broker, Put(1, record()))
     say(broker, Request(2, QUESTION))
@@ -182,9 +182,9 @@ def test_every_operation_of_a_client_is_told_to_the_audit() -> None:
 
 FOR_BROKERS = [
     Ask(1, 0, 1, QUESTION, (CLIENT, OTHER), 1_000, 5),
-    Found(1, 0, 1, record(), (CLIENT,), (1,), OTHER),
-    Refused(1, 0, 1, (CLIENT,)),
-    Heard(1, 0, 1, "ask"),
+    FoundRecord(1, 0, 1, record(), (CLIENT,), (1,), OTHER),
+    SearchRefusal(1, 0, 1, (CLIENT,)),
+    HopAck(1, 0, 1, "ask"),
     Have(1, 0, 1, record(), OTHER),
     Join(1),
     Pong(1),
@@ -230,15 +230,15 @@ def test_the_broker_itself_asks_as_any_consumer(network, brokers) -> None:
     for name, question in ((names[0], "r1"), (names[2], "r1"), (names[0], "nothing")):
         net.act(name, lambda m, q=question: m.ask(net.question(q), net.now, answer=ended.append))
     net.run(2_100)
-    found = [one for one in ended if isinstance(one, Found)]
-    (refused,) = [one for one in ended if isinstance(one, Refused)]
+    found = [one for one in ended if isinstance(one, FoundRecord)]
+    (refused,) = [one for one in ended if isinstance(one, SearchRefusal)]
     assert [(one.record, one.holder) for one in found] == [(given, names[2])] * 2
     assert found[0].hops == 0
     assert found[1].hops in (2, 3), "one way round the ring or the other"
     assert refused.status == NOT_FOUND
 
 
-def test_a_controller_is_told_when_it_joined_and_when_not(network, brokers) -> None:
+def test_a_controller_is_notified_when_it_joined_and_when_not(network, brokers) -> None:
     names = brokers(3)
     net = network(from_edges([], nodes=names), adopt=False)
     controller = ("controller", 1)
@@ -294,7 +294,7 @@ def allows_writing(takes_over: str = "admin"):
     return allows
 
 
-def test_a_record_belongs_to_the_key_that_told_it_first() -> None:
+def test_a_record_belongs_to_the_key_that_wrote_it_first() -> None:
     broker = machine(allows_writing(), audits=True)
     assert say(broker, Put(1, record(n=1)), identity="sensor")[-1] == Status(1, PROCESSED)
     broker.effects.clear()

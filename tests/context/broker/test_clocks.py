@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from rapport.context.broker.broker_settings import BrokerSettings, SearchSettings
-from rapport.context.protocol import Notice, Noticed, Put, Watch
+from rapport.context.protocol import Notice, NoticeAck, Put, Watch
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.clock import Now
 from rapport.transport.base import Sender
@@ -45,7 +45,7 @@ def differing(network, names, behind_ms: dict[int, int], settings: BrokerSetting
 
 
 @pytest.mark.parametrize("behind_ms", [{0: 10}, {0: 700}, {1: 700}, {0: 700, 1: 300}])
-def test_what_was_just_told_is_found_where_the_clock_is_behind(
+def test_what_was_just_sent_is_found_where_the_clock_is_behind(
     network, brokers, behind_ms: dict[int, int]
 ) -> None:
     names = brokers(3)
@@ -79,7 +79,7 @@ def test_a_clock_that_is_far_behind_is_said_at_once(network, brokers) -> None:
     assert outcome.took_ms < 200
 
 
-def test_changes_quicker_than_the_clocks_differ_are_told(network, brokers) -> None:
+def test_changes_quicker_than_the_clocks_differ_are_sent(network, brokers) -> None:
     names = brokers(2)
     net = differing(network, names, {0: 700})
     net.put(names[1], "r1", v=0)
@@ -94,7 +94,7 @@ def test_changes_quicker_than_the_clocks_differ_are_told(network, brokers) -> No
             if isinstance(message, Notice):
                 assert message.record.valid_from <= net.now.wall_ms - 700
                 told.append(message.record.values["v"])
-                net.send(Noticed(message.id, message.number), WATCHER, source, "client")
+                net.send(NoticeAck(message.id, message.number), WATCHER, source, "client")
     assert told == sorted(told)
     assert told[-1] >= 20
     assert len(set(told)) >= 20
@@ -120,7 +120,7 @@ def test_a_holder_started_anew_with_its_clock_set_back_is_followed_as_before(
             for message, source in net.inbox.pop(WATCHER, []):
                 if isinstance(message, Notice):
                     told.append(message.record.values["v"])
-                    net.send(Noticed(message.id, message.number), WATCHER, source, "client")
+                    net.send(NoticeAck(message.id, message.number), WATCHER, source, "client")
 
     put(0)
     net.run(1_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rapport.context.broker.broker_state import JoinFailed, NeighbourLost, NetworkJoined
-from rapport.context.protocol import NOT_FOUND, RECEIVED, Command, Departed
+from rapport.context.protocol import NOT_FOUND, RECEIVED, Command, Departure
 from rapport.transport.base import Address, Sender
 from rapport_lab.topology import Topology, from_edges, is_connected, mesh
 
@@ -44,7 +44,7 @@ def test_a_broker_whose_list_is_silent_does_not_join_and_says_so(network, broker
     assert net.machines[names[0]].neighbours == ()
 
 
-def test_who_waits_for_a_join_hears_when_the_broker_is_told_to_leave_meanwhile(
+def test_who_waits_for_a_join_hears_when_the_broker_is_commanded_to_leave_meanwhile(
     network, brokers
 ) -> None:
     """Else those that wait would add up until no command is taken any more."""
@@ -70,7 +70,7 @@ def test_a_broker_that_leaves_is_asked_no_more_and_the_word_goes_further(network
     net.act(names[4], lambda machine: machine.leave(net.now))
     net.run(50)
     assert all(names[4] not in net.machines[name].neighbours for name in names[:4])
-    departed = [m for m, _, _ in net.log if isinstance(m, Departed)]
+    departed = [m for m, _, _ in net.log if isinstance(m, Departure)]
     assert {m.broker for m in departed} == {names[4]}
     assert {m.ttl for m in departed} == {0, 1}
     assert net.ask(names[0], "r1").found

@@ -11,7 +11,7 @@ from rapport.context.broker.broker_settings import (
     ReplicationSettings,
     SearchSettings,
 )
-from rapport.context.protocol import NOT_FOUND, Answer, Ask, Found, Refused, Status
+from rapport.context.protocol import NOT_FOUND, Answer, Ask, FoundRecord, SearchRefusal, Status
 from rapport.kernel.chance import Chance
 from rapport_lab.topology import from_edges, mesh, ring, waxman
 
@@ -187,7 +187,7 @@ def test_every_message_of_a_search_carries_where_it_was(network, brokers) -> Non
         (consumer, names[0], names[1]),
         (consumer, names[0], names[1], names[2]),
     ]
-    founds = [m for m, _, _ in net.log if isinstance(m, Found)]
+    founds = [m for m, _, _ in net.log if isinstance(m, FoundRecord)]
     assert [m.path for m in founds] == [
         (consumer, names[0], names[1]),
         (consumer, names[0]),
@@ -202,7 +202,7 @@ def test_a_refusal_goes_home_along_the_path_of_the_question(network, brokers) ->
     net = network(line, settings(look_ahead="off", hop_limit=3))
     net.logs = True
     outcome = net.ask(names[0], "nothing")
-    refusals = [(m.path, to) for m, _, to in net.log if isinstance(m, Refused)]
+    refusals = [(m.path, to) for m, _, to in net.log if isinstance(m, SearchRefusal)]
     consumer = ("consumer", 1)
     assert refusals == [
         ((consumer, names[0], names[1]), names[2]),

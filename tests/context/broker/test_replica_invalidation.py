@@ -13,7 +13,16 @@ from rapport.context.broker.broker_settings import (
     ReplicationSettings,
     SearchSettings,
 )
-from rapport.context.protocol import Heard, Notice, Noticed, Outdated, Put, Watch, decode, encode
+from rapport.context.protocol import (
+    HopAck,
+    Invalidation,
+    Notice,
+    NoticeAck,
+    Put,
+    Watch,
+    decode,
+    encode,
+)
 from rapport.core.context_record import ContextRecord
 from rapport.transport.base import Sender
 from rapport_lab.topology import from_edges, ring
@@ -62,7 +71,7 @@ class Follower:
             for message, source in box[self._read :]:
                 if isinstance(message, Notice):
                     self.told.append(message.record.values["v"])
-                    self.net.send(Noticed(message.id, message.number), READER, source, "client")
+                    self.net.send(NoticeAck(message.id, message.number), READER, source, "client")
             self._read = len(box)
 
 
@@ -135,7 +144,7 @@ def test_where_a_site_wants_it_copies_stay_until_they_end(network, brokers) -> N
     net.put(names[3], "r1", v=2)
     net.run(100)
     assert versions(net, names) == [1, 1, 1, 2]
-    assert "Outdated" not in net.sent
+    assert "Invalidation" not in net.sent
 
 
 def test_what_was_announced_calls_nothing_back_before_it_begins(network, brokers) -> None:
@@ -200,7 +209,7 @@ def test_who_calls_an_older_copy_back_is_still_known_to_have_the_newer_one(
     first = net.put(names[2], "r1", v=1)
     assert versions(net, names[:2]) == [1, 1]
     net.run(10)
-    call = Outdated(5, first.key(), first.valid_from, 0, called=True)
+    call = Invalidation(5, first.key(), first.valid_from, 0, called=True)
     for name in names[:2]:
         net.deliver(call, Sender(name), names[2])
     net.put(names[2], "r1", v=2)
@@ -217,7 +226,7 @@ def test_each_copy_is_called_back_once_and_acknowledged(network, brokers) -> Non
         net.run(10)
         net.put(names[5], "r1", v=version)
     net.run(5_000)
-    assert net.sent["Outdated"] == 5
+    assert net.sent["Invalidation"] == 5
 
 
 def test_a_broker_of_before_acts_on_a_call_and_its_silence_ends_it(network, brokers) -> None:
@@ -228,7 +237,7 @@ def test_a_broker_of_before_acts_on_a_call_and_its_silence_ends_it(network, brok
     send = net.send
 
     def without_acknowledgement(message, source, to, kind="network") -> None:
-        if not (isinstance(message, Heard) and message.kind == "out"):
+        if not (isinstance(message, HopAck) and message.kind == "out"):
             send(message, source, to, kind)
 
     net.send = without_acknowledgement
@@ -236,7 +245,7 @@ def test_a_broker_of_before_acts_on_a_call_and_its_silence_ends_it(network, brok
     net.put(names[2], "r1", v=2)
     net.run(30_000)
     assert net.holders("r1") == {names[2]}
-    assert net.sent["Outdated"] <= 2 * 5
+    assert net.sent["Invalidation"] <= 2 * 5
     assert net.machines[names[2]]._invalidation._open == set()
 
 
@@ -250,11 +259,11 @@ class OutdatedOfBefore(msgspec.Struct, frozen=True, array_like=True, tag_field="
 
 
 def test_brokers_of_before_understand_a_call_and_are_understood() -> None:
-    call = Outdated(7, ("p", "room", "r1", "s"), 5, 0, called=True)
+    call = Invalidation(7, ("p", "room", "r1", "s"), 5, 0, called=True)
     read = msgspec.msgpack.decode(encode(call)[1:], type=OutdatedOfBefore)
     assert (read.id, read.key, read.before, read.ttl) == (7, call.key, 5, 0)
     flooded = b"\x01" + msgspec.msgpack.encode(OutdatedOfBefore(7, call.key, 5, 2))
-    assert decode(flooded) == Outdated(7, call.key, 5, 2)
+    assert decode(flooded) == Invalidation(7, call.key, 5, 2)
 
 
 def test_what_is_known_of_copies_is_bounded_and_ends_with_them(network, brokers) -> None:

@@ -100,7 +100,7 @@ def test_marks_are_places_on_the_path_and_each_broker_finds_its_own(network, bro
     net.logs = True
     net.put(names[6], "r1")
     net.ask(names[0], "r1")
-    marks = next(m.marks for m, _, _ in net.log if type(m).__name__ == "Found")
+    marks = next(m.marks for m, _, _ in net.log if type(m).__name__ == "FoundRecord")
     # Place 0 is the consumer, place 1 the broker that it asked.
     assert net.holders("r1") == {names[6], *(names[place - 1] for place in marks)}
 

@@ -13,7 +13,7 @@ from rapport.context.protocol import (
     RECEIVED,
     TOO_BUSY,
     Notice,
-    Noticed,
+    NoticeAck,
     Put,
     Request,
     Status,
@@ -49,7 +49,7 @@ class Reader:
         for message, source in box[self.read :]:
             if isinstance(message, Notice) and not self.asleep:
                 self.records.append(message.record)
-                self.net.send(Noticed(message.id, message.number), CONSUMER, source, "client")
+                self.net.send(NoticeAck(message.id, message.number), CONSUMER, source, "client")
         self.read = len(box)
 
     def versions(self) -> list[int]:
@@ -63,7 +63,9 @@ def line(names: list):
 
 
 @pytest.mark.parametrize("distance", [0, 1, 3])
-def test_a_watcher_is_told_what_is_and_each_change(network, brokers, distance: int) -> None:
+def test_a_watcher_is_notified_of_the_present_and_of_each_change(
+    network, brokers, distance: int
+) -> None:
     names = brokers(5)
     net = network(line(names))
     holder = names[distance]
@@ -79,7 +81,7 @@ def test_a_watcher_is_told_what_is_and_each_change(network, brokers, distance: i
     assert [record.values["v"] for record in reader.records] == [0, 1, 2, 3], "each told once"
 
 
-def test_changes_reach_watchers_under_loss_and_none_is_told_out_of_order(network, brokers) -> None:
+def test_changes_reach_watchers_under_loss_and_none_is_sent_out_of_order(network, brokers) -> None:
     names = brokers(5)
     net = network(line(names), loss=0.3, jitter_ms=20, duplication=0.2, seed=11)
     net.put(names[3], "r1", v=0)
@@ -96,7 +98,7 @@ def test_changes_reach_watchers_under_loss_and_none_is_told_out_of_order(network
     assert len(reader.versions()) >= 5
 
 
-def test_a_sleeping_watcher_is_told_again_and_only_the_newest(network, brokers) -> None:
+def test_a_sleeping_watcher_is_notified_again_and_only_the_newest(network, brokers) -> None:
     names = brokers(3)
     net = network(ring(names))
     reader = Reader(net)
@@ -120,7 +122,7 @@ def test_notices_to_one_who_never_answers_end(network, brokers) -> None:
     assert 2 <= len(notices) <= 6
 
 
-def test_a_record_is_told_when_its_time_comes_not_when_it_is_put(network, brokers) -> None:
+def test_a_record_is_sent_when_its_time_comes_not_when_it_is_put(network, brokers) -> None:
     names = brokers(3)
     net = network(ring(names))
     reader = Reader(net)
@@ -134,7 +136,7 @@ def test_a_record_is_told_when_its_time_comes_not_when_it_is_put(network, broker
     assert reader.versions() == [1]
 
 
-def test_a_watch_ends_with_its_lease_or_when_told_to(network, brokers) -> None:
+def test_a_watch_ends_with_its_lease_or_when_unsubscribed(network, brokers) -> None:
     names = brokers(3)
     net = network(ring(names))
     reader = Reader(net)
@@ -174,7 +176,7 @@ def test_watches_that_were_ended_leave_nothing_behind_until_their_lease_would_en
     assert net.machines[name].status().watchers == 0
 
 
-def test_a_periodic_watcher_is_told_each_period_changed_or_not(network, brokers) -> None:
+def test_a_periodic_watcher_is_notified_each_period_changed_or_not(network, brokers) -> None:
     names = brokers(4)
     net = network(line(names))
     net.put(names[3], "r1", v=1)
@@ -203,7 +205,7 @@ def test_when_the_holder_dies_the_record_is_followed_where_it_went(network, brok
     assert reader.versions() == [1, 2, 3]
 
 
-def test_a_watch_for_what_does_not_exist_yet_is_told_when_it_does(network, brokers) -> None:
+def test_a_watch_for_what_does_not_exist_yet_is_sent_when_it_does(network, brokers) -> None:
     names = brokers(5)
     net = network(ring(names))
     reader = Reader(net)
@@ -280,7 +282,7 @@ def test_a_holder_that_was_started_anew_is_followed_as_before(network, brokers) 
 
 
 @pytest.mark.parametrize("other", ["update", "request"])
-def test_what_begins_is_told_also_when_the_table_is_used_before_its_turn(
+def test_what_begins_is_sent_also_when_the_table_is_used_before_its_turn(
     network, brokers, other: str
 ) -> None:
     (name,) = brokers(1)

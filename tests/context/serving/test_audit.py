@@ -18,7 +18,7 @@ def test_reads_of_a_minute_are_one_line() -> None:
     assert trail.due(200_000) == []
 
 
-def test_identities_entities_and_outcomes_are_told_apart() -> None:
+def test_identities_entities_and_outcomes_are_distinguished() -> None:
     trail = AuditTrail()
     trail.read("ana", ROOM, 102, 0)
     trail.read("ben", ROOM, 102, 0)

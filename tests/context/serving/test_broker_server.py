@@ -247,7 +247,7 @@ def test_who_waits_for_a_broker_that_closes_waits_no_longer(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
-def test_a_record_larger_than_a_datagram_is_told_and_found(tmp_path: Path) -> None:
+def test_a_record_larger_than_a_datagram_is_sent_and_found(tmp_path: Path) -> None:
     async def scenario() -> None:
         keys = DatagramKeys([NETWORK, ANA])
         async with kept_broker(tmp_path, keys=keys) as broker:
@@ -390,7 +390,7 @@ async def _addresses(count: int) -> list[tuple[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wait_s", [0.0, 1.0], ids=["in the middle of a try", "between tries"])
-def test_who_was_told_to_leave_does_not_go_on_joining(
+def test_who_was_commanded_to_leave_does_not_go_on_joining(
     monkeypatch: pytest.MonkeyPatch, wait_s: float
 ) -> None:
     monkeypatch.setattr("rapport.context.broker_server._JOIN_AGAIN_MS", 1_500)

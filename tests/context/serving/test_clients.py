@@ -32,7 +32,7 @@ class Opening(Protocol):
     ) -> AbstractAsyncContextManager[list[ContextBroker]]: ...
 
 
-def test_what_is_told_to_one_broker_is_found_from_another(line_of_brokers: Opening) -> None:
+def test_what_is_sent_to_one_broker_is_found_from_another(line_of_brokers: Opening) -> None:
     async def scenario() -> None:
         async with line_of_brokers(4) as brokers:
             provider = await ContextProvider.open([brokers[0].address], name="station")
@@ -50,7 +50,7 @@ def test_what_is_told_to_one_broker_is_found_from_another(line_of_brokers: Openi
     asyncio.run(scenario())
 
 
-def test_a_record_past_its_validity_is_not_told_any_more(line_of_brokers: Opening) -> None:
+def test_a_record_past_its_validity_is_not_sent_any_more(line_of_brokers: Opening) -> None:
     async def scenario() -> None:
         async with line_of_brokers(1) as (broker,):
             provider = await ContextProvider.open([broker.address], name="station")
@@ -69,7 +69,7 @@ def test_a_record_past_its_validity_is_not_told_any_more(line_of_brokers: Openin
     asyncio.run(scenario())
 
 
-def test_two_updates_in_one_millisecond_are_told_in_order(line_of_brokers: Opening) -> None:
+def test_two_updates_in_one_millisecond_are_sent_in_order(line_of_brokers: Opening) -> None:
     async def scenario() -> None:
         async with line_of_brokers(1) as (broker,):
             provider = await ContextProvider.open([broker.address], name="station")
@@ -85,7 +85,7 @@ def test_two_updates_in_one_millisecond_are_told_in_order(line_of_brokers: Openi
     asyncio.run(scenario())
 
 
-def test_what_was_announced_does_not_put_off_what_is_told_now(line_of_brokers: Opening) -> None:
+def test_what_was_announced_does_not_put_off_what_is_sent_now(line_of_brokers: Opening) -> None:
     async def scenario() -> None:
         async with line_of_brokers(1) as (broker,):
             provider = await ContextProvider.open([broker.address], name="station")
@@ -208,7 +208,7 @@ def test_clients_change_to_another_broker_when_theirs_dies(line_of_brokers: Open
 
 
 @pytest.mark.slow
-def test_what_a_provider_told_goes_with_it_to_its_new_broker(line_of_brokers: Opening) -> None:
+def test_what_a_provider_sent_goes_with_it_to_its_new_broker(line_of_brokers: Opening) -> None:
     async def scenario() -> None:
         async with line_of_brokers(2) as brokers:
             known = [broker.address for broker in brokers]
@@ -259,7 +259,7 @@ async def _two_and_a_provider(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pause_ms", [0, 20, 300])
-def test_what_a_provider_told_is_there_when_it_changes_back_again(
+def test_what_a_provider_sent_is_there_when_it_changes_back_again(
     line_of_brokers: Opening, pause_ms: int
 ) -> None:
     async def scenario() -> None:
@@ -314,7 +314,7 @@ def test_an_old_broker_forgets_also_when_its_clock_differs(
     asyncio.run(scenario())
 
 
-def test_a_farewell_is_not_newer_than_what_the_provider_told_meanwhile(
+def test_a_farewell_is_not_newer_than_what_the_provider_sent_meanwhile(
     line_of_brokers: Opening,
 ) -> None:
     async def scenario() -> None:

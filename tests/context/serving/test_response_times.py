@@ -22,7 +22,7 @@ from rapport.context.protocol import (
     NOT_FOUND,
     PROCESSED,
     Ask,
-    Found,
+    FoundRecord,
     Question,
     Request,
 )
@@ -36,7 +36,7 @@ ROOM = EntityRef("room", "r3")
 Opened = Callable[..., Any]
 
 
-def test_answers_are_told_apart_by_what_they_were() -> None:
+def test_answers_are_distinguished_by_what_they_were() -> None:
     times = ResponseTimes("10.0.0.1:7", 1_000)
     times.note(PROCESSED, 0, 0.0305)
     times.note(PROCESSED, 3, 2.0)
@@ -79,7 +79,7 @@ def test_a_search_is_timed_from_its_request_to_its_answer() -> None:
     broker.handle(Request(5, Question(ROOM, "status")), client, Now(1_000, 50.0))
     (ask,) = [one for one, to in broker.outbox if isinstance(one, Ask) and to == ("b", 2)]
     record = ContextRecord("p", ROOM, "status", 0, 90_000, {"n": 1})
-    found = Found(ask.search, ask.walker, ask.hop + 1, record, ask.path[:1], (), ("b", 2), 1)
+    found = FoundRecord(ask.search, ask.walker, ask.hop + 1, record, ask.path[:1], (), ("b", 2), 1)
     broker.handle(found, Sender(("b", 2), "", "network"), Now(1_042, 92.5))
     (told,) = [one for one in broker.effects if isinstance(one, AuditEffect)]
     assert (told.what, told.status, told.hops, told.took_ms) == ("request", PROCESSED, 1, 42.5)

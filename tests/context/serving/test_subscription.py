@@ -59,12 +59,12 @@ def record(start: int, end: int, n: int) -> ContextRecord:
     return ContextRecord("p", ROOM, "status", NOW + start, NOW + end, {"n": n})
 
 
-def test_a_change_is_told_once_and_what_was_overtaken_not_at_all() -> None:
+def test_a_change_is_sent_once_and_what_was_overtaken_not_at_all() -> None:
     old, new = record(0, 9_000, 0), record(50, 9_000, 1)
     assert heard((60, 1, old), (61, 2, new), (62, 2, new), (63, 1, old)) == [0, 1]
 
 
-def test_what_began_earlier_is_told_when_what_began_later_is_over() -> None:
+def test_what_began_earlier_is_sent_when_what_began_later_is_over() -> None:
     """A request finds it then, so a subscription must not be silent about it."""
     short, long = record(0, 100, 0), record(-5_000, 60_000, 1)
     assert heard((10, 1, short), (200, 2, long)) == [0, 1]

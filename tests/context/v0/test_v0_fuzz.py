@@ -63,7 +63,7 @@ def busy_broker(world: Any, network: Any) -> Any:
 
 @many
 @given(st.lists(datagrams(), min_size=1, max_size=5))
-def test_a_stranger_is_never_told_more_bytes_than_it_sent(
+def test_a_stranger_never_gets_more_bytes_than_it_sent(
     world: Any, network: Any, sent: list[bytes]
 ) -> None:
     broker = busy_broker(world, network)

@@ -64,7 +64,7 @@ def test_what_nobody_has_is_refused_with_202(world: Any) -> None:
     assert world.send(REQUEST, 1) == [RECEIVED % OF_REQUEST, NOT_FOUND]
 
 
-def test_nothing_is_told_before_or_past_its_validity(world: Any) -> None:
+def test_nothing_is_sent_before_or_past_its_validity(world: Any) -> None:
     world.broker(1)
     later = ADVERTISE.replace(b"status|1516060800000", b"status|1516060800500")
     world.send(later, 1)
@@ -141,7 +141,7 @@ def test_reading_is_audited(world: Any) -> None:
     assert (line.entity, line.scope) == (EntityRef("room", "r3"), "status")
 
 
-def test_a_host_that_the_site_does_not_name_is_told_no_more_than_it_sent(world: Any) -> None:
+def test_a_host_that_the_site_does_not_name_gets_no_more_than_it_sent(world: Any) -> None:
     broker = world.broker(1)
     world.send(ADVERTISE, 1)
     assert world.send(REQUEST, 1, STRANGER) == []
@@ -197,7 +197,7 @@ def test_a_record_too_large_for_a_datagram_is_refused_with_201(world: Any) -> No
     assert world.send(REQUEST, 1) == [RECEIVED % OF_REQUEST, FAILED % OF_REQUEST]
 
 
-def test_typed_values_of_v1_are_told_as_texts(world: Any) -> None:
+def test_typed_values_of_v1_are_sent_as_texts(world: Any) -> None:
     world.broker(1)
     values = {"free": True, "seats": 4, "note": "a|b"}
     world.put(1, ContextRecord("p1", EntityRef("room", "r3"), "status", T, T + 60_000, values))

@@ -85,7 +85,7 @@ def test_every_request_ends_once_and_in_time_whatever_is_lost(
     assert all(broker.searches == 0 for broker in world.brokers.values())
 
 
-def test_no_record_past_its_validity_is_told(world: Any) -> None:
+def test_no_record_past_its_validity_is_sent(world: Any) -> None:
     build(world, "ring")
     for number in NUMBERS:
         soon = ContextRecord("q", EntityRef("car", str(number)), "place", T, T + 8_000, {"x": "1"})

@@ -209,7 +209,7 @@ def test_a_broker_that_was_silent_and_speaks_again_is_answered(world: Any) -> No
     assert at(world, 2).outbox == [(RESPONSE + TO_CONSUMER, ("10.0.0.1", 7410))]
 
 
-def test_a_consumer_is_told_directly_when_every_broker_before_it_has_left(world: Any) -> None:
+def test_a_consumer_is_answered_directly_when_every_broker_before_it_has_left(world: Any) -> None:
     world.broker(2, [1])
     at(world, 2).handle(b"7|1516060800000|*", ("10.0.0.1", 7410), world.now)
     at(world, 2).handle(RESPONSE + TO_CONSUMER + b"|10.0.0.1|7410", ("10.0.0.4", 7410), world.now)
@@ -262,7 +262,7 @@ def test_what_v1_does_not_have_either_is_refused(world: Any, network: Any) -> No
     assert world.told[-1] == (NACK, CONSUMER)
 
 
-def test_what_v1_finds_too_late_is_not_told(world: Any, network: Any) -> None:
+def test_what_v1_finds_too_late_is_not_sent(world: Any, network: Any) -> None:
     world.broker(1, search=network)
     world.send(REQUEST, 1)
     assert len(world.wait(2_100)) == 1

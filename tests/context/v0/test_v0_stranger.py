@@ -132,7 +132,7 @@ def test_a_stranger_pings_and_is_refused_what_is_not_there() -> None:
     talk(conversation)
 
 
-def test_a_stranger_reads_what_v1_was_told_and_the_other_way_round() -> None:
+def test_a_stranger_reads_what_v1_received_and_the_other_way_round() -> None:
     told: list[AuditEffect] = []
     room = EntityRef("city", "porto-alegre")
 

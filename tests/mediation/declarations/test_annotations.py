@@ -43,7 +43,7 @@ def european(logistics: ModuleType) -> Interpretation:
     return interpretation_of(logistics, "root")
 
 
-def test_context_labels_what_belongs_to_an_interpretation(logistics: ModuleType) -> None:
+def test_context_marks_the_parts_of_an_interpretation(logistics: ModuleType) -> None:
     us = interpretation_of(logistics, "us")
     names = [each.name for each in us.types]
     assert names == [
@@ -197,11 +197,11 @@ class Odd:
     far: Annotated[float, Unit("metrs")]
 
 
-def test_every_fault_of_a_class_is_told_at_once() -> None:
+def test_every_fault_of_a_class_is_reported_at_once() -> None:
     with pytest.raises(InterpretationError) as caught:
         interpretation_of([Odd], "x")
-    told = [(each.code, each.message.split(":")[0]) for each in caught.value.problems]
-    assert told == [
+    results = [(each.code, each.message.split(":")[0]) for each in caught.value.problems]
+    assert results == [
         ("type.unsupported_annotation", "Odd.when"),
         ("type.unsupported_annotation", "Odd.either"),
         ("type.unsupported_annotation", "Odd.pair"),
@@ -232,7 +232,7 @@ def test_labels_of_a_class_do_not_count_for_classes_derived_from_it() -> None:
     assert [each.source for each in found.mappings] == ["Above"]
 
 
-def test_functions_without_types_take_what_their_units_say() -> None:
+def test_functions_without_types_take_the_types_of_their_units() -> None:
     @conv_function("degF", "degC")
     def to_celsius(value):  # type: ignore[no-untyped-def]
         return (value - 32) / 1.8

@@ -115,8 +115,8 @@ def test_a_fault_in_toml_has_its_code_line_and_hint(
     text = GOOD.replace(before, after, 1)
     assert text != GOOD
     found = read_declarations("us.toml", text.encode(), "toml", known=KNOWN)
-    told = [(each.code, each.line) for each in found.problems]
-    assert (code, line) in told, "\n".join(each.as_text() for each in found.problems)
+    results = [(each.code, each.line) for each in found.problems]
+    assert (code, line) in results, "\n".join(each.as_text() for each in found.problems)
     assert any(hint in each.hint for each in found.problems if each.code == code)
     assert all(each.file == "us.toml" for each in found.problems)
     assert "us" not in found.interpretations or line == 1
@@ -129,7 +129,7 @@ def test_the_good_example_has_no_fault_and_the_others_go_on_beside_a_faulty_one(
     assert list(found.interpretations) == ["other"]
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     text = GOOD.replace("about", "abouut").replace('"degF"\nh', '"degFF"\nh').replace("true", "5")
     found = read_declarations("us.toml", text.encode(), "toml", known=KNOWN)
     assert {each.line for each in found.problems} == {2, 5, 6, 19}
@@ -183,8 +183,8 @@ def test_a_fault_in_yaml_has_its_code_place_and_hint(
     text: str, code: str, line: int, column: int, hint: str
 ) -> None:
     found = read_declarations("us.yaml", text.encode(), "yaml", known=KNOWN)
-    told = [(each.code, each.line, each.column) for each in found.problems]
-    assert (code, line, column) in told, told
+    results = [(each.code, each.line, each.column) for each in found.problems]
+    assert (code, line, column) in results, results
     assert any(hint in each.hint for each in found.problems if each.code == code)
 
 
@@ -246,8 +246,8 @@ def test_a_fault_in_xml_has_its_code_line_and_hint(
     text: str, code: str, line: int, hint: str
 ) -> None:
     found = read_declarations("us.xml", text.encode(), "xml", known=KNOWN)
-    told = [(each.code, each.line) for each in found.problems]
-    assert (code, line) in told, told
+    results = [(each.code, each.line) for each in found.problems]
+    assert (code, line) in results, results
     assert any(hint in each.hint for each in found.problems if each.code == code)
     assert all(each.file == "us.xml" for each in found.problems)
 

@@ -503,7 +503,7 @@ def test_python_declares_the_same(name: str) -> None:
         ),
     ],
 )
-def test_what_is_said_beside_the_model_is_kept(kind: str, text: str) -> None:
+def test_comments_formats_and_units_are_kept(kind: str, text: str) -> None:
     found = read_declarations("a", text.encode(), kind)  # type: ignore[arg-type]
     assert not found.problems
     assert {name: one.about for name, one in found.declared.items() if one.about} == {"us": "feet"}
@@ -512,7 +512,7 @@ def test_what_is_said_beside_the_model_is_kept(kind: str, text: str) -> None:
     assert (wish.attribute, wish.unit) == ("station.temperature", "degF")
 
 
-def test_xml_says_about_and_units_too() -> None:
+def test_xml_has_comments_and_units_too() -> None:
     text = b"""<context id="us"><about> feet </about>
     <units><unit of="station.temperature" name="degF"/></units></context>"""
     found = read_declarations("a", text, "xml")

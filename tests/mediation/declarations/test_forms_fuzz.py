@@ -103,8 +103,8 @@ def check(kind: str, raw: bytes) -> None:
             assert each.message
             each.as_text()
         for one in found.interpretations.values():
-            said = msgspec.json.encode(one)
-            assert msgspec.json.decode(said, type=Interpretation) == one
+            result = msgspec.json.encode(one)
+            assert msgspec.json.decode(result, type=Interpretation) == one
         whole = complete_declarations(found, ROOT)
         load_all([ROOT, *(each for name, each in whole.interpretations.items() if name != "root")])
 

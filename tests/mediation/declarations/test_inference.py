@@ -96,10 +96,10 @@ def test_units_alone_derive_the_type_the_mappings_and_the_rules(root: Interpreta
         each.optional for each in original.attributes
     ]
     held = in_force(found, root)
-    said = {"key": "s", "time": 5, "temperature": 77.0, "position": {"x": 10.0, "y": 0.0}}
+    event = {"key": "s", "time": 5, "temperature": 77.0, "position": {"x": 10.0, "y": 0.0}}
     meant = {"key": "s", "time": 5, "temperature": 25.0, "position": {"x": 3.048, "y": 0.0}}
-    assert make_transformer(held, "us", "us station", "in")(said) == meant
-    assert make_transformer(held, "us", "station", "out")(meant) == said
+    assert make_transformer(held, "us", "us station", "in")(event) == meant
+    assert make_transformer(held, "us", "station", "out")(meant) == event
 
 
 def test_a_child_adds_to_the_units_of_its_parent(root: Interpretation) -> None:
@@ -130,7 +130,7 @@ def test_a_child_adds_to_the_units_of_its_parent(root: Interpretation) -> None:
         ('"station.position" = "degF"', "unit.mismatch", ""),
     ],
 )
-def test_a_wish_that_cannot_be_is_told_at_its_line(
+def test_an_impossible_unit_declaration_is_reported_at_its_line(
     root: Interpretation, wish: str, code: str, hint: str
 ) -> None:
     found = completed(f"[interpretations.us.units]\n\n{wish}\n", root)
@@ -140,7 +140,7 @@ def test_a_wish_that_cannot_be_is_told_at_its_line(
     assert not found.interpretations
 
 
-def test_a_number_without_a_unit_is_refused_with_what_it_looks_like(root: Interpretation) -> None:
+def test_a_number_without_a_unit_is_refused_with_a_likely_unit(root: Interpretation) -> None:
     text = """
     [interpretations.us.types.UsWeather]
     key = "text"
@@ -162,7 +162,7 @@ def test_a_number_without_a_unit_is_refused_with_what_it_looks_like(root: Interp
     assert "us" not in found.interpretations
 
 
-def test_a_unit_that_root_does_not_have_is_said_so(root: Interpretation) -> None:
+def test_a_missing_canonical_unit_is_reported(root: Interpretation) -> None:
     text = """
     [interpretations.us.types.UsWeather]
     key = "text"
@@ -216,11 +216,11 @@ def test_units_are_found_below_nested_types_lists_and_renames() -> None:
     }
     held, outcomes = load_all([DEEP_ROOT, found.interpretation])
     assert "us" in held, outcomes
-    said = {
+    event = {
         "layers": [{"wind": {"speed": 10, "gusts": [20, 30]}, "temperature": 212}],
         "label": "n",
     }
-    meant = make_transformer(held, "us", "UsReport", "in")(said)
+    meant = make_transformer(held, "us", "UsReport", "in")(event)
     assert meant["name"] == "n"
     assert meant["layers"][0]["temperature"] == 100.0
     assert meant["layers"][0]["wind"]["gusts"] == [8.9408, 13.4112]
@@ -288,13 +288,13 @@ WORDS_ROOT = Interpretation(
 )
 
 
-def said_in_words(*conversions: Conversion) -> Interpretation:
+def declared_in_words(*conversions: Conversion) -> Interpretation:
     return infer(replace(WORDS, conversions=conversions), WORDS_ROOT).interpretation
 
 
 def test_one_conversion_serves_both_directions() -> None:
     words = converts("words", "Word", "State", Enumeration((("ok", 1), ("fine", 1), ("bad", 2))))
-    found = said_in_words(words)
+    found = declared_in_words(words)
     assert infer(found, WORDS_ROOT).interpretation == found
     held, outcomes = load_all([WORDS_ROOT, found])
     assert "desk" in held, outcomes["desk"]
@@ -313,17 +313,17 @@ def test_there_is_no_way_back_where_two_lead_there_or_none_leads_back() -> None:
     found = infer(given, WORDS_ROOT).interpretation
     assert "State to Word" not in [each.name for each in found.conversions]
     looked_up = converts("one", "Word", "State", TableLookup("states", ("number",)))
-    assert [each.name for each in said_in_words(looked_up).conversions] == [
+    assert [each.name for each in declared_in_words(looked_up).conversions] == [
         "one", "mph to m/s", "m/s to mph",
     ]  # fmt: skip
 
 
-def test_what_remembers_events_has_no_way_back() -> None:
+def test_a_conversion_with_memory_has_no_inverse() -> None:
     origin = MovingOrigin("Ship")
     moving = converts("moved", "Word", "State", ToAbsolute(origin))
     fixed = converts("moved", "Word", "State", ToAbsolute(FixedOrigin(1, 2)))
-    assert "State to Word" not in [each.name for each in said_in_words(moving).conversions]
-    assert "State to Word" in [each.name for each in said_in_words(fixed).conversions]
+    assert "State to Word" not in [each.name for each in declared_in_words(moving).conversions]
+    assert "State to Word" in [each.name for each in declared_in_words(fixed).conversions]
 
 
 def test_an_open_signature_is_that_of_the_places_where_its_rule_counts() -> None:
@@ -372,7 +372,7 @@ def test_one_event_per_element_is_in_the_unit_of_root() -> None:
     ]
 
 
-def test_what_has_no_place_on_the_other_side_can_be_dropped(root: Interpretation) -> None:
+def test_attributes_that_the_other_side_lacks_can_be_dropped(root: Interpretation) -> None:
     text = """
     [interpretations.desk.types.Shown]
     label = "text"

@@ -67,7 +67,7 @@ def test_an_odd_name_is_quoted_wherever_a_type_may_stand(written: str, means: st
     "text",
     ['"a[b"', 'A."b"("c(d")', '["a"', '[["a"]', 'A.*"b', 'A.*"\\q"', '""', 'A.*""', '["a b]"]'],
 )
-def test_what_cannot_be_a_type_is_refused(text: str) -> None:
+def test_an_invalid_type_name_is_refused(text: str) -> None:
     assert isinstance(parse_pattern(text), Problem)
 
 
@@ -93,7 +93,7 @@ items = st.one_of(
 
 
 @given(references, st.lists(items, max_size=3))
-def test_every_pattern_prints_as_what_is_read_as_itself(head: str, rest: list[PatternItem]) -> None:
+def test_every_printed_pattern_parses_to_itself(head: str, rest: list[PatternItem]) -> None:
     pattern = Pattern((PatternItem("", head), *rest))
     assert parse_pattern(str(pattern)) == pattern
 

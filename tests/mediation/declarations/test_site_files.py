@@ -52,14 +52,14 @@ def test_each_form_is_read_by_its_own_reader(site: Path) -> None:
     assert typed.interpretations["us/a"].parent == "us"
 
 
-def test_each_fault_is_told_once_with_its_file(site: Path) -> None:
+def test_each_fault_is_reported_once_with_its_file(site: Path) -> None:
     (site / "feeds/a.toml").write_text("[interpretations")
     (site / "feeds/b.yaml").write_text("a: *b\n")
     (site / "feeds/d.xml").write_text("<context/>")
     file = TomlFile.load(site / "site.toml")
     _, problems = interpretations_from_site(file, site)
-    told = [*problems, *typed_from_site(file, site).problems]
-    assert sorted((each.file, each.code) for each in told) == [
+    results = [*problems, *typed_from_site(file, site).problems]
+    assert sorted((each.file, each.code) for each in results) == [
         ("feeds/a.toml", "site.bad_toml"),
         ("feeds/b.yaml", "yaml.alias"),
         ("feeds/d.xml", "interpretation.missing_key"),
@@ -79,7 +79,7 @@ def test_a_name_in_both_forms_or_twice_is_a_fault(site: Path) -> None:
     assert "site.toml line 9" in problems[1].message
 
 
-def test_a_name_that_nobody_knows_is_told_when_root_is_known(site: Path) -> None:
+def test_an_unknown_name_is_reported_when_the_canonical_model_is_known(site: Path) -> None:
     (site / "feeds/b.yaml").write_text(
         "interpretations:\n  us/b:\n    types: { B: { x: statoin } }\n"
     )

@@ -1,13 +1,17 @@
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
+from rapport.core.event import Event
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.formats.csv_format import CsvFormat, sniff_delimiter
+from rapport.mediation.formats.writers import write_event_data
+from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.rejections import Rejected
 
 INMET = (
@@ -36,7 +40,7 @@ def test_one_row_without_a_heading_needs_declared_columns(read: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "fault"), [("3;4;5\n", "line 5 has 3 cells"), ('"3;4\n', "line 5 is not CSV")]
 )
-def test_a_fault_is_told_with_the_line_of_the_text_it_stands_in(row: str, fault: str) -> None:
+def test_a_fault_is_reported_with_its_line(row: str, fault: str) -> None:
     lines = ["report of a station\n", "UF:;RS\n", "a;b\n", "1;2\n", row]
     rows = CsvFormat({"delimiter": ";", "skip": 1, "metadata": 1}).rows(lines)
     assert next(rows) == {"UF": "RS", "a": "1", "b": "2"}
@@ -164,33 +168,31 @@ cells = st.text(
 
 @given(st.dictionaries(cells.filter(bool), cells, min_size=1, max_size=5), st.sampled_from(";,|"))
 def test_a_written_row_reads_back(row: dict[str, str], delimiter: str) -> None:
-    octets, media_type = write_value(row, "csv", {"delimiter": delimiter})
-    assert media_type == "text/csv; charset=utf-8"
-    reading = CsvFormat({"delimiter": delimiter, "columns": list(row)})
-    lines = octets.decode().split("\r\n")
+    options = {"delimiter": delimiter}
+    data, headers = write_event_data(row, FormatChoice("csv", options), "Row")
+    assert headers["datacontenttype"] == "text/csv; charset=utf-8"
     expected = {name: cell or None for name, cell in row.items()}
+    documents = CsvFormat(options).read(Event("s", "1", "t", "", 0, data, headers), {})
     if any(expected.values()):
-        assert list(reading.rows([f"{lines[0]}\r\n"])) == [expected]
+        assert [document.value for document in documents] == [expected]
 
 
-def test_numbers_are_written_with_the_decimal_mark_and_columns_in_their_order() -> None:
-    row = {"b": 1.5, "a": None, "c": True}
-    options = {"delimiter": ";", "decimal": "comma", "columns": ["a", "b", "c"], "heading": True}
-    assert write_value(row, "csv", options)[0] == b"a;b;c\r\n;1,5;true\r\n"
-    with pytest.raises(InvalidInput, match="no column for 'd'"):
-        write_value({"d": 1}, "csv", {"columns": ["a"]})
-    with pytest.raises(InvalidInput, match="no object"):
-        write_value({"d": {}}, "csv", {})
+def test_numbers_are_written_with_the_decimal_mark() -> None:
+    choice = FormatChoice("csv", {"delimiter": ";", "decimal": "comma"})
+    data, _headers = write_event_data({"a": None, "b": 1.5, "c": True}, choice, "Row")
+    assert msgspec.json.decode(data) == "a;b;c\r\n;1,5;true\r\n"
+    with pytest.raises(Rejected, match="no object"):
+        write_event_data({"d": {}}, choice, "Row")
 
 
 def test_a_row_that_was_imported_is_read_by_the_options_of_now(read: Any) -> None:
     """So that it can be mediated again after they were mended: the raw event stays as it was."""
-    said = "day,hour,t\n2026-03-02,9,-\n"
-    (first,) = read("csv", said, join={"time": "{hour} {day}"})
+    payload = "day,hour,t\n2026-03-02,9,-\n"
+    (first,) = read("csv", payload, join={"time": "{hour} {day}"})
     assert first.value == {"day": "2026-03-02", "hour": "9", "t": "-", "time": "9 2026-03-02"}
     mended: dict[str, Any] = {"join": {"time": "{day}T{hour:02}"}, "nulls": ["", "-"]}
     (again,) = read("csv", first.value, **mended)
     assert again.value == {**first.value, "t": None, "time": "2026-03-02T09"}
-    assert again == read("csv", said, **mended)[0]
+    assert again == read("csv", payload, **mended)[0]
     (other,) = read("csv", {"time": "noon", "t": "1"}, **mended)
     assert other.value == {"time": "noon", "t": "1"}

@@ -74,7 +74,7 @@ def test_a_table_is_read_as_it_is_needed_and_not_as_a_whole() -> None:
         (b"\xc1", "msgpack", "format.not_msgpack"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_place(raw: bytes, name: str, code: str) -> None:
+def test_an_unreadable_file_is_reported_with_its_location(raw: bytes, name: str, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         values(raw, name)
     assert caught.value.code == code

@@ -97,13 +97,13 @@ def test_availability_and_commands_are_no_readings(node: Node) -> None:
 def test_plain_states_are_numbers_where_a_unit_is_announced(node: Node) -> None:
     config = {"state_topic": "attic/t", "unit_of_measurement": "°C"}
     node.say("homeassistant/sensor/attic/config", config)
-    for said, value in (
+    for payload, value in (
         (21.5, 21.5),
         ("21.50 ", 21.5),
         ("unavailable", None),
         ("broken", "broken"),
     ):
-        (document,) = node.say("attic/t", said)
+        (document,) = node.say("attic/t", payload)
         assert document.value == {"device": "attic", "topic": "attic/t", "attic": value}
 
 
@@ -197,7 +197,7 @@ def test_bad_announcements_are_refused(node: Node, topic: str, data: Any, code: 
     assert node.refused(topic, data) == code
 
 
-def test_a_state_without_what_its_template_names_is_refused(node: Node) -> None:
+def test_a_state_without_the_value_of_its_template_is_refused(node: Node) -> None:
     node.say("homeassistant/sensor/node7/temperature/config", TEMPERATURE)
     assert node.refused("radio/node7/state", {"Humidity": 2}) == "field.missing"
     assert node.refused("radio/node7/state", "no json") == "payload.not_json"
@@ -258,13 +258,13 @@ def test_a_value_that_a_message_leaves_out_takes_no_other_with_it(node: Node) ->
 
 @pytest.mark.parametrize("state", ["unavailable", "unknown", "None", ""])
 def test_a_switch_of_which_nothing_is_known_is_null(node: Node, state: str) -> None:
-    said = {"stat_t": "door/state", "dev_cla": "door", "pl_on": "open", "pl_off": "closed"}
-    node.say("homeassistant/binary_sensor/door/config", said)
+    payload = {"stat_t": "door/state", "dev_cla": "door", "pl_on": "open", "pl_off": "closed"}
+    node.say("homeassistant/binary_sensor/door/config", payload)
     assert [one.value["door"] for one in node.say("door/state", "open")] == [True]
     assert [one.value["door"] for one in node.say("door/state", state)] == [None]
     assert [one.value["door"] for one in node.say("door/state", "ajar")] == ["ajar"]
-    said |= {"pl_off": "unknown"}
-    node.say("homeassistant/binary_sensor/door/config", said)
+    payload |= {"pl_off": "unknown"}
+    node.say("homeassistant/binary_sensor/door/config", payload)
     assert [one.value["door"] for one in node.say("door/state", "unknown")] == [False]
 
 

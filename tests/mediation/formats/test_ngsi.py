@@ -136,5 +136,5 @@ def test_feeds_without_ids_are_read_all_the_same(read: Any) -> None:
         ({"id": "x", **{f"a{n}": n for n in range(2_001)}}, "format.too_many"),
     ],
 )
-def test_what_is_no_entity_is_refused(refusal: Any, data: Any, code: str) -> None:
+def test_an_invalid_entity_is_refused(refusal: Any, data: Any, code: str) -> None:
     assert refusal("ngsi", data).code == code

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.codec import octets_event_parts
 from rapport.core.event import Event
 from rapport.mediation.formats.base import MAX_DEPTH, MAX_DOCUMENTS, Document
-from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.formats.writers import write_event_data
+from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.rejections import Rejected
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
@@ -35,7 +36,7 @@ def test_json_that_came_as_text_or_octets_is_read_too(read: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [1, "x", None, [1], [{"a": 1}, 2]])
-def test_what_is_no_object_is_refused(refusal: Any, data: Any) -> None:
+def test_a_payload_that_is_no_object_is_refused(refusal: Any, data: Any) -> None:
     assert refusal("json", data).code in ("payload.not_an_object", "payload.not_json")
 
 
@@ -59,7 +60,7 @@ def test_a_text_header_without_a_text_is_refused() -> None:
         get_format("csv", {}).read(event, {})
 
 
-def test_messagepack_becomes_what_json_would_say(read: Any) -> None:
+def test_messagepack_becomes_the_values_of_json(read: Any) -> None:
     packed = msgspec.msgpack.encode({1: b"\x00\x01", "t": 1.5, "n": float("nan"), "l": [True]})
     assert read("msgpack", packed) == [Document({"1": "AAE=", "t": 1.5, "n": None, "l": [True]})]
 
@@ -72,11 +73,9 @@ def test_messagepack_with_foreign_types_or_keys_is_refused(refusal: Any) -> None
 
 
 @given(objects)
-def test_what_is_written_as_json_or_messagepack_reads_back(value: dict[str, Any]) -> None:
+def test_written_json_and_messagepack_reads_back(value: dict[str, Any]) -> None:
     for name in ("json", "msgpack"):
-        octets, media_type = write_value(value, name, {})
-        assert media_type == f"application/{name}"
-        data, headers = octets_event_parts(octets, media_type)
+        data, headers = write_event_data(value, FormatChoice(name), "Row")
         event = Event("s", "1", "t", "", 0, data, headers)
         assert get_format(name, {}).read(event, {}) == [Document(value)]
 

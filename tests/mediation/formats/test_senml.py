@@ -3,12 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.event import Event
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.catalogue import get_format, write_value
 
 NOW_MS = 1_772_442_000_000
 
@@ -142,18 +139,3 @@ def test_the_unit_of_the_base_is_that_of_numbers(read: Any) -> None:
     (document,) = read("senml", pack)
     assert document.value == {"device": "d", "t": 1, "mode": "on", "b": True}
     assert document.units == {"t": "Cel"}
-
-
-@given(
-    st.from_regex(r"[a-z][a-z0-9:/]{0,8}", fullmatch=True),
-    st.dictionaries(names, values, min_size=1, max_size=5),
-    st.integers(300_000_000_000, 4_000_000_000_000),
-)
-def test_what_is_written_reads_back(device: str, values: dict[str, Any], time: int) -> None:
-    row = {"device": device, **values}
-    units = {name: "Cel" for name in values}
-    options = {"time": "when", "units": units}
-    octets, media_type = write_value({**row, "when": time}, "senml", options)
-    assert media_type == "application/senml+json"
-    documents = get_format("senml", {}).read(Event("s", "1", "t", "", 0, octets), {})
-    assert documents == [Document(row, time=time, units=units)]

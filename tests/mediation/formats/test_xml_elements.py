@@ -1,14 +1,18 @@
 import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.mediation.formats.base import Document
-from rapport.mediation.formats.catalogue import get_format, write_value
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.formats.writers import write_event_data
 from rapport.mediation.formats.xml_format import XmlFormat
+from rapport.mediation.interpretations.model import FormatChoice
+from rapport.mediation.rejections import Rejected
 
 FEED = """<?xml version="1.0"?>
 <f:feed xmlns:f="urn:feed" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" city="POA">
@@ -87,25 +91,25 @@ values = st.recursive(
 
 @pytest.mark.slow
 @given(st.dictionaries(names.map("@".__add__), texts, max_size=2), st.dictionaries(names, values))
-def test_what_is_written_reads_back(attributes: dict[str, str], below: dict[str, Any]) -> None:
+def test_written_xml_reads_back(attributes: dict[str, str], below: dict[str, Any]) -> None:
     value = {**attributes, **below}
-    octets, media_type = write_value(value, "xml", {"root": "reading"})
-    assert media_type == "application/xml"
+    data, headers = write_event_data(value, FormatChoice("xml"), "reading")
+    assert headers == {"datacontenttype": "application/xml"}
     expected = value or {"#text": ""}
-    assert XmlFormat({}).documents(octets) == [Document(expected)]
+    assert XmlFormat({}).documents(msgspec.json.decode(data)) == [Document(expected)]
 
 
 @pytest.mark.parametrize("value", [{"a b": 1}, {"a": [[1]]}, {"@ ": 1}, {"a": "\x00"}])
-def test_what_xml_cannot_say_is_not_written(value: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        write_value(value, "xml", {})
+def test_a_value_that_xml_cannot_represent_is_not_written(value: dict[str, Any]) -> None:
+    with pytest.raises(Rejected) as caught:
+        write_event_data(value, FormatChoice("xml"), "event")
     assert caught.value.code == "format.unwritable"
 
 
-def test_an_element_that_says_it_is_not_nil_is_its_text(read: Any) -> None:
+def test_an_element_with_nil_false_is_its_text(read: Any) -> None:
     instance = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
-    said = f'<f {instance}><t xsi:nil="false">3</t><u xsi:nil="true"/><v xsi:nil="0"> </v></f>'
-    (document,) = read("xml", said)
+    payload = f'<f {instance}><t xsi:nil="false">3</t><u xsi:nil="true"/><v xsi:nil="0"> </v></f>'
+    (document,) = read("xml", payload)
     assert document.value == {"t": "3", "u": None, "v": ""}
 
 

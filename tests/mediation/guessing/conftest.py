@@ -128,8 +128,13 @@ class Site:
         in_force, last = activate(
             fields, typed.interpretations.values(), concepts=concepts, formats=typed.formats
         )
-        told = [*problems, *more, *typed.problems, *last]
-        self.problems = [each.as_text() for each in told if each.severity == "error"]
+        results = [
+            *problems,
+            *more,
+            *typed.problems,
+            *(each for _name, faults in last for each in faults),
+        ]
+        self.problems = [each.as_text() for each in results if each.severity == "error"]
         return in_force, source_bindings(ontology, file)
 
     def readings(self, text: str, raw: bytes) -> dict[str, list[tuple[int, str, float]]]:
@@ -148,8 +153,10 @@ class Site:
             ]
             readings, rejections = build_transformer(binding, in_force).apply_many(events)
             for each in readings:
-                said = each.payload()
-                found.setdefault(each.type, []).append((each.time, said["key"], said["value"][0]))
+                result = each.payload()
+                found.setdefault(each.type, []).append(
+                    (each.time, result["key"], result["value"][0])
+                )
             for each in rejections:
                 found.setdefault(each.code, []).append((0, "", 0.0))
         return found

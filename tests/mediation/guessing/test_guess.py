@@ -17,10 +17,9 @@ from rapport.mediation.guessing.columns import (
     number_marks,
 )
 from rapport.mediation.guessing.concept_match import match_concept
-from rapport.mediation.guessing.guess import Guess, guess, guess_unit
+from rapport.mediation.guessing.guess import Guess, guess, guess_time, guess_unit
 from rapport.mediation.guessing.proposal import propose
 from rapport.mediation.guessing.sample import detect_format, encoding_of, sample_of
-from rapport.mediation.guessing.time_columns import guess_time
 from rapport.mediation.plausibility import plausible_column
 
 
@@ -46,7 +45,7 @@ def column(name: str, *values: Any) -> Column:
         (b"a;b\n1;2\n", "csv"),
     ],
 )
-def test_the_format_is_told_by_the_beginning(raw: bytes, name: str) -> None:
+def test_the_format_is_detected_by_the_beginning(raw: bytes, name: str) -> None:
     assert detect_format(raw)[0] == name
 
 
@@ -84,7 +83,7 @@ def test_a_sample_may_end_within_a_character(encoding: str) -> None:
         (["0,125", "1,5"], NumberMarks("comma")),
     ],
 )
-def test_decimal_marks_and_thousands_are_told_by_the_numbers(
+def test_decimal_marks_and_thousands_are_detected_in_the_numbers(
     texts: list[str], marks: NumberMarks
 ) -> None:
     assert number_marks([{"a": text} for text in texts]) == marks
@@ -118,7 +117,7 @@ def test_texts_among_numbers_may_stand_for_nothing() -> None:
         (["2026/03/02"], "%Y/%m/%d", "", 2),
     ],
 )
-def test_times_are_recognised_with_what_they_leave_open(
+def test_times_are_recognised_with_their_doubts(
     values: list[Any], format: str, zone: str, doubts: int
 ) -> None:
     found = guess_time([column("time", *values)], joins=True)
@@ -133,7 +132,7 @@ def test_a_day_and_a_time_of_day_are_joined_under_a_name_that_is_free() -> None:
     assert found.time.format == "%Y-%m-%d %H:%M"
 
 
-def test_a_name_that_says_utc_says_the_zone() -> None:
+def test_utc_in_the_name_is_the_zone() -> None:
     found = guess_time([column("time_utc", "2026-03-02 09:14:05")], joins=True)
     assert found is not None
     assert (found.zone, found.doubts) == ("UTC", ())
@@ -158,7 +157,7 @@ def test_numbers_that_only_happen_to_be_large_are_no_times() -> None:
         ("radiation (Kj/m2)", ""),
     ],
 )
-def test_a_unit_counts_when_the_name_says_it(name: str, unit: str) -> None:
+def test_a_unit_in_the_name_is_sure(name: str, unit: str) -> None:
     found = guess_unit(column(name, 1, 2))
     assert (found.unit, found.sure) == (unit, bool(unit))
     assert found.because
@@ -186,14 +185,14 @@ def test_units_in_the_data_count_unless_they_contradict_each_other() -> None:
         ("speed", 0.0, 1.0, ""),
     ],
 )
-def test_a_whole_column_tells_more_than_one_value(
+def test_the_range_of_a_column_suggests_more_than_one_value(
     name: str, low: float, high: float, unit: str
 ) -> None:
-    said = plausible_column(name, low, high)
-    assert said.endswith(f"unit = {unit}") if unit else not said
+    result = plausible_column(name, low, high)
+    assert result.endswith(f"unit = {unit}") if unit else not result
 
 
-def test_the_key_is_what_names_a_thing_and_comes_again() -> None:
+def test_the_key_is_a_repeated_identifier() -> None:
     found = guessed("row_id,station,city,t_degC\n1,A801,POA,21\n2,A802,POA,22\n3,A801,POA,23\n")
     assert found.key is not None
     assert found.key.field == ("station",)
@@ -219,7 +218,7 @@ def test_a_file_without_a_heading_gets_numbered_columns_and_a_doubt() -> None:
     assert any("names the columns" in doubt for doubt in found.doubts)
 
 
-def test_options_that_are_said_are_not_guessed() -> None:
+def test_declared_options_are_not_guessed() -> None:
     found = guessed("a,b;c\n1,5;2\n", delimiter=";", decimal="comma", columns=["x", "y"])
     assert found.options["columns"] == ["x", "y"]
     assert found.marks.decimal == "comma"
@@ -240,7 +239,7 @@ def test_a_ragged_row_ends_the_sample_with_a_doubt() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"\n\n", b"a,b\n", b"[]", b"null"])
-def test_nothing_to_look_at_is_said_so(raw: bytes) -> None:
+def test_an_empty_sample_is_an_error(raw: bytes) -> None:
     with pytest.raises(InvalidInput):
         sample_of(raw)
 

@@ -84,7 +84,7 @@ def test_words_of_five_languages_say_the_same(column: str, attribute: str) -> No
         ("rain (mm/h)", "mm/h is a speed, station.rain is a length"),
     ],
 )
-def test_another_quantity_is_spoken_of_and_not_taken(column: str, reason: str) -> None:
+def test_another_quantity_is_mentioned_and_not_matched(column: str, reason: str) -> None:
     found = becoming(f"temp_degC,{column}")
     match = found.matches[(column,)]
     assert (match.taken, match.fits, match.because) == (False, False, reason)
@@ -103,7 +103,7 @@ def test_a_name_that_leaves_something_open_is_unsure(column: str, reason: str) -
     assert (match.taken, match.sure, match.because) == (True, False, reason)
 
 
-def test_a_column_without_a_unit_has_its_attribute_once_the_unit_is_said() -> None:
+def test_a_column_without_a_unit_is_matched_once_the_unit_is_declared() -> None:
     found = becoming("temp,humidity (%)")
     match = found.matches[("temp",)]
     assert (match.attribute, match.taken, match.fits) == ("temperature", False, True)
@@ -140,7 +140,7 @@ def test_a_site_without_anything_fitting_gets_a_concept_proposed() -> None:
     assert becoming("temp_degC,hum (%)", {}).concept == "device"
 
 
-def test_columns_that_would_have_the_same_name_are_told_apart() -> None:
+def test_columns_that_would_have_the_same_name_get_different_ones() -> None:
     found = becoming("temp (°C),temperatura (°C),Temperatur (°C),x (m),X (m)", {})
     names = [match.attribute for match in found.matches.values()]
     assert names == ["temperature", "temperatura", "temperatur", "x", "x-value"]

@@ -64,7 +64,7 @@ drop = ["*"]
 "TEMPERATURA DO AR - BULBO SECO, HORARIA (°C)" = "temperature"  # sure: the name says temperature
 "UMIDADE RELATIVA DO AR, HORARIA (%)" = "humidity"  # sure: the name says humidity
 "VENTO, VELOCIDADE HORARIA (m/s)" = "wind-speed"  # sure: the name says speed, wind
-# "PRESSAO ATMOSFERICA AO NIVEL DA ESTACAO, HORARIA (mB)" = "pressure"  # once its unit is said
+# "PRESSAO ATMOSFERICA AO NIVEL DA ESTACAO, HORARIA (mB)" = "pressure"  # once its unit is declared
 # "RADIACAO GLOBAL (Kj/m²)" = "radiation"  # station has no attribute for it; one could be added \
 to [concepts.station.attributes]
 
@@ -173,7 +173,7 @@ def test_hotspots_are_refused_until_zone_key_and_units_are_settled(
     assert (len(found), len(found["firms.brightness"])) == (2, 50)
 
 
-def test_city_stations_say_no_units_so_nothing_is_taken_until_somebody_does(
+def test_city_stations_without_units_are_proposed_as_comments_only(
     new_site: NewSite, ngsi: bytes
 ) -> None:
     site = new_site(WEATHER)
@@ -190,7 +190,7 @@ def test_city_stations_say_no_units_so_nothing_is_taken_until_somebody_does(
     assert all(len(readings) == 30 for readings in found.values())
 
 
-def test_a_pack_says_units_and_times_itself(new_site: NewSite, senml: bytes) -> None:
+def test_a_senml_pack_has_units_and_times(new_site: NewSite, senml: bytes) -> None:
     site = new_site(WEATHER)
     text = site.proposal(senml, "pack")
     assert UNSURE not in text.split("\n", 1)[1]
@@ -246,7 +246,7 @@ def test_numbers_that_json_has_as_text_and_names_that_are_numbers_are_converted(
         assert temperature == close_to(*[(1772442845000, "7", unit)] * 2)
 
 
-def test_numbers_that_come_as_text_now_and_then_are_not_taken(new_site: NewSite) -> None:
+def test_columns_with_some_numbers_as_text_are_not_matched(new_site: NewSite) -> None:
     rows = [{"device": "d7", "temp_degC": each, "hum (%)": 40} for each in (21.5, "22.5")]
     raw = "\n".join(map(json.dumps, rows)).encode()
     site = new_site(WEATHER)
@@ -266,7 +266,7 @@ def test_columns_inside_objects_stay_in_the_fields_form(new_site: NewSite) -> No
     assert [value for _time, _key, value in found["station.humidity"]] == [40.0] * 3
 
 
-def test_columns_named_like_what_they_do_not_become_break_nothing(new_site: NewSite) -> None:
+def test_columns_named_like_other_attributes_break_nothing(new_site: NewSite) -> None:
     """`kind` is a key of a type, `key` an attribute of every concept, and humidity in grams is none
     in percent.
     """
@@ -286,7 +286,7 @@ def test_columns_named_like_what_they_do_not_become_break_nothing(new_site: NewS
     assert found["station.temperature"] == [(7, "d7", 290.0)] * 2
 
 
-def test_every_line_of_a_table_says_why(new_site: NewSite, inmet: bytes) -> None:
+def test_every_line_of_a_table_has_a_reason(new_site: NewSite, inmet: bytes) -> None:
     inside = False
     for line in new_site(WEATHER).proposal(inmet, "inmet").splitlines():
         inside = line.endswith(("Row]", "rename]", "conversions]")) or (inside and bool(line))

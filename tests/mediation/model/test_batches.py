@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.codegen.generator import (
+from rapport.mediation.codegen.transformer import (
     MAX_FUNCTION_LINES,
+    Transformer,
     generate,
     generate_batch,
     split_functions,
 )
-from rapport.mediation.codegen.transformer import Transformer
 from rapport.mediation.conversion.conversions import (
     Call,
     Chain,

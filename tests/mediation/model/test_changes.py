@@ -65,9 +65,9 @@ def family(*children: Interpretation, root: Interpretation = ROOT) -> Interpreta
 
 
 def run(
-    held: InterpretationRegistry, name: str, event: Any, kind: str = "T", way: Any = "out"
+    held: InterpretationRegistry, name: str, event: Any, kind: str = "T", direction: Any = "out"
 ) -> Any:
-    return make_transformer(held, name, kind, way, FUNCTIONS)(event)
+    return make_transformer(held, name, kind, direction, FUNCTIONS)(event)
 
 
 def changed(held: InterpretationRegistry, change: Any) -> InterpretationRegistry:
@@ -76,7 +76,7 @@ def changed(held: InterpretationRegistry, change: Any) -> InterpretationRegistry
     return new
 
 
-def test_4_2_2_the_injected_rule_keeps_what_a_child_with_a_conflicting_rule_did() -> None:
+def test_4_2_2_the_injected_rule_keeps_the_behaviour_of_a_child_with_a_conflicting_rule() -> None:
     held = family(
         Interpretation(name="with", rules=(Rule("T1", "f1"),)), Interpretation(name="without")
     )
@@ -91,7 +91,7 @@ def test_4_2_2_the_injected_rule_keeps_what_a_child_with_a_conflicting_rule_did(
     assert run(new, "without", EVENT)["one"] == {"v": 10, "w": 10}
 
 
-def test_4_2_2_where_paths_disagree_each_gets_what_it_had() -> None:
+def test_4_2_2_where_paths_disagree_each_keeps_its_conversion() -> None:
     child = Interpretation(name="child", rules=(Rule("T.one", "f3"),))
     held = family(child)
     new = changed(held, Augment("root", rules=(Rule("Other.T1", "f7"), Rule("T1", "f5"))))
@@ -235,10 +235,12 @@ def test_after_any_augmentation_a_childs_own_decisions_stand_and_the_rest_is_inh
         "one": {"v": 1.0, "w": 1.0},
         "t": {"one": {"v": 1.0, "w": 1.0}, "two": {"v": 1.0, "w": 1.0}},
     }
-    for way in DIRECTIONS:
-        owners = _own_leaves(held, way)
-        before, after = (_leaves(run(each, "child", event, "Other", way)) for each in (held, new))
-        plain = _leaves(run(natural, "child", event, "Other", way))
+    for direction in DIRECTIONS:
+        owners = _own_leaves(held, direction)
+        before, after = (
+            _leaves(run(each, "child", event, "Other", direction)) for each in (held, new)
+        )
+        plain = _leaves(run(natural, "child", event, "Other", direction))
         for leaf, value in after.items():
             beside = leaf.rpartition(".")[0]
             if leaf in owners:
@@ -255,7 +257,7 @@ def _leaves(value: Any, path: str = "Other") -> dict[str, Any]:
     }
 
 
-def _own_leaves(held: InterpretationRegistry, way: Any) -> set[str]:
+def _own_leaves(held: InterpretationRegistry, direction: Any) -> set[str]:
     """Leaves that a rule of the child decided."""
     found = set()
     leaves = [
@@ -268,7 +270,7 @@ def _own_leaves(held: InterpretationRegistry, way: Any) -> set[str]:
     ]
     for each in (
         held.checked("child")
-        .resolver(way)
+        .resolver(direction)
         .transforming_paths_below((PathPosition("", ("Other",)),))
     ):
         text = str(each).partition(" by ")[0]
@@ -325,8 +327,8 @@ def orders(*more: Interpretation, rules: tuple[Rule, ...] = ()) -> Interpretatio
     return family(local, plain, *more, root=root)
 
 
-def send(held: InterpretationRegistry, name: str, kind: str, way: Any, event: Any) -> Any:
-    return make_transformer(held, name, kind, way, ADDRESS_FUNCTIONS)(event)
+def send(held: InterpretationRegistry, name: str, kind: str, direction: Any, event: Any) -> Any:
+    return make_transformer(held, name, kind, direction, ADDRESS_FUNCTIONS)(event)
 
 
 NEW_ORDER = {
@@ -335,7 +337,7 @@ NEW_ORDER = {
 }
 
 
-def test_4_2_3_both_functions_are_chained_to_those_who_know_only_the_old_type() -> None:
+def test_4_2_3_both_functions_are_chained_for_interpretations_of_the_old_type() -> None:
     held = changed(orders(), REPLACE)
     assert send(held, "local", "Order", "out", NEW_ORDER) == {
         "to": {"line": "A"},
@@ -347,7 +349,7 @@ def test_4_2_3_both_functions_are_chained_to_those_who_know_only_the_old_type() 
     }
 
 
-def test_4_2_3_who_has_no_rule_for_it_still_sees_the_old_type() -> None:
+def test_4_2_3_an_interpretation_without_a_rule_for_it_keeps_the_old_type() -> None:
     held = changed(orders(), REPLACE)
     old = {"to": {"street": "a"}, "stops": [{"street": "b"}]}
     assert send(held, "plain", "Order", "out", NEW_ORDER) == old
@@ -376,8 +378,8 @@ def test_4_2_3_both_ways_give_exactly_the_declared_type(how: str) -> None:
         ReplaceType("Address", newer, forth, back),
     )
 
-    def pass_on(kind: str, way: Any, event: Any) -> Any:
-        return make_transformer(held, "plain", kind, way, {"copy": dict})(event)
+    def pass_on(kind: str, direction: Any, event: Any) -> Any:
+        return make_transformer(held, "plain", kind, direction, {"copy": dict})(event)
 
     new = {"street": "a", "country": "de", "strange": 1}
     event = {"to": new | {"@type": "Address2"}, "home": new}
@@ -391,7 +393,7 @@ def test_4_2_3_both_ways_give_exactly_the_declared_type(how: str) -> None:
     assert pass_on("Address", "in", {"street": "a", "@type": "Address", "b": 1}) == {"street": "a"}
 
 
-def test_4_2_3_who_comes_later_speaks_the_new_type() -> None:
+def test_4_2_3_a_later_interpretation_uses_the_new_type() -> None:
     held = changed(changed(orders(), REPLACE), Declare(Interpretation(name="late")))
     assert send(held, "late", "Order", "out", NEW_ORDER) == NEW_ORDER
     held = changed(held, Declare(Interpretation(name="plain")))
@@ -427,7 +429,10 @@ def test_4_2_3_two_replacements_one_after_the_other() -> None:
         "country": None,
         "floor": 1,
     }
-    assert [len(held.plan("plain", "Order", way).stages) for way in DIRECTIONS] == [3, 3]
+    assert [len(held.plan("plain", "Order", direction).stages) for direction in DIRECTIONS] == [
+        3,
+        3,
+    ]
 
 
 def test_4_2_3_root_is_augmented_for_those_before_and_after() -> None:
@@ -516,7 +521,7 @@ def test_a_redeclared_parent_that_breaks_a_child_is_refused() -> None:
     assert problems[0].message.startswith("b: rule T1 -> own: there is no conversion")
 
 
-def test_a_type_that_cannot_be_passed_is_said_when_asked_for() -> None:
+def test_a_plan_for_a_type_that_cannot_be_passed_raises() -> None:
     flat = ComplexType("Flat", (Attribute("v", "number"),))
     child = Interpretation(
         name="child",

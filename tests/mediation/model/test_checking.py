@@ -65,7 +65,7 @@ def test_a_sound_interpretation_has_no_errors() -> None:
     assert problems_of(local()) == []
 
 
-def test_every_wrong_rule_is_named_with_what_was_expected_and_found() -> None:
+def test_every_wrong_rule_is_reported_with_the_expected_and_the_found_type() -> None:
     rules = (
         Rule("LocalWeather.station", "to-celsius"),
         Rule("LocalWeather.temperature2", "to-celsius"),
@@ -113,7 +113,7 @@ def test_attributes_without_a_place_and_places_without_an_attribute_are_named() 
     assert problems_of(local(types=(FAHRENHEIT, extra), mappings=(renamed,))) == []
 
 
-def test_what_may_be_missing_does_not_fit_what_must_be_there() -> None:
+def test_an_optional_attribute_does_not_fit_a_required_one() -> None:
     loose = ComplexType(
         "LocalWeather", (Attribute("temperature", "Fahrenheit"), Attribute("station", "text", True))
     )
@@ -127,7 +127,7 @@ def test_default_rules_may_give_wrong_types_where_specific_rules_override_them()
     assert problems_of(local(rules=rules, conversions=(TO_CELSIUS, wrong))) == []
 
 
-def test_said_twice_is_a_warning_and_the_last_counts() -> None:
+def test_a_duplicate_is_a_warning_and_the_last_one_applies() -> None:
     mappings = (
         TypeMapping("LocalWeather", "Place", "in"),
         TypeMapping("LocalWeather", "Weather", "in"),

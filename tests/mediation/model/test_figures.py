@@ -18,9 +18,9 @@ EVENT = {
 
 
 def transformer(
-    held: InterpretationRegistry, name: str, kind: str, way: Any, parts: Any
+    held: InterpretationRegistry, name: str, kind: str, direction: Any, parts: Any
 ) -> Transformer:
-    return make_transformer(held, name, kind, way, parts["functions"])
+    return make_transformer(held, name, kind, direction, parts["functions"])
 
 
 def test_figure_4_5_root_has_types_and_conversions_but_no_mappings(

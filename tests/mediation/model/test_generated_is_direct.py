@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.codegen import generator
-from rapport.mediation.codegen.generator import MAX_FUNCTION_LINES
+from rapport.mediation.codegen import transformer as generator
 from rapport.mediation.codegen.json_fast_path import EventFunction, compile_event_path
-from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.codegen.transformer import MAX_FUNCTION_LINES, Transformer, make_transformer
 from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
@@ -336,7 +335,7 @@ def outcome(transform: Any, value: Any) -> Any:
     derandomize=EXAMPLES == 300,
     suppress_health_check=list(HealthCheck),
 )
-def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
+def test_a_generated_transformer_equals_a_direct_application_of_the_rules(
     family: list[Interpretation], data: st.DataObject
 ) -> None:
     interpretations, found = load_all(family)
@@ -360,18 +359,18 @@ def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
             direct = outcome(lambda each, way=direction: judge.transform(each, name, way), value)
             assert outcome(transformer, value) == direct, transformer.source
             assert repr(value) == before, "what came in was changed"
-            straight = compile_event_path([(plan, checked.scope.types)], around)
-            if straight is not None:
-                same_straight(straight, transformer, json.dumps(value).encode())
+            fast = compile_event_path([(plan, checked.scope.types)], around)
+            if fast is not None:
+                check_fast_path(fast, transformer, json.dumps(value).encode())
 
 
-def same_straight(straight: EventFunction, transformer: Transformer, sent: bytes) -> None:
+def check_fast_path(fast: EventFunction, transformer: Transformer, sent: bytes) -> None:
     """From bytes to bytes comes what the transformer gives, or nothing."""
-    found = straight(sent)
+    found = fast(sent)
     if found is not None:
         plain = msgspec.json.encode(transformer(msgspec.json.decode(sent)))
-        told, expected = map(msgspec.json.decode, (found, plain))
-        assert json.dumps(told, sort_keys=True) == json.dumps(expected, sort_keys=True), sent
+        results, expected = map(msgspec.json.decode, (found, plain))
+        assert json.dumps(results, sort_keys=True) == json.dumps(expected, sort_keys=True), sent
 
 
 @st.composite
@@ -436,7 +435,7 @@ def typed_changes(draw: st.DrawFn) -> tuple[list[Interpretation], str]:
     derandomize=EXAMPLES == 300,
     suppress_health_check=list(HealthCheck),
 )
-def test_types_and_shapes_change_as_a_direct_reading_of_rules_and_mapping_says(
+def test_types_and_shapes_change_as_by_direct_application_of_rules_and_mapping(
     given_family: tuple[list[Interpretation], str], data: st.DataObject
 ) -> None:
     family, name = given_family

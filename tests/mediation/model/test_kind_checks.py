@@ -170,7 +170,7 @@ def test_steps_of_a_chain_are_checked_and_must_fit() -> None:
     assert "read gives number, feet takes ft" in found[0].message
 
 
-def test_words_that_become_one_are_told_to_be_lossy() -> None:
+def test_words_that_become_one_are_reported_as_lossy() -> None:
     words = (("ok", "1"), ("fine", "1"), ("bad", "2"))
     there = problems_of(converts("c", "text", "text", Enumeration(words)))
     back = problems_of(converts("c", "text", "text", Enumeration(words, backwards=True)))
@@ -212,7 +212,7 @@ def test_tables_columns_and_concepts_that_the_site_lacks_are_named_with_the_near
     ]
 
 
-def test_what_feeds_an_interpretation_and_what_it_calls_is_known_with_what_it_inherits() -> None:
+def test_feeds_and_functions_of_an_interpretation_include_inherited_ones() -> None:
     origin = MovingOrigin("truck", x="position.x", y="position.y")
     parent = Interpretation(
         name="p", conversions=(converts("at", "Point", "Point", ToAbsolute(origin)),)

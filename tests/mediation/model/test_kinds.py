@@ -3,13 +3,10 @@
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
-from benchmarks.mediation.column_expressions import apply_formulas, column_plan
-from rapport.core.errors import Unsupported
 from rapport.mediation.codegen.runtime import callable_of
-from rapport.mediation.codegen.transformer import Transformer, make_transformer
+from rapport.mediation.codegen.transformer import make_transformer
 from rapport.mediation.conversion.conversions import (
     Call,
     Chain,
@@ -38,7 +35,6 @@ from rapport.mediation.conversion.places import (
 )
 from rapport.mediation.interpretations.model import (
     Interpretation,
-    Rule,
     SplitAttribute,
     TypeMapping,
 )
@@ -96,7 +92,7 @@ def test_a_reference_point_that_moves_is_fed_by_events_and_outlives_a_restart() 
     assert again({"x": 1, "y": 2}) == {"x": 101.0, "y": 52.0}
 
 
-def test_another_kind_under_the_same_name_does_not_take_over_what_was_learned() -> None:
+def test_another_kind_under_the_same_name_does_not_reuse_the_state() -> None:
     memory = ConversionMemory()
     for feed in ("truck", "ship"):
         learned = converts("c", "Point", "Point", ToAbsolute(MovingOrigin(feed)))
@@ -107,7 +103,7 @@ def test_another_kind_under_the_same_name_does_not_take_over_what_was_learned() 
     assert memory.state_of(counting) == 5
 
 
-def test_what_earlier_versions_learned_is_still_known() -> None:
+def test_the_state_of_earlier_versions_is_still_read() -> None:
     origin = converts("c", "Point", "Point", ToAbsolute(MovingOrigin("truck")))
     memory = ConversionMemory()
     memory.feed(origin, {"x": 1.0, "y": 1.0})
@@ -136,7 +132,7 @@ def test_a_position_of_the_wrong_kind_is_rejected_and_the_last_one_stays(bad: An
     assert made(conversion, memory)({"x": 0, "y": 0}) == {"x": 1.0, "y": 1.0}
 
 
-def test_a_heading_that_is_not_told_again_stays() -> None:
+def test_a_heading_that_is_not_sent_again_stays() -> None:
     origin = MovingOrigin("Point", heading="looks")
     conversion = converts("c", "Point", "Point", ToAbsolute(origin))
     memory = ConversionMemory()
@@ -169,7 +165,7 @@ def test_an_update_of_the_site_that_raises_leaves_the_state_as_it_was() -> None:
         ([], "[] is no Point"),
     ],
 )
-def test_what_a_function_gives_is_looked_at_all_the_way_down(result: Any, says: str) -> None:
+def test_the_result_of_a_function_is_checked_at_every_depth(result: Any, says: str) -> None:
     conversion = converts("c", "number", "Point", Call("f"))
     convert = callable_of(conversion, {"f": lambda value: result}, ConversionMemory(), TYPES)
     with pytest.raises(Rejected) as caught:
@@ -219,7 +215,7 @@ def test_between_two_currencies_the_base_is_in_the_middle() -> None:
 
 
 @pytest.mark.parametrize("rate", ["0", "-1", "x", "1e999"])
-def test_a_rate_that_is_none_rejects_what_needs_the_table(rate: str) -> None:
+def test_an_invalid_rate_rejects_events_that_need_the_table(rate: str) -> None:
     class Rates:
         revision = 0
 
@@ -368,82 +364,11 @@ def test_the_inverse_leads_back(conversion: Conversion, value: Any) -> None:
         ChangeCurrency("EUR", RateTable("r", "EUR")),
     ],
 )
-def test_what_cannot_be_undone_has_no_inverse(how: How) -> None:
+def test_a_lossy_conversion_has_no_inverse(how: How) -> None:
     assert inverse_of(converts("c", "number", "number", how), "back") is None
 
 
 # --- columns
-
-
-def in_columns(conversion: Conversion) -> tuple[Transformer, Any]:
-    held_type = ComplexType("Held", (Attribute("value", conversion.argument),))
-    given = ComplexType("Given", (Attribute("value", conversion.result),))
-    child = Interpretation(
-        name="c",
-        types=(*ALL, held_type, given),
-        rules=(Rule("Held.value", conversion.name),),
-        mappings=(TypeMapping("Held", "Given", "in"),),
-        conversions=(conversion,),
-    )
-    held, found = load_all([child])
-    assert "c" in held, found["c"][1]
-    transformer = make_transformer(held, "c", "Held", "in")
-    return transformer, column_plan(transformer.plan, held.types_met("c"))
-
-
-@pytest.mark.parametrize(
-    ("conversion", "names"),
-    [
-        (
-            converts("c", "Polar", "Point", ToCartesian(angle_unit="gon", unit="ft")),
-            ("bearing", "distance"),
-        ),
-        (converts("c", "Point", "Polar", ToPolar(to_unit="km", angle_unit="rad")), ("x", "y")),
-        (converts("c", "Point", "Point", ToAbsolute(FixedOrigin(5, 6, 77), unit="ft")), ("x", "y")),
-        (
-            converts("c", "Point", "Point", ToRelative(FixedOrigin(5, 6, 180), to_unit="ft")),
-            ("x", "y"),
-        ),
-        (converts("c", "LatLon", "Point", ToPlan(1.0, 2.0, 999_000.0)), ("lat", "lon")),
-        (converts("c", "Point", "LatLon", ToLatLon(1.0, 2.0)), ("x", "y")),
-    ],
-)
-def test_places_are_formulas_on_whole_columns_too(
-    conversion: Conversion, names: tuple[str, str]
-) -> None:
-    transformer, columns = in_columns(conversion)
-    rows = [(1.5, 2.5), (0.0, 0.0), (-3.0, 4.0), (-0.0, -1.0), (float("nan"), 1.0), (170.0, -30.0)]
-    given = {
-        ("value", name): np.array([row[number] for row in rows])
-        for number, name in enumerate(names)
-    }
-    found = apply_formulas(columns, given)
-    for number, row in enumerate(rows):
-        try:
-            expected = transformer({"value": dict(zip(names, row, strict=True))})["value"]
-        except Rejected:
-            assert any(np.isnan(column[number]) for column in found.values())
-            continue
-        for name, value in expected.items():
-            assert found["value", name][number] == pytest.approx(value, abs=1e-9)
-    gone = set(names) - set(TYPES.attributes(conversion.result))
-    assert {path[-1] for path in columns.dropped} == gone
-
-
-def test_seconds_since_1970_are_a_formula_on_a_column_too() -> None:
-    transformer, columns = in_columns(converts("c", "number", "Time", ParseTime("epoch_s")))
-    found = apply_formulas(columns, {("value",): np.array([1772442845.3, 1e300, float("nan")])})
-    assert found["value",][0] == transformer({"value": 1772442845.3})["value"]
-    assert np.isnan(found["value",][1:]).all()
-
-
-def test_what_is_no_formula_says_so() -> None:
-    for conversion in (
-        converts("c", "text", "Time", ParseTime("iso8601")),
-        converts("c", "Point", "Point", ToAbsolute(MovingOrigin("Point"))),
-    ):
-        with pytest.raises(Unsupported):
-            in_columns(conversion)
 
 
 def test_conversions_that_remember_are_known() -> None:

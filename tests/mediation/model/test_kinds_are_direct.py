@@ -417,7 +417,7 @@ SETTINGS = settings(
 @pytest.mark.slow
 @given(place_kinds(), st.data())
 @SETTINGS
-def test_places_convert_as_a_second_way_of_calculating_says(
+def test_places_convert_as_an_independent_calculation_does(
     conversion: Conversion, data: st.DataObject
 ) -> None:
     check(conversion, data)
@@ -426,7 +426,7 @@ def test_places_convert_as_a_second_way_of_calculating_says(
 @pytest.mark.slow
 @given(time_kinds(), st.data())
 @SETTINGS
-def test_times_convert_as_a_second_way_of_reading_says(
+def test_times_convert_as_an_independent_parser_does(
     conversion: Conversion, data: st.DataObject
 ) -> None:
     check(conversion, data)
@@ -435,7 +435,7 @@ def test_times_convert_as_a_second_way_of_reading_says(
 @pytest.mark.slow
 @given(other_kinds(), st.data())
 @SETTINGS
-def test_numbers_angles_money_and_look_ups_convert_as_a_second_way_says(
+def test_numbers_angles_money_and_look_ups_convert_as_an_independent_calculation_does(
     conversion: Conversion, data: st.DataObject
 ) -> None:
     check(conversion, data)

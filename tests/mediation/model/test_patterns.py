@@ -78,11 +78,11 @@ def test_a_written_pattern_means(written: str, means: str) -> None:
         ("Order.place(Position)", "Order has no attribute 'place'"),
     ],
 )
-def test_an_invalid_pattern_says_why(written: str, why: str) -> None:
+def test_an_invalid_pattern_has_a_reason(written: str, why: str) -> None:
     assert why in reason(written)
 
 
-def test_an_invalid_pattern_names_what_may_have_been_meant() -> None:
+def test_an_invalid_pattern_suggests_the_nearest_name() -> None:
     parsed = parse_pattern("Order.position2")
     assert isinstance(parsed, Pattern)
     found = bind(parsed, TYPES)
@@ -93,7 +93,7 @@ def test_an_invalid_pattern_names_what_may_have_been_meant() -> None:
 @pytest.mark.parametrize(
     "text", ["", ".", "A.", ".A", "A..B", "A(B)", "A.b(", "A.[B", 'A."\\q"', 'A.""', 'A."b', "A b"]
 )
-def test_what_is_no_pattern_is_refused_with_the_place(text: str) -> None:
+def test_a_syntax_error_is_reported_with_its_position(text: str) -> None:
     found = parse_pattern(text)
     assert isinstance(found, Problem)
     assert found.code == "pattern.syntax"

@@ -245,7 +245,7 @@ def test_a_mixture_that_would_go_round_in_circles_is_decided_position_by_positio
     assert decisions(types, patterns, "T0")["a1(T1)"] == "T0.B"
 
 
-def test_of_identical_patterns_the_last_counts_and_a_warning_says_so() -> None:
+def test_of_identical_patterns_the_last_applies_with_a_warning() -> None:
     root = Interpretation(
         name="root",
         parent="",

@@ -172,7 +172,7 @@ def test_an_event_is_reduced_to_its_super_type() -> None:
     assert change({"a": 1, "b": 2, "unknown": 3}) == {"a": 1}
 
 
-def test_an_event_of_a_subtype_is_mapped_as_what_was_mapped() -> None:
+def test_an_event_of_a_subtype_is_mapped_as_its_mapped_super_type() -> None:
     base = ComplexType("Base", (Attribute("a", "number"),))
     source = ComplexType("A", (Attribute("b", "number"),), ("Base",))
     target = ComplexType("Target", (Attribute("a", "number"),))
@@ -286,7 +286,7 @@ def test_state_is_explicit_and_fed_by_events() -> None:
     assert again.state_of(truck)["x"] == 100
 
 
-def test_lookups_tell_numbers_from_truth_and_reject_what_they_do_not_know() -> None:
+def test_lookups_distinguish_numbers_from_booleans_and_reject_unknown_keys() -> None:
     source = ComplexType("A", (Attribute("a", "json"), Attribute("o", "Point", True)))
     table = Lookup(((1, "one"), (True, "yes"), ("x", "ex")))
     renamed = converts("renamed", "Point", "Point", Rename((("x", "y"), ("y", "x"))))
@@ -331,7 +331,7 @@ def test_a_result_of_a_subtype_names_its_type_without_a_mapping_too() -> None:
     assert change({"o": {"x": 1}})["o"] == {"x": 1, "y": 2, "@type": "Sub"}
 
 
-def test_an_event_that_names_its_type_is_what_its_mapping_says_afterwards() -> None:
+def test_an_event_that_names_its_type_gets_the_target_type_of_its_mapping() -> None:
     local = ComplexType("Local", (Attribute("a", "number"),))
     given, _ = load_all(
         [
@@ -374,7 +374,7 @@ def test_a_function_that_fails_rejects_its_event_only(function: str, code: str) 
     assert [each.code for _, each in found.rejected] == [code, code]
 
 
-def test_a_function_that_is_not_there_is_said_before_any_event() -> None:
+def test_a_missing_function_is_an_error_before_any_event() -> None:
     source = ComplexType("A", (Attribute("a", "number"),))
     with pytest.raises(InterpretationError, match="there is no function 'nobody'"):
         made((source,), (Rule("A.a", "f"),), (converts("f", "number", "number", Call("nobody")),))
@@ -477,7 +477,7 @@ def test_formulas_are_the_same_by_column_and_by_event() -> None:
     assert found["t",].tolist() == [each["t"] for each in expected]
 
 
-def test_what_is_no_column_expression_is_named() -> None:
+def test_a_step_that_is_no_column_expression_is_named() -> None:
     source = ComplexType("A", (Attribute("a", "number"),))
     change = made(
         (source,),

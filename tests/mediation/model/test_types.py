@@ -64,7 +64,7 @@ def test_types_that_contain_themselves_are_refused_also_through_a_subtype() -> N
     assert codes(ComplexType("Member"), group) == ["type.recursive"]
 
 
-def test_an_attribute_inherited_as_two_things_is_refused_until_it_is_said_again() -> None:
+def test_an_attribute_inherited_with_two_types_must_be_redeclared() -> None:
     left = ComplexType("Left", (Attribute("a", "number"),))
     right = ComplexType("Right", (Attribute("a", "text"),))
     narrow = ComplexType("Narrow", (Attribute("a", "integer"),))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rapport.cli.pipeline import report
-from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.answers import AnswerData, record_answer
+from rapport.communication.links import answer_secret, answer_token
 from rapport.context.connections import ContextNotFound
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event

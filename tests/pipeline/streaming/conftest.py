@@ -34,7 +34,7 @@ from rapport.policy.engine.stream_steps import TimeMoved
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators import check_supported
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.predicates import looked_up
+from rapport.policy.operators.plan_shape import looked_up
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances

@@ -16,7 +16,7 @@ from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.streaming.decoder import DecodedRows, RowDecoder
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.stream_steps import TimeMoved, time_event
-from rapport.policy.readings import readings_from_events
+from support.event_readings import readings_from_events
 from support.varied.worlds import ONTOLOGY, Pull
 
 NOW_MS = 1_000_000

@@ -216,7 +216,7 @@ def test_a_relationship_between_several_pairs_is_chosen_by_the_concepts(
     assert "or between" in caught.value.problems[0].message
 
 
-def test_lint_knows_who_is_spoken_of(every_form: Ontology) -> None:
+def test_lint_knows_the_aliases_of_every_form(every_form: Ontology) -> None:
     found = compiled(
         "exchange(S, T) > 3\n(A is inside R) for 3 min\nno event of B for 3 h", every_form
     )

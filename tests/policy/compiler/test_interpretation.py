@@ -1,4 +1,4 @@
-"""A policy in own terms over converted values is the rewritten policy over root's."""
+"""A policy in own terms over converted values is the rewritten policy over canonical values."""
 
 import math
 import re
@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.query.parser import parse_condition
-from rapport.channel.query.query_kinds import explain_own_terms
+from rapport.channel.query.query_kinds import OwnTermsMatcher
+from rapport.channel.query.tree import print_condition
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
@@ -129,7 +130,7 @@ MEASURED = msgspec.structs.replace(WARM, units={"person": {"warmth": "degC"}})
         ("temp is not below 303.15 K", ("warmth", ">=", 30.0)),
     ],
 )
-def test_a_property_with_a_unit_means_that_quantity_whoever_says_it(
+def test_a_property_with_a_unit_means_that_quantity_in_every_interpretation(
     own: str, in_root: tuple[str, str, float]
 ) -> None:
     text = POLICY.format(own, "A is inside R").replace("  human B\n", "")
@@ -157,7 +158,7 @@ def test_both_sides_of_a_threshold_are_told() -> None:
     (hint,) = (each for each in found.problems if each.code == "policy.own_terms")
     assert (hint.severity, hint.line, hint.column) == ("hint", 2, 12)
     assert hint.message == (
-        "temp > 86 in the terms of us-desk is warmth >= 30.000000000000004 in root"
+        "temp > 86 in the terms of us-desk is warmth >= 30.000000000000004 in canonical terms"
     )
 
 
@@ -185,7 +186,7 @@ def test_a_length_without_a_unit_is_in_the_units_of_positions() -> None:
         ("temp='hot'", "policy.wrong_type"),
     ],
 )
-def test_what_cannot_be_said_in_root_is_refused_with_place_and_hint(own: str, code: str) -> None:
+def test_untranslatable_conditions_are_refused_with_place_and_hint(own: str, code: str) -> None:
     ((found, line, hint),) = faults(own)
     assert (found, line) == (code, 2)
     assert hint
@@ -252,7 +253,7 @@ def compared(condition: str) -> Any:
 
 
 def said(condition: str) -> str:
-    """The comparison in root, as the plan says it."""
+    """The comparison in canonical terms, as the plan says it."""
     return predicate_text(compared(condition).plan.terms[1])
 
 
@@ -641,8 +642,10 @@ def test_the_how_to_page_says_what_happens(site: Path) -> None:
     interpretations = interpretations_of_site(loaded.file, site, loaded.ontology)
     view = view_of(interpretations, "us-desk", concepts_of(loaded.ontology))
     where = msgspec.json.decode(asked)["query"]["where"]
-    explained = explain_own_terms(parse_condition(where), view)
-    assert explained == "canonical: type = 'machine.heat' AND data.value[0] >= 30.000000000000004"
+    own = OwnTermsMatcher(parse_condition(where), view)
+    assert own.untranslatable == ()
+    canonical = "type = 'machine.heat' AND data.value[0] >= 30.000000000000004"
+    assert print_condition(own.in_root) == canonical
 
 
 @pytest.mark.parametrize("lines", ["interpretation = 5\n", "interpretations = 5\n"])

@@ -15,7 +15,7 @@ FILES = sorted((Path(__file__).parent / "wrong").glob("*.dpl"))
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in FILES])
-def test_a_wrong_policy_is_told_what_to_do_next(
+def test_the_problems_of_a_wrong_policy_have_hints(
     path: Path, every_form: Ontology, request: pytest.FixtureRequest
 ) -> None:
     text = path.read_text(encoding="utf-8")

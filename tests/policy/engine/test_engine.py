@@ -311,7 +311,7 @@ def test_a_changed_policy_begins_anew_and_the_others_go_on() -> None:
     scenario(test)
 
 
-def test_a_broken_state_is_said_to_be_broken() -> None:
+def test_a_broken_state_is_reported_as_corrupt() -> None:
     async def test(channels: Channels, clock: ManualClock) -> None:
         await channels.channel("events").append([position(NOW, "a", "2", 5, 5)])
         place = await channels.subscribe("events", "policy")

@@ -36,7 +36,7 @@ def test_shares_rates_and_room_are_those_of_the_last_minute() -> None:
     assert report.policies[1].us_per_event == pytest.approx(25)
 
 
-def test_nothing_is_said_of_what_was_not_measured() -> None:
+def test_nothing_is_reported_that_was_not_measured() -> None:
     empty = LoadMeter().report({})
     assert (empty.busy, empty.headroom, empty.state) == (0, None, "measuring")
     assert measured(10, lambda _: 0.9).state == "measuring"
@@ -49,7 +49,7 @@ def test_a_node_with_room_stays_as_it_is() -> None:
     assert report.trend_per_hour == pytest.approx(0)
 
 
-def test_a_full_node_is_told_to_move_and_what_costs_most() -> None:
+def test_the_advice_for_a_full_node_is_to_move_the_costliest_policy() -> None:
     report = measured(120, lambda _: 0.8)
     assert report.state == "move"
     assert report.advice == (
@@ -58,13 +58,13 @@ def test_a_full_node_is_told_to_move_and_what_costs_most() -> None:
     )
 
 
-def test_a_node_that_falls_behind_is_told_to_move_however_busy_it_is() -> None:
+def test_the_advice_for_a_node_that_falls_behind_is_to_move_policies() -> None:
     report = measured(120, lambda _: 0.3, rate=100, behind=50)
     assert (report.state, report.behind) == ("move", 6_000)
     assert "falls behind what comes in" in report.advice
 
 
-def test_a_rising_trend_is_told_before_the_node_is_full() -> None:
+def test_a_rising_trend_is_reported_before_the_node_is_full() -> None:
     report = measured(600, lambda second: 0.3 + 0.0004 * second)
     assert report.state == "soon"
     assert report.trend_per_hour == pytest.approx(1.44, rel=0.02)

@@ -88,7 +88,7 @@ def test_without_policies_on_spark_the_clock_is_silent() -> None:
     asyncio.run(scenario())
 
 
-def test_after_a_restart_the_beats_are_met_again_and_nothing_is_told_twice() -> None:
+def test_after_a_restart_the_beats_are_repeated_and_nothing_is_emitted_twice() -> None:
     async def scenario() -> None:
         clock = ManualClock(NOW_MS)
         channels = open_memory(clock)

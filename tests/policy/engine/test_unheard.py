@@ -107,7 +107,7 @@ def play(story: Callable[[Site], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(run())
 
 
-def test_who_is_known_and_never_heard_of_is_silent_from_the_start() -> None:
+def test_a_known_identity_without_a_reading_is_silent_from_the_start() -> None:
     async def story(site: Site) -> None:
         await site.start(QUIET)
         await site.until(9.9)
@@ -181,7 +181,7 @@ def test_readings_that_come_after_it_break_the_silence_as_always() -> None:
     play(story)
 
 
-def test_while_nothing_is_heard_silence_counts_from_the_last_change_of_plans_and_tables() -> None:
+def test_without_a_reading_silence_counts_from_the_last_change_of_plans_and_tables() -> None:
     async def story(site: Site) -> None:
         await site.start()
         await site.until(60)

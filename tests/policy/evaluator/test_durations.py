@@ -320,7 +320,7 @@ detections
 """)
 
 
-def test_a_pair_has_a_state_only_once_both_were_heard_of(tried: Tried) -> None:
+def test_a_pair_has_a_state_only_once_both_have_a_reading(tried: Tried) -> None:
     tried("""
 conditions
   (temperature of S > 30 degC OR temperature of T > 90 degC) for 50 ms

@@ -107,7 +107,7 @@ def test_two_truths_are_compared_with_each_other() -> None:
     assert found(policy("", "armed of D is true for 50 ms"), ARMED) == ["yes", "unknown"]
 
 
-def test_policies_that_differ_only_in_a_truth_are_told_apart_when_they_run_together() -> None:
+def test_policies_that_differ_only_in_a_truth_are_distinguished_when_they_run_together() -> None:
     plans = [
         compile_policy(
             policy(f"({said})", "heat of D above 30 degC"),

@@ -61,7 +61,7 @@ def verdict(conditions: str, events: list[Event]) -> tuple[list[int], list[Undec
     return [one.time for one in found], undecided
 
 
-def test_absence_holds_while_the_source_is_heard() -> None:
+def test_absence_holds_while_the_source_sends_readings() -> None:
     guest = (0, "g", IN, "badges")
     assert verdict(ALONE, [guest, *gate(0, 40, 80)]) == ([100], [])
 
@@ -85,7 +85,7 @@ def test_that_the_source_comes_back_later_changes_nothing() -> None:
     assert (found, len(undecided)) == ([], 1)
 
 
-def test_a_counterexample_decides_whoever_is_silent() -> None:
+def test_a_counterexample_decides_although_a_source_is_silent() -> None:
     events = [(0, "g", IN, "badges"), (60, "e", IN, "badges")]
     assert verdict(ALONE, events) == ([], [])
 

@@ -148,7 +148,7 @@ def test_a_detection_is_explained_with_raw_values() -> None:
     run(scenario)
 
 
-def test_a_refuted_absence_names_who_was_there() -> None:
+def test_a_refuted_absence_names_the_identity_that_refuted_it() -> None:
     async def scenario() -> None:
         node = Node()
         await node.seen("e1", 1_000, "guest", IN)
@@ -180,7 +180,7 @@ LASTING = ALONE.replace("A is inside R\n  B is not inside R", "A is inside R for
 
 
 @pytest.mark.parametrize("text", [ALONE, LASTING])
-def test_a_reading_that_came_hours_late_is_the_reason_though_others_were_heard(text: str) -> None:
+def test_a_reading_that_came_hours_late_is_the_reason_although_others_came(text: str) -> None:
     async def scenario() -> None:
         node = Node(text)
         await node.seen("e1", HOUR_MS, "keeper", OUT)
@@ -203,7 +203,7 @@ def test_a_reading_that_came_hours_late_is_the_reason_though_others_were_heard(t
 
 
 @pytest.mark.parametrize("text", [ALONE, LASTING])
-def test_an_identity_that_nobody_knows_is_said_to_be_unknown_with_the_nearest_names(
+def test_an_unknown_identity_is_reported_with_the_nearest_names(
     text: str,
 ) -> None:
     async def scenario() -> None:
@@ -274,7 +274,7 @@ def test_what_came_after_an_outage_counts_while_nothing_newer_came() -> None:
     run(scenario)
 
 
-def test_what_was_told_long_after_the_readings_came_is_found() -> None:
+def test_a_detection_emitted_long_after_its_readings_is_found() -> None:
     """By a node that was down, or by Spark."""
 
     async def scenario() -> None:
@@ -400,7 +400,7 @@ def test_what_another_engine_found_is_explained_alike() -> None:
     run(scenario)
 
 
-def test_what_was_told_before_is_left_out_and_counted() -> None:
+def test_a_repeated_detection_is_suppressed_and_counted() -> None:
     async def scenario() -> None:
         node = Node(ONCE)
         for number in range(3):

@@ -115,7 +115,7 @@ def test_who_did_not_change_is_not_spoken_of_but_the_loading_is_noted() -> None:
     assert VersionedTables(pull, RELOADED + 5).notes(["person"]) == []
 
 
-def test_rows_that_are_gone_or_new_are_told_too() -> None:
+def test_removed_and_new_rows_are_reported_too() -> None:
     pull = tables()
     pull.add_version(RELOADED, Instances("person", ["9"], {"status": np.array(["guest"], object)}))
     then = VersionedTables(pull, 1_000)

@@ -194,7 +194,7 @@ def test_a_reading_that_waited_meets_what_changed_meanwhile() -> None:
     play(story, lateness_ms=5_000)
 
 
-def test_what_is_asked_is_the_version_that_met_the_readings() -> None:
+def test_the_explained_version_is_the_one_that_received_the_readings() -> None:
     async def story(node: Node) -> None:
         await node.start(INSIDE)
         await node.seen(0, "guest", IN)
@@ -292,7 +292,7 @@ def test_a_version_from_the_shadow_goes_on_with_what_it_saw_there() -> None:
     play(story)
 
 
-def test_a_policy_that_a_detection_stopped_told_nothing_after_it() -> None:
+def test_a_policy_that_a_detection_stopped_emitted_nothing_after_it() -> None:
     async def story(node: Node) -> None:
         await node.start(INSIDE.replace("  look\n", f"  look\n  pause policy {NAME}\n"))
         for time in (0, 100, 60_000):  # read at once: more was taken than what stopped it
@@ -308,7 +308,9 @@ def test_a_policy_that_a_detection_stopped_told_nothing_after_it() -> None:
 
 
 @pytest.mark.parametrize("lateness_ms", [0, 5_000])
-def test_who_was_never_heard_of_is_silent_from_where_the_policy_began(lateness_ms: int) -> None:
+def test_an_identity_without_a_reading_is_silent_from_the_start_of_the_policy(
+    lateness_ms: int,
+) -> None:
     async def story(node: Node) -> None:
         await node.start()
         await node.seen(0, "keeper", OUT)
@@ -326,7 +328,7 @@ def test_who_was_never_heard_of_is_silent_from_where_the_policy_began(lateness_m
 
 
 @pytest.mark.parametrize("lateness_ms", [0, 5_000])
-def test_a_silence_in_a_stream_that_nothing_was_ever_heard_of_is_explained(
+def test_a_silence_in_a_stream_without_any_reading_is_explained(
     lateness_ms: int,
 ) -> None:
     async def story(node: Node) -> None:
@@ -364,7 +366,7 @@ def test_a_death_right_after_a_policy_came_makes_nobody_silent_from_before_it() 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_said_to_have_fired_is_what_was_told(seed: int) -> None:
+def test_explained_detections_are_the_emitted_ones(seed: int) -> None:
     """Readings out of order, a clock that has nothing to do with them, changes in between."""
 
     async def story(node: Node) -> None:

@@ -175,7 +175,7 @@ def test_a_source_that_was_silent_makes_absence_unknown(ask: Ask) -> None:
     assert answer.candidates[0].silent == ("bolts",)
 
 
-def test_what_was_told_before_is_left_out(ask: Ask) -> None:
+def test_a_repeated_detection_is_suppressed(ask: Ask) -> None:
     answer = ask(
         "temperature of S > 30 degC\nat most once per 500 ms",
         ["0 e1 temperature of s1 = 31", "300 e2 temperature of s1 = 31"],
@@ -213,7 +213,7 @@ def test_what_was_told_before_is_left_out(ask: Ask) -> None:
         ),
     ],
 )
-def test_a_miss_by_a_hair_is_not_said_to_be_a_change_of_nothing(
+def test_a_narrow_miss_is_not_shown_as_no_change(
     ask: Ask, condition: str, readings: list[str], text: str
 ) -> None:
     answer = ask(condition, readings, 0)
@@ -221,13 +221,13 @@ def test_a_miss_by_a_hair_is_not_said_to_be_a_change_of_nothing(
     assert answer.nearest.text == text
 
 
-def test_somebody_who_can_never_be_meant_is_told_so(ask: Ask) -> None:
+def test_an_identity_that_violates_the_constraints_is_reported(ask: Ask) -> None:
     answer = ask("A is inside R", ["0 e1 position of eve = 5, 5"], 10, A="eve")
     because = answer.candidates[0].clauses[0].because
     assert because == "eve can not be A: A has status = 'guest', eve has 'staff'"
 
 
-def test_the_property_that_is_missed_is_told_with_its_unit_and_truths_as_words(ask: Ask) -> None:
+def test_a_missed_property_is_shown_with_its_unit_and_booleans_as_words(ask: Ask) -> None:
     for name, missed in (
         ("eve", "V has vip = true, eve has false"),
         ("tim", "V has height > 2 m, tim has 1.9 m"),
@@ -237,13 +237,13 @@ def test_the_property_that_is_missed_is_told_with_its_unit_and_truths_as_words(a
         assert because == f"{name} can not be V: {missed}"
 
 
-def test_a_truth_that_was_read_is_told_as_a_word(ask: Ask) -> None:
+def test_a_boolean_reading_is_shown_as_a_word(ask: Ask) -> None:
     answer = ask("armed of S is true", ["0 e1 armed of s1 = false"], 0, S="s1")
     [node] = answer.candidates[0].clauses
     assert (node.text, node.because) == ("armed of S = true", "false is not = true")
 
 
-def test_nobody_heard_of_is_unknown_and_says_when_they_were(ask: Ask) -> None:
+def test_a_missing_reading_is_unknown_and_names_the_last_and_the_next(ask: Ask) -> None:
     answer = ask("A is inside R", ["0 e1 position of ann = 5, 5"], 1_000, A="ann")
     [node] = answer.candidates[0].clauses
     assert node.truth == "unknown"

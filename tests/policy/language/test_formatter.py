@@ -102,7 +102,7 @@ def test_the_recorded_policies_are_formatted_without_a_change_of_meaning(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_formatting_keeps_what_is_said_and_every_comment_and_is_done_once(
+def test_formatting_keeps_meaning_and_comments_and_is_idempotent(
     data: st.DataObject, random_policies: st.SearchStrategy[PolicyTree], without_places: Strip
 ) -> None:
     tree = data.draw(random_policies)

@@ -152,7 +152,7 @@ def properties_of(definition: str) -> list[list[tuple[str, str, object, str]]]:
     ],
 )
 @pytest.mark.parametrize("form", ["({})", "with property {}", "with {}"])
-def test_properties_are_said_in_signs_or_words_and_have_units(
+def test_properties_are_written_in_signs_or_words_and_have_units(
     written: str, meant: list[object], form: str
 ) -> None:
     assert properties_of(f"truck T {form.format(written)}") == [meant]
@@ -287,7 +287,7 @@ actions
         ("is not =", "=", True),
     ],
 )
-def test_comparisons_may_be_said_in_words_and_signs(
+def test_comparisons_may_be_written_in_words_and_signs(
     said: str, operator: str, negated: bool
 ) -> None:
     found = parse_expression(f"temperature of S {said} 30 degC")
@@ -408,7 +408,7 @@ def test_a_relationship_may_be_called_within_and_have_a_window() -> None:
     assert tree.condition.inner.parameter == "5m"
 
 
-def test_options_may_be_said_in_words() -> None:
+def test_options_may_be_written_in_words() -> None:
     lines = "  A is inside R\n  use the newest first\n  at most once per 10 min\n"
     tree = parse_policy(HEAD + lines + TAIL, name="t")
     assert (tree.consumption, tree.once_per_ms) == ("recent", 600_000)

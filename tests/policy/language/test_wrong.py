@@ -21,7 +21,7 @@ def told(path: Path) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
-def test_the_author_is_told_what_is_wrong_and_what_to_write(path: Path) -> None:
+def test_the_author_gets_every_fault_with_a_hint(path: Path) -> None:
     shown = "".join(f"{problem.code}\n{problem.as_text()}\n" for problem in told(path))
     assert shown == path.with_suffix(".expected").read_text(encoding="utf-8")
 

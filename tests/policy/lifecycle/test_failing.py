@@ -141,7 +141,7 @@ def test_a_policy_that_cannot_stand_new_tables_fails_and_the_others_go_on(
     play(story)
 
 
-def test_a_shadow_that_cannot_stand_the_tables_is_told_and_stops_nobody(
+def test_a_shadow_that_fails_on_the_tables_is_reported_and_stops_no_policy(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(world: World) -> None:

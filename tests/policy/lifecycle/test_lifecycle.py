@@ -298,7 +298,7 @@ async def _waits_for_turn(world: World, asked: Any, number: int) -> asyncio.Task
     return task
 
 
-def test_a_policy_asked_for_while_words_change_runs_with_what_they_mean_then(play: Play) -> None:
+def test_a_policy_registered_while_the_ontology_changes_uses_the_new_one(play: Play) -> None:
     async def story(world: World) -> None:
         await world.start("within")
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.policy.engine.shadows import ShadowComparison, ShadowTally, longest_memory
+from rapport.policy.engine.active_plans import ShadowComparison, ShadowTally, longest_memory
 from rapport.policy.engine.stream_steps import (
     PlanChange,
     StreamPosition,
@@ -98,7 +98,7 @@ def test_a_replaced_policy_stays_paused_and_a_change_of_nothing_is_passed_over()
     assert list(registry.entries) == ["p"]
 
 
-def test_files_are_compared_with_what_they_said_not_with_what_runs() -> None:
+def test_files_are_compared_with_their_recorded_text_not_with_the_running_version() -> None:
     registry = PolicyRegistry(
         [
             change(1, "registered", text="a", version="1", is_from_file=True),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rapport.core.detection import DETECTED, Detection
-from rapport.policy.engine.shadows import SHADOW_TYPE, ShadowDifference
+from rapport.policy.engine.active_plans import SHADOW_TYPE, ShadowDifference
 
 World = Any
 Play = Callable[[Callable[[World], Any]], None]
@@ -23,7 +23,7 @@ async def differences(world: World) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_only_what_one_version_finds_is_told_and_nobody_acts_on_it(
+def test_only_differences_of_versions_are_emitted_and_they_trigger_no_action(
     play: Play, restarted: bool
 ) -> None:
     async def story(world: World) -> None:

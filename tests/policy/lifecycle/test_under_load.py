@@ -13,8 +13,8 @@ from rapport.core.detection import DETECTED, Detection
 from rapport.kernel.chance import Chance
 from rapport.policy.engine.stream_steps import StreamPosition
 from rapport.policy.lifecycle.registry import CHANGED, CHANNEL, PolicyChange
-from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
+from support.event_readings import readings_from_events
 
 World = Any
 Play = Callable[[Callable[[World], Any]], None]

@@ -36,7 +36,7 @@ actions
         ),
     ],
 )
-def test_properties_that_nobody_has_are_told_with_the_values_there_are(
+def test_properties_without_an_instance_are_reported_with_the_existing_values(
     stations: Any, properties: str, message: str, hint: str
 ) -> None:
     header = HEADER.format(properties=properties)

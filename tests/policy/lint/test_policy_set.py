@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from rapport.policy.lint.policy_set import (
     CONTRARY,
-    contrary_target,
+    Pair,
+    action_statements,
+    contrary_to,
     effect_of,
     exclude_each_other,
     policy_graph,
@@ -23,6 +26,13 @@ conditions
 actions
   go
 """
+
+
+def contrary_target(one: str, other: str, pairs: Iterable[Pair] = CONTRARY) -> str | None:
+    """The target of which both phrases state contrary things; None if there is none."""
+    known = list(pairs)
+    theirs = {contrary_to(statement) for statement in action_statements(other, known)}
+    return next((one.target for one in action_statements(one, known) if one in theirs), None)
 
 
 def plan(stations: Any, condition: str) -> Any:
@@ -43,7 +53,7 @@ def test_what_an_action_appends_or_sets_is_what_policies_read(stations: Any) -> 
     assert effect_of("a", {"send_to": "peer:x", "append": 3}, ontology).gives == frozenset()
 
 
-def test_policies_lead_to_who_reads_what_they_do(stations: Any) -> None:
+def test_policies_lead_to_the_readers_of_their_effects(stations: Any) -> None:
     plans = {
         "heat": plan(stations, "temperature of S above 3"),
         "wet": plan(stations, "humidity of S above 3"),

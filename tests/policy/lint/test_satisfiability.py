@@ -68,7 +68,7 @@ def test_lines_that_only_two_readings_satisfy_are_pointed_out(stations: Any, cod
     assert "only two different ones in the window can" in found[0].message
 
 
-def test_properties_that_exclude_each_other_are_told_once(stations: Any, codes: Any) -> None:
+def test_properties_that_exclude_each_other_are_reported_once(stations: Any, codes: Any) -> None:
     header = """concepts
   station S (floor > 3, floor < 2)
 conditions

@@ -126,7 +126,7 @@ def test_a_corrected_history_gives_what_the_right_one_gives(tmp_path: Path, engi
         st.tuples(st.sampled_from("abc"), st.sampled_from("123"), st.integers(0, 3)), max_size=30
     )
 )
-def test_who_stands_is_the_same_asked_one_by_one_and_at_once(
+def test_corrections_stand_alike_one_by_one_and_in_bulk(
     noted: list[tuple[str, str, int]],
 ) -> None:
     corrections = Corrections()

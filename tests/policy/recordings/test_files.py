@@ -268,7 +268,7 @@ def test_booleans_are_read_as_people_write_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7, 100])
-def test_batches_have_the_size_asked_for(tmp_path: Path, batch: int) -> None:
+def test_batches_have_the_requested_size(tmp_path: Path, batch: int) -> None:
     text = "id,ts,who,x,y\n" + "".join(f"e{n},{n},p,1,2\n" for n in range(20))
     sizes = [
         len(rows) for rows in read_recorded(written(tmp_path, text), SOURCE, ONTOLOGY, batch=batch)

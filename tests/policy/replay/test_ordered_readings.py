@@ -29,7 +29,7 @@ def batch(times: list[int], first: int) -> pa.RecordBatch:
 
 
 @given(TIMES, st.lists(st.integers(0, 70), max_size=5), st.integers(1, 30), st.integers(1, 5))
-def test_every_reading_comes_once_before_the_time_that_is_asked_for(
+def test_every_reading_comes_once_before_the_requested_time(
     batches: list[list[int]], asked: list[int], run_rows: int, part_rows: int
 ) -> None:
     ordered = OrderedReadings(run_rows=run_rows, part_rows=part_rows)

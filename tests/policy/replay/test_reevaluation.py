@@ -173,7 +173,7 @@ def test_an_alarm_that_should_have_been_raised_is_raised_late_and_says_why() -> 
     play(plan_of(ALONE))(scenario)
 
 
-def test_an_alarm_that_history_no_longer_supports_is_said_to_be_unsupported_and_stays() -> None:
+def test_an_alarm_that_history_no_longer_supports_is_reported_as_unsupported_and_stays() -> None:
     async def scenario(site: Site) -> None:
         await site.seen("g1", 3_000, "guest", IN)
         await site.seen("k2", 9_000, "keeper", OUT)

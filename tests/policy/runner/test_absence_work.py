@@ -16,12 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.operators import absence, joins, make_operator
-from rapport.policy.operators.base import Operator
+from rapport.policy.operators import absence, columns, make_operator
 from rapport.policy.operators.columns import concatenate, unpack_state
-from rapport.policy.operators.occurrences import Lookup
-from rapport.policy.operators.pending_matches import OpenMatches
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Lookup, Predicate
+from rapport.policy.operators.operator import OpenMatches, PlanOperator
 from rapport.policy.operators.spatial import partner_rows
 from rapport.policy.plan import Plan
 from rapport.policy.readings import readings_schema
@@ -108,7 +106,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("holds", "holds_of"):
         own = counted("decided", lambda _, mask: len(mask), getattr(Predicate, name))
         monkeypatch.setattr(Predicate, name, own)
-    for module in (absence, joins):
+    for module in (absence, columns):
         touched = counted("touched", lambda _, found: len(found[0]), module.spread)
         monkeypatch.setattr(module, "spread", touched)
 
@@ -157,7 +155,7 @@ MANY_OTHERS = [
 ]
 
 
-def _others_then_due(operator: Operator, others: int, size: int) -> tuple[pa.RecordBatch, int]:
+def _others_then_due(operator: PlanOperator, others: int, size: int) -> tuple[pa.RecordBatch, int]:
     """Employees in the hall, in batches of a size; then a reading with which the match is due."""
     for first in range(0, others, size):
         some = [f"e{one % 40 + 10}" for one in range(first, first + size)]

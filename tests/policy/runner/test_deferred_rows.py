@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.operators.deferred_terms import DeferredRows
-from rapport.policy.operators.events import StreamRows
+from rapport.policy.operators.identities import StreamRows
 
 KNOWN = 6
 

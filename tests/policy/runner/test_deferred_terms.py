@@ -78,7 +78,7 @@ REFUTED = [
 
 @pytest.mark.parametrize("saved", [0, 1, 2, 3])
 @pytest.mark.parametrize(("conditions", "against"), REFUTED)
-def test_what_waited_is_saved_and_asked_about_after_it_was_taken_over(
+def test_deferred_rows_are_saved_and_queried_after_a_restore(
     conditions: str, against: Reading, saved: int
 ) -> None:
     """Saved before the match, while it is open, and when there is what refutes it."""

@@ -191,7 +191,7 @@ def test_a_room_is_left_when_the_next_reading_lies_elsewhere() -> None:
     assert found(term, batch) == [("p", "hall", 100, "e0"), ("p", "lab", 160, "e1")]
 
 
-def test_two_who_stay_near_each_other_are_found_in_both_orders_and_nobody_with_himself() -> None:
+def test_two_that_stay_near_each_other_are_found_in_both_orders_and_none_with_itself() -> None:
     near = plan.StateAtom(plan.CorrelationTerm(PERSON, OTHER, "within", 5.0))
     term = plan.LastingTerm(PERSON, OTHER, near, 100)
     batch = readings(
@@ -200,7 +200,7 @@ def test_two_who_stay_near_each_other_are_found_in_both_orders_and_nobody_with_h
     assert sorted(found(term, batch)) == [("p", "q", 110, "e0 e1"), ("q", "p", 110, "e0 e1")]
 
 
-def test_the_largest_uncertainty_of_its_causes_is_told_where_a_source_declares_one() -> None:
+def test_the_largest_uncertainty_of_its_causes_is_reported_if_a_source_declares_one() -> None:
     run = Run(HOT)
     run.take(readings((0, TEMPERATURE, "a", 31), source="unsure"))
     assert run.raw["uncertainty"].tolist() == [50]
@@ -245,7 +245,7 @@ def restored(run: Run, monkeypatch: pytest.MonkeyPatch, **tables: Instances) -> 
     return other
 
 
-def test_what_goes_on_of_who_no_longer_satisfies_the_constraints_has_ended(
+def test_intervals_of_identities_that_no_longer_satisfy_the_constraints_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     north = msgspec.structs.replace(STATION, constraints=(plan.Constraint("zone", "=", "north"),))

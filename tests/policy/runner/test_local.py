@@ -170,7 +170,7 @@ def test_a_snapshot_of_an_older_version_is_refused() -> None:
             LocalRunner([], Pull({}), lateness_ms=0).restore(msgspec.msgpack.encode(saved))
 
 
-def test_a_source_that_gets_a_period_while_the_node_is_down_is_heard_from_then_on() -> None:
+def test_a_source_that_gets_a_period_while_the_node_is_down_is_watched_from_then_on() -> None:
     before = LocalRunner([ALONE], WORLD.pull, lateness_ms=0)
     before.feed(readings_batch([reading(0, "a"), reading(1_000, "b")]))
     after = LocalRunner([ALONE], WORLD.pull, lateness_ms=0, sources=PERIODS)

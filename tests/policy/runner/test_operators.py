@@ -11,7 +11,8 @@ import pytest
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import Corrupt
 from rapport.policy.operators import check_supported, make_operator
-from rapport.policy.operators.base import END_OF_TIME, Operator
+from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.operator import PlanOperator
 from rapport.policy.recordings.files import read_recorded
 from rapport.site.site import Site, load_site
 
@@ -42,7 +43,7 @@ def sorted_readings(site: Site) -> pa.RecordBatch:
     return readings_of(site).sort_by([("time", "ascending"), ("id", "ascending")])
 
 
-def run(operator: Operator, batches: Iterator[tuple[pa.RecordBatch, int]]) -> list[Detection]:
+def run(operator: PlanOperator, batches: Iterator[tuple[pa.RecordBatch, int]]) -> list[Detection]:
     found: list[Detection] = []
     empty = None
     for readings, watermark in batches:

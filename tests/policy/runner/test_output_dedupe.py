@@ -62,8 +62,8 @@ def hot(time: int, id: str) -> pa.RecordBatch:
 
 def test_what_was_given_out_is_no_news_until_it_cannot_come_again() -> None:
     lately = OutputDedupe()
-    assert lately.news([found(1), found(2)], 10) == [found(1), found(2)]
-    assert lately.news([found(2), found(3)], 10) == [found(3)]
+    assert lately.unseen([found(1), found(2)], 10) == [found(1), found(2)]
+    assert lately.unseen([found(2), found(3)], 10) == [found(3)]
     lately.forget_before(["p"], 12)
     assert lately.state(12) == {"p": {found(2).id(): 12, found(3).id(): 13}}
     lately.forget_before(["p"], 14)
@@ -73,15 +73,15 @@ def test_what_was_given_out_is_no_news_until_it_cannot_come_again() -> None:
 def test_a_doubt_is_not_the_detection_it_would_have_been() -> None:
     lately = OutputDedupe()
     doubt = Undecided.of(found(1), ("gate",))
-    assert lately.news([found(1)], 10) == [found(1)]
-    assert lately.news([doubt, doubt], 10) == [doubt]
+    assert lately.unseen([found(1)], 10) == [found(1)]
+    assert lately.unseen([doubt, doubt], 10) == [doubt]
 
 
 def test_policies_do_not_hide_what_others_found() -> None:
     lately = OutputDedupe()
-    assert lately.news([found(1, "p"), found(1, "q")], 5) == [found(1, "p"), found(1, "q")]
+    assert lately.unseen([found(1, "p"), found(1, "q")], 5) == [found(1, "p"), found(1, "q")]
     lately.forget("p")
-    assert lately.news([found(1, "p"), found(1, "q")], 5) == [found(1, "p")]
+    assert lately.unseen([found(1, "p"), found(1, "q")], 5) == [found(1, "p")]
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=20), st.integers(0, 50))
@@ -90,7 +90,7 @@ def test_nothing_that_can_come_again_is_given_out_twice(steps: list[list[int]], 
     lately, given_out, watermark = OutputDedupe(), list[str](), 0
     for ages in steps:
         things = [found(max(0, watermark - min(age, reach))) for age in ages]
-        given_out += [item.id() for item in lately.news(things, reach)]
+        given_out += [item.id() for item in lately.unseen(things, reach)]
         watermark += 3
         lately.forget_before(["p"], watermark)
         saved, lately = lately.state(watermark), OutputDedupe()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rapport.core.errors import Corrupt, InvalidInput, Unsupported
 from rapport.policy.operators.columns import Table, pack_state, spread, unpack_state
 from rapport.policy.operators.identities import Identities
-from rapport.policy.operators.occurrences import Lookup
+from rapport.policy.operators.occurrences import Lookup, Predicate
 from rapport.policy.operators.plan_shape import (
     NotFollowed,
     Occurs,
@@ -20,7 +20,6 @@ from rapport.policy.operators.plan_shape import (
     check_supported,
     plan_shape,
 )
-from rapport.policy.operators.predicates import Predicate
 from rapport.policy.operators.spatial import Grid, cells_of, near_rows
 from rapport.policy.plan import (
     Absent,

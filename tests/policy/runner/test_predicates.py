@@ -10,7 +10,7 @@ import pytest
 
 from rapport.policy.operators.columns import compare
 from rapport.policy.operators.identities import Identities
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.plan import (
     Compared,
     Constant,
@@ -157,7 +157,7 @@ def test_a_side_without_events_is_found_in_the_tables() -> None:
     assert predicate(fact).holds(None, None, codes, codes).tolist() == [False, False, True]
 
 
-def test_nothing_is_asked_of_no_rows() -> None:
+def test_no_function_is_called_for_no_rows() -> None:
     none, nobody = column(), np.zeros(0, np.int64)
     for term in (reading(OWN, ">", LIMIT), reading(SideValue(0, "kind"), "=", Constant("x"))):
         assert len(predicate(term).holds(none.astype(float), none, nobody, nobody)) == 0

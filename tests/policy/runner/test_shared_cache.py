@@ -109,7 +109,7 @@ def test_policies_executed_as_one_want_each_their_steps_and_share_what_they_cost
     assert total(runner) == (2 * alone.wanted, alone.computed)
 
 
-def test_functions_of_the_site_are_asked_by_each_policy() -> None:
+def test_functions_of_the_site_are_called_by_each_policy() -> None:
     text = "concepts\n  person A\n  cart K\nconditions\n  A is beside 1m of K\nactions\n  look\n"
     plans = [
         compile_policy(text, name=f"p{ms}", ontology=ONTOLOGY, window_ms=ms).plan for ms in (10, 20)
@@ -187,7 +187,7 @@ def test_policies_share_again_after_they_were_restored() -> None:
     assert steps.computed < steps.wanted
 
 
-def test_what_another_runner_knows_is_told_by_its_own_numbers() -> None:
+def test_states_of_another_runner_are_restored_with_their_own_codes() -> None:
     plans = unlike(3)
     runner, other, expected = started(plans), started(plans[1:2]), started(plans)
     later = WORLD.readings[:60]
@@ -285,7 +285,7 @@ def test_the_quick_order_is_the_order_of_the_output(found: list[Detection]) -> N
     assert in_output_order(found) == sorted(found, key=detection_order)
 
 
-def test_who_went_before_the_first_reading_does_not_hinder_those_who_ask_the_same() -> None:
+def test_a_policy_withdrawn_before_the_first_reading_does_not_prevent_sharing() -> None:
     """Their look-up is the same; whose events it concerned is gone with the policy."""
     ways = [
         plan(INSIDE, name, status=status, window_ms=window_ms)

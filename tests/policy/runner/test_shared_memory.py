@@ -153,7 +153,7 @@ def test_a_restart_with_fewer_policies_goes_on_with_those() -> None:
     assert of("p1", found) == alone(plans[1], WORLD.readings)
 
 
-def test_what_fails_fails_for_all_who_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_fails_for_all_its_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = started(*unlike(STAYS), plan(ALONE, "other"))
     fed(runner, WORLD.readings[:HALF])
     [common] = commons(runner)
@@ -191,12 +191,12 @@ def test_one_search_answers_for_every_window_and_name(size: int) -> None:
         assert of(each.policy, found) == alone(each, WORLD.readings)
 
 
-def test_other_distances_are_asked_about_elsewhere() -> None:
+def test_other_distances_are_searched_separately() -> None:
     runner = started(plan(ALONE, "p"), plan(ALONE.replace("2m", "3m"), "q", window_ms=21))
     assert len(known_after(runner)) == 2
 
 
-def test_pairs_that_must_be_closer_than_the_window_are_asked_about_elsewhere() -> None:
+def test_pairs_that_must_be_closer_than_the_window_are_searched_separately() -> None:
     whole = plan("  A is inside R\n  A is not within 2m of B\n", "p", window_ms=20)
     terms = tuple(
         msgspec.structs.replace(term, window_ms=5) if term.function == "within" else term
@@ -212,7 +212,7 @@ def known_after(runner: LocalRunner) -> set[ActivationCache]:
     return known(runner)
 
 
-def test_what_was_opened_before_a_restart_is_asked_about_by_each() -> None:
+def test_matches_opened_before_a_restart_are_searched_by_each_policy() -> None:
     """Others may have seen other events before it."""
     plans = unlike(ALONE)
     runner = started(*plans)
@@ -225,7 +225,7 @@ def test_what_was_opened_before_a_restart_is_asked_about_by_each() -> None:
         assert of(each.policy, found) == alone(each, WORLD.readings)
 
 
-def test_different_activations_that_share_a_hash_are_told_apart(
+def test_different_activations_with_one_hash_are_distinguished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(absence, "_hashed", lambda asked: (asked["t0"] % 3).astype(np.uint64))

@@ -16,12 +16,11 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.correlations import Correlator, SharedPairs
-from rapport.policy.operators.events import saved_ordinals
-from rapport.policy.operators.joins import JoinPath
-from rapport.policy.operators.pending_matches import MatchFinder
+from rapport.policy.operators.match_finder import JoinPath, MatchFinder
 from rapport.policy.operators.sharing import SharedCache
+from rapport.policy.operators.window import saved_ordinals
 from rapport.policy.plan import Plan
-from rapport.policy.runner.groups import SavedGroup
+from rapport.policy.runner.deployed_plans import SavedGroup
 from rapport.policy.runner.local import LocalRunner, read_snapshot
 from support.judge.occurrences import Reading
 from support.varied.feeding import fed, of
@@ -232,7 +231,7 @@ def test_who_looks_further_joins_for_himself() -> None:
     assert counts == sorted(set(counts))
 
 
-def test_a_function_of_the_site_is_asked_by_each() -> None:
+def test_a_function_of_the_site_is_called_by_each_policy() -> None:
     own = "  {a} is beside 1m of K\n"
     runner = started(*unlike(own))
     fed(runner, WORLD.readings)
@@ -329,7 +328,7 @@ def test_a_snapshot_holds_all_that_each_policy_needs_alone() -> None:
         assert found == alone(each, WORLD.readings)
 
 
-def test_what_fails_fails_for_all_who_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_fails_for_all_its_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = started(*unlike(NEAR), plan("  A is inside R\n", "other"))
     fed(runner, WORLD.readings[:HALF])
     [common] = pairs(runner)
@@ -391,7 +390,7 @@ def test_what_no_policy_has_any_more_is_not_kept() -> None:
 # --- ordinals ---
 
 
-def test_events_are_counted_alike_for_all_who_see_them() -> None:
+def test_events_have_the_same_ordinals_for_all_operators() -> None:
     runner = started(plan("  A is inside R\n", "p"))
     fed(runner, WORLD.readings[:HALF], 1)
     runner.deploy(plan(f"{NEAR}  K is parked Q\n", "q"))

@@ -15,13 +15,13 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.operators.identities import Identities
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.operators.variants import FamilyMember, FamilyMembers, ValueChoice, VaryingTerm
 from rapport.policy.plan import Plan
 from rapport.policy.relations import WITHIN, relation
 from rapport.policy.replay.replay import Recording, replay
+from rapport.policy.runner.deployed_plans import converges, gather_families
 from rapport.policy.runner.families import PropertyConstant, TermConstant, family_key, slots_of
-from rapport.policy.runner.groups import converges, gather_families
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from support.varied.feeding import fed
@@ -127,7 +127,7 @@ def test_the_need_of_a_distance_is_rounded_as_the_relationship_does() -> None:
         (np.array([1.0, np.nan, 2.5]), [2.5, "1"], [1, -1, 0]),
     ],
 )
-def test_values_are_told_apart_as_the_tables_hold_them(
+def test_values_are_distinguished_as_in_the_tables(
     column: np.ndarray, constants: list, expected: list[int]
 ) -> None:
     instances = Instances("thing", [str(place) for place in range(len(column))], {"kind": column})

@@ -60,7 +60,7 @@ def test_a_reading_at_the_very_end_of_a_silence_comes_too_late(
     assert [row[1] for row in Run().take(readings((0, "x"), (second, "x")))] == ends
 
 
-def test_a_silence_is_told_once_however_long_it_is_and_names_the_last_reading() -> None:
+def test_a_silence_is_reported_once_and_names_the_last_reading() -> None:
     run = Run()
     assert run.take(readings((0, "x"), (30, "x")), 131) == [("x", 130, 30, "e30")]
     assert run.take(readings(), 10_000) == []
@@ -83,7 +83,7 @@ def test_where_the_start_is_given_time_alone_makes_silence() -> None:
     assert Run(STATIONS).take(readings()) == []
 
 
-def test_only_who_satisfies_the_constraints_can_be_silent() -> None:
+def test_only_identities_that_satisfy_the_constraints_can_be_silent() -> None:
     north = msgspec.structs.replace(SIDE, constraints=(plan.Constraint("zone", "=", "north"),))
     term = plan.SilentTerm(north, ("station.temperature",), 100)
     run = Run(STATIONS, term=term)
@@ -123,7 +123,7 @@ def restored(run: Run, instances: Instances, term: plan.SilentTerm = TERM) -> Ru
     return other
 
 
-def test_who_is_gone_from_the_tables_is_not_waited_for_unless_it_was_heard_of() -> None:
+def test_an_identity_gone_from_the_tables_is_not_expected_unless_it_has_a_reading() -> None:
     run = Run(STATIONS)
     run.take(readings((0, "x"), (10, "y")), 20)
     other = restored(run, NOBODY)
@@ -150,4 +150,4 @@ def test_waiting_costs_no_more_than_there_are_stations() -> None:
     for first in range(0, 60_000, 3_000):
         rows = [(first + place, f"s{place % 7}") for place in range(3_000)]
         assert run.take(readings(*rows), first + 3_000) == []
-    assert run.step._due._size < 10_100
+    assert sum(queue._size for queue in run.step._last._expiries.values()) < 10_100

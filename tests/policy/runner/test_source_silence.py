@@ -62,7 +62,7 @@ def test_before_its_first_event_a_source_is_silent_since_the_first_of_any() -> N
     assert silence.silent([STREAM], 11, 20) == ()
 
 
-def test_nothing_is_silent_before_anything_was_heard() -> None:
+def test_nothing_is_silent_before_the_first_reading() -> None:
     assert SourceSilence(sources(gate=PERIOD)).silent([STREAM], 0, 1_000) == ()
 
 
@@ -91,14 +91,14 @@ def test_old_gaps_are_forgotten() -> None:
     silence.reach_back(20)
     for time in range(0, 100_000, 11):
         heard(silence, (time, "gate"))
-    assert len(silence.state()["gate"].gaps) < 20
+    assert len(silence.states["gate"].gaps) < 20
     assert silence.silent([STREAM], 99_900, 99_950) == ("gate",)
 
 
-def test_a_source_whose_period_changed_is_heard_from_the_watermark_on() -> None:
+def test_a_source_whose_period_changed_is_watched_from_the_watermark_on() -> None:
     before = heard(SourceSilence(sources(gate=PERIOD, door=PERIOD)), (0, "gate"), (50, "gate"))
     after = SourceSilence(sources(gate=5, door=PERIOD, fresh=PERIOD))
-    after.restore(before.state(), 50)
+    after.restore(before.states, 50)
     assert after.silent([STREAM], 0, 54) == ("door",)
     assert after.silent([STREAM], 0, 56) == ("door", "gate")
     assert after.silent([STREAM], 0, 61) == ("door", "fresh", "gate")

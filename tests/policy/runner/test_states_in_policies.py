@@ -91,7 +91,7 @@ THIRTY = policy(
 )
 
 
-def test_thirty_thirty_thirty_is_told_two_hours_after_the_last_of_the_three() -> None:
+def test_thirty_thirty_thirty_is_detected_two_hours_after_the_last_of_the_three() -> None:
     found = replayed(
         THIRTY,
         weather(0, "temperature", 34.0),

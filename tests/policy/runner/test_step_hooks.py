@@ -12,8 +12,9 @@ import pytest
 
 from rapport.core.detection import Detection
 from rapport.policy.operators import make_operator, window
-from rapport.policy.operators.base import END_OF_TIME, Operator
+from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.operators.columns import Columns
+from rapport.policy.operators.operator import PlanOperator
 from rapport.policy.plan import (
     Absent,
     Clause,
@@ -67,7 +68,7 @@ QUIET = SilentTerm(PERSON, ("person.position",), 10)
 INSIDE = QueryTerm(PERSON, ROOM, "inside")
 MANY: tuple[tuple[int, str], ...] = ((-900, "old"), (3, "x"), (4, "y"))
 
-Make = Callable[..., Operator]
+Make = Callable[..., PlanOperator]
 
 
 def plan(*clauses: tuple[Any, ...], **more: Any) -> Plan:
@@ -85,7 +86,7 @@ def plan(*clauses: tuple[Any, ...], **more: Any) -> Plan:
 def make(monkeypatch: pytest.MonkeyPatch, rooms: Pull) -> Make:
     """An operator whose step gives these occurrences."""
 
-    def made(given: list[Given], made_plan: Plan) -> Operator:
+    def made(given: list[Given], made_plan: Plan) -> PlanOperator:
         def make_step(term: Any, identities: Any, *_: Any) -> FakeStep:
             [code] = identities["person"].encode_list(["g"])
             return FakeStep(given, int(code))
@@ -171,7 +172,7 @@ def test_saving_in_between_changes_nothing(make: Make) -> None:
     assert operator.suppressed() == straight.suppressed()
 
 
-def test_a_detection_said_a_moment_ago_is_left_out_and_counted(make: Make) -> None:
+def test_a_detection_emitted_a_moment_ago_is_suppressed_and_counted(make: Make) -> None:
     operator = make(
         [(30, ()), (40, ()), (129, ()), (130, ())], plan((Positive(0),), once_per_ms=100)
     )

@@ -16,8 +16,8 @@ from benchmarks.policy.building import (
 )
 from rapport.core.detection import detection_lines
 from rapport.policy.language.parser import parse_policy
-from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
+from support.event_readings import readings_from_events
 from support.judge.evaluator import evaluate
 from support.judge.occurrences import Reading
 

@@ -14,10 +14,15 @@ import msgspec
 from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.adapters.outputs import Outputs
-from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions, with_options
-from rapport.communication.delivery_state import NextReceiver, RetryPolicy
+from rapport.communication.delivery_runner import EngineParts
+from rapport.communication.delivery_state import (
+    DEFAULT_OPTIONS,
+    DeliveryOptions,
+    NextReceiver,
+    RetryPolicy,
+    with_options,
+)
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.privacy import parse_hours, quiet_rule
 from rapport.core.event import Event
@@ -170,7 +175,7 @@ class Walk:
             channels,
             channels.records,
             clock,
-            report=self._engine.take_outcomes,
+            report=self._engine.apply_outcomes,
             is_decided=self._engine.is_decided,
         )
         self._outputs.hold(Medium(took))

@@ -17,9 +17,10 @@ from rapport.mediation.reader import build_transformer
 from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.mediating.meanings import Meanings, SentTables
 from rapport.policy.ontology import Ontology
-from rapport.policy.readings import readings_from_events, split_events
+from rapport.policy.readings import split_events
 from rapport.tables.loaded_table import KeyedRows
 from rapport.tables.rows import RowFile
+from support.event_readings import readings_from_events
 from support.varied.fields_form import fields_case
 from support.varied.interpretations import TABLES, Case, in_force_of, ontology_of, payload
 from support.varied.typed_form import typed_case

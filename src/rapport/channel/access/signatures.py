@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.access.rights import NODE, Access, KeyConfig
+from rapport.channel.access.identities import NODE, Access, read_key
 from rapport.channel.channel import Channels
 from rapport.channel.event_lookup import stage_of
 from rapport.channel.log.sequences import HOPS
@@ -33,7 +33,6 @@ from rapport.kernel.signing import (
     KeyRing,
     PublicKey,
     SigningKey,
-    public_key,
     sign_event,
     verify_event,
 )
@@ -41,7 +40,7 @@ from rapport.kernel.signing import (
 REQUIRED, CHECKED = "required", "checked"
 """Values of `[channels.X] signed`; see config.ChannelRules."""
 _IN_A_THREAD = 8
-"""From so many events on they are checked off the event loop."""
+"""From so many events on they are checked or signed off the event loop."""
 _MOST_PROOFS = 500
 _REMEMBERED = 4_096
 """Most cached channels; callers may name any number, also invalid ones."""
@@ -56,7 +55,6 @@ _CODES = {
     "unknown_key": "signature.unknown_key",
     "bad": "signature.bad",
 }
-_FILE = "file:"
 
 
 class SignatureCheck:
@@ -67,10 +65,12 @@ class SignatureCheck:
         self.keys = keys
         self._demanded = lru_cache(_REMEMBERED)(demanded)
 
+    def is_demanded(self, channel: str) -> bool:
+        """Whether `check` does anything for a channel."""
+        return self._demanded(channel) is not None
+
     async def check(self, channel: str, events: Sequence[Event]) -> None:
-        """Raises InvalidInput naming the first event with a bad signature; free for channels
-        without a demand.
-        """
+        """Raises InvalidInput naming the first event with a bad signature."""
         demand = self._demanded(channel)
         if demand is None:
             return
@@ -123,14 +123,14 @@ class Proof(msgspec.Struct, frozen=True):
 async def proofs_of(channels: Channels, event_id: str, keys: KeyRing) -> list[Proof]:
     """The event and its causes, first received first; raises UnknownName."""
     found: dict[tuple[str, int], StoredEvent] = {}
-    asked: set[str] = set()
+    visited: set[str] = set()
     waiting = [event_id]
     while waiting and len(found) < _MOST_PROOFS:
         wanted = waiting.pop()
-        asked.add(wanted)
+        visited.add(wanted)
         for channel, stored in await channels.find_event(wanted):
             found[channel, stored.position] = stored
-            waiting += [cause for cause in stored.event.causes() if cause not in asked]
+            waiting += [cause for cause in stored.event.causes() if cause not in visited]
     if not found:
         raise UnknownName("event", event_id, code="event.unknown")
     order = sorted(found, key=lambda place: (stage_of(place[0]), place))
@@ -148,9 +148,6 @@ def _proof(channel: str, stored: StoredEvent, keys: KeyRing) -> Proof:
         verdict=verify_event(event, keys),
         said=event.headers.get(RAW_VERDICT, ""),
     )
-
-
-"""From so many events on they are signed off the event loop."""
 
 
 class OwnSigner:
@@ -216,21 +213,6 @@ def find_node_key(data: Path) -> PublicKey | None:
     """The public half of the node's key; None when it has not signed yet."""
     path = node_key_path(data)
     return _as_node(SigningKey.load(path)) if is_file(path) else None
-
-
-def read_key(declared: KeyConfig, directory: Path) -> PublicKey:
-    """A declared key; raises InvalidInput when it cannot be read or is none."""
-    text = declared.key
-    if text.startswith(_FILE):
-        try:
-            text = (directory / text.removeprefix(_FILE)).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or type(error).__name__
-            raise InvalidInput(
-                f"cannot read the key {declared.name!r} from {declared.key}: {why}",
-                code="signature.no_key",
-            ) from None
-    return public_key(declared.name, text, declared.sources)
 
 
 def open_keys(access: Access, directory: Path, node: PublicKey | SigningKey | None) -> KeyRing:

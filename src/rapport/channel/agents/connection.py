@@ -65,18 +65,14 @@ class NodeConnection:
     def _send(
         self, method: str, path: str, body: bytes | None, kind: str, timeout_seconds: float
     ) -> HttpReply | CallFailed:
-        fresh = self._connection is None
-        try:
-            return self._ask(method, path, body, kind, timeout_seconds)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.hang_up()
-            if fresh or self._interrupted or isinstance(error, TimeoutError):
-                return _unreachable(self.url, error)
-        try:
-            return self._ask(method, path, body, kind, timeout_seconds)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.hang_up()
-            return _unreachable(self.url, error)
+        while True:
+            fresh = self._connection is None
+            try:
+                return self._exchange(method, path, body, kind, timeout_seconds)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self.hang_up()
+                if fresh or self._interrupted or isinstance(error, TimeoutError):
+                    return _unreachable(self.url, error)
 
     def hang_up(self) -> None:
         """Closes the connection; the next request opens another."""
@@ -95,7 +91,7 @@ class NodeConnection:
             except OSError:
                 return  # it was closed already
 
-    def _ask(
+    def _exchange(
         self, method: str, path: str, body: bytes | None, kind: str, timeout_seconds: float
     ) -> HttpReply:
         connection = self._connected(timeout_seconds)
@@ -126,11 +122,38 @@ class NodeConnection:
 def problem_reason(status: int, body: bytes) -> Reason:
     """The code and message of a problem document; the bare status for anything else."""
     try:
-        told = msgspec.json.decode(body, type=dict[str, Any])
+        problem = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = {}
-    code = str(told.get("title", f"http.{status}"))
-    return Reason(code[:100], str(told.get("detail", f"the node answered {status}"))[:2000])
+        problem = {}
+    code = str(problem.get("title", f"http.{status}"))
+    return Reason(code[:100], str(problem.get("detail", f"the node answered {status}"))[:2000])
+
+
+def failed_call(reply: HttpReply, reason: Reason) -> CallFailed | CallBarred:
+    """The meaning of a refusal: to be retried later, or not before a person changes something."""
+    if reply.status >= 500 or reply.status in RETRY_STATUSES:
+        return CallFailed(reason, retry_after_ms(reply.retry_after))
+    return CallBarred(reason)
+
+
+class NodeEndpoint:
+    """An endpoint of a node. Requests belong to one thread; `interrupt` may be called from any."""
+
+    def __init__(
+        self, url: str, token: str, *, timeout_seconds: float, most_answer_bytes: int
+    ) -> None:
+        self._line = NodeConnection(url, token, most_answer_bytes=most_answer_bytes)
+        self._timeout = timeout_seconds
+        self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
+
+    @property
+    def token(self) -> str:
+        """The bearer token; another one counts from the next request on."""
+        return self._line.token
+
+    @token.setter
+    def token(self, token: str) -> None:
+        self._line.token = token
 
 
 def retry_after_ms(text: str | None) -> int | None:
@@ -141,9 +164,9 @@ def retry_after_ms(text: str | None) -> int | None:
 
 
 def _unreachable(url: str, error: Exception) -> CallFailed:
-    told = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return CallFailed(
-        Reason("node.unreachable", f"no node answers at {without_password(url)}: {told}")
+        Reason("node.unreachable", f"no node answers at {without_password(url)}: {reason}")
     )
 
 
@@ -155,7 +178,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class CallFailed(msgspec.Struct, frozen=True):
-    """No reply, or one that says nothing about the request. It may have been carried out or not."""
+    """No reply, or one that does not answer the request. It may have been carried out or not."""
 
     reason: Reason
     retry_after_ms: int | None = None
@@ -169,11 +192,11 @@ class CallBarred(msgspec.Struct, frozen=True):
 
 
 def pause_ms(
-    failures: int, first_ms: int, longest_ms: int, chance: float, asked_ms: int | None = None
+    failures: int, first_ms: int, longest_ms: int, chance: float, requested_ms: int | None = None
 ) -> int:
     """The pause after a failure: the one that the other side requested, or twice the last one, less
     up to a half by chance (0 to 1).
     """
-    if asked_ms is not None:
-        return asked_ms
+    if requested_ms is not None:
+        return requested_ms
     return int(min(first_ms * 2 ** min(failures, 30), longest_ms) * (0.5 + chance / 2))

@@ -19,15 +19,15 @@ import msgspec
 from rapport.channel.agents.connection import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
-    RETRY_STATUSES,
     TIMEOUT_SECONDS,
     CallBarred,
     CallFailed,
-    NodeConnection,
+    HttpReply,
+    NodeEndpoint,
     Reason,
+    failed_call,
     pause_ms,
     problem_reason,
-    retry_after_ms,
 )
 from rapport.channel.agents.outbox import NumberedEvent, Outbox, RejectedEvent
 from rapport.channel.log.sequences import SEQUENCE
@@ -209,27 +209,16 @@ class _AppendedPositions(msgspec.Struct):
     positions: list[int]
 
 
-class SinkEndpoint:
-    """The publish endpoint of a node. `send` belongs to one thread; `interrupt` may be called from
-    any.
-    """
+class SinkEndpoint(NodeEndpoint):
+    """The publish endpoint of a node."""
 
     def __init__(
         self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> None:
-        self._line = NodeConnection(url, token, most_answer_bytes=_MOST_ANSWER_BYTES)
+        super().__init__(
+            url, token, timeout_seconds=timeout_seconds, most_answer_bytes=_MOST_ANSWER_BYTES
+        )
         self._path = f"/channels/{quote(channel, safe='')}/events"
-        self._timeout = timeout_seconds
-        self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
-
-    @property
-    def token(self) -> str:
-        """The bearer token; another one counts from the next request on."""
-        return self._line.token
-
-    @token.setter
-    def token(self, token: str) -> None:
-        self._line.token = token
 
     def send(self, events: Sequence[NumberedEvent]) -> SinkAnswer:
         """Posts the events as one request; a failure is an answer too."""
@@ -240,7 +229,7 @@ class SinkEndpoint:
         reply = self._line.post(self._path, body, _BATCH, self._timeout)
         if isinstance(reply, CallFailed):
             return reply
-        return read_answer(reply.status, reply.retry_after, reply.body, len(events))
+        return read_answer(reply, len(events))
 
 
 def encode_batch(events: Sequence[NumberedEvent]) -> bytes:
@@ -250,21 +239,17 @@ def encode_batch(events: Sequence[NumberedEvent]) -> bytes:
     )
 
 
-def read_answer(status: int, retry_after: str | None, body: bytes, count: int) -> SinkAnswer:
+def read_answer(reply: HttpReply, count: int) -> SinkAnswer:
     """Interprets an HTTP reply to `count` events. Pure.
 
     A 200 counts only when it comes from a node: captive portals answer 200 to everything.
     """
-    if status == 200:
-        return _check_taken(body, count)
-    reason = problem_reason(status, body)
-    if status in _BAD_EVENT:
+    if reply.status == 200:
+        return _check_taken(reply.body, count)
+    reason = problem_reason(reply.status, reply.body)
+    if reply.status in _BAD_EVENT:
         return EventsRefused(reason)
-    if status == 413:
-        return RequestTooLarge(reason)
-    if status >= 500 or status in RETRY_STATUSES:
-        return CallFailed(reason, retry_after_ms(retry_after))
-    return CallBarred(reason)
+    return RequestTooLarge(reason) if reply.status == 413 else failed_call(reply, reason)
 
 
 def _check_taken(body: bytes, count: int) -> SinkAnswer:
@@ -291,23 +276,23 @@ class Courier:
     def __init__(
         self,
         outbox: Outbox,
-        door: SinkEndpoint,
+        endpoint: SinkEndpoint,
         clock: Clock,
         chance: Chance,
         make_window: Callable[[int], SendWindow],
     ) -> None:
-        self._outbox, self._endpoint, self._clock, self._chance = outbox, door, clock, chance
+        self._outbox, self._endpoint, self._clock, self._chance = outbox, endpoint, clock, chance
         self._make_window = make_window
         self._window = make_window(outbox.settled)
         self._changed = threading.Condition()
-        self._rung = self._ended = False
+        self._woken = self._ended = False
         self._thread = threading.Thread(target=self._run, name="rapport-courier", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
         """Reports new events."""
         with self._changed:
-            self._rung = True
+            self._woken = True
             self._changed.notify_all()
 
     def resume(self, token: str | None = None) -> None:
@@ -316,7 +301,7 @@ class Courier:
             if token is not None:
                 self._endpoint.token = token
             self._window.resume()
-            self._rung = True
+            self._woken = True
             self._changed.notify_all()
 
     def wait_settled(self, sequence: int, timeout_seconds: float | None) -> bool:
@@ -365,7 +350,7 @@ class Courier:
     def _step(self) -> None:
         now_ms = self._now_ms()
         with self._changed:
-            self._rung = False
+            self._woken = False
             step = self._window.next_step(self._outbox.last, now_ms)
         if isinstance(step, SendRange):
             self._send(step)
@@ -381,7 +366,7 @@ class Courier:
             self._changed.wait_for(
                 lambda: (
                     self._ended
-                    or (self._rung and not pausing)
+                    or (self._woken and not pausing)
                     or (pausing and self._window.resume_at_ms is None)
                 ),
                 seconds,

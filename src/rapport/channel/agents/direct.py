@@ -3,9 +3,8 @@
 
 `DirectSink` looks like a node's publish endpoint; it stores only marks: the last handled number of
 each publisher. `DirectSource` looks like a node's source endpoint; it keeps the newest events in
-memory and answers with the same tokens as a channel in memory, without `take`: without a store a
-taken message could be delivered twice. `DirectServer` is their HTTP server, on the standard library
-alone.
+memory and answers as a channel in memory does, without `take`: without a store a taken message
+could be delivered twice. `DirectServer` is their HTTP server, on the standard library alone.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import math
-import secrets
 import sys
 import threading
 from collections import deque
@@ -37,21 +35,20 @@ from rapport.channel.log.sequences import (
     counted_in,
 )
 from rapport.channel.log.writer import Notifier
-from rapport.channel.query.query_kinds import Query, make_query
 from rapport.channel.requests.request import (
-    LONGEST_WAIT_MS,
     Batch,
-    BatchLimits,
     Request,
     check_request,
     read_request,
-    request_limits,
     write_batch,
 )
-from rapport.channel.requests.scanner import MessageSet, Scanner
-from rapport.channel.requests.takes import TakenMessages
-from rapport.channel.requests.tokens import SessionLeases, TokenPlace, TokenSigner, identity_digest
-from rapport.channel.validation import LARGEST_DATA_BYTES, check_channel_name, check_events
+from rapport.channel.requests.source import MessageSource
+from rapport.channel.validation import (
+    KEEP_AS_LONG_AS_POSSIBLE,
+    LARGEST_DATA_BYTES,
+    check_channel_name,
+    check_events,
+)
 from rapport.core.codec import decode_cloudevent, decode_cloudevents
 from rapport.core.errors import (
     ChannelUnavailable,
@@ -71,7 +68,8 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block
+from rapport.store.base import Block, LogStore, RecordStore, all_blocks
+from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.store.segment_store import SegmentLogStore
 
 _log = get_logger(__name__)
@@ -89,7 +87,6 @@ Handle = Callable[[list[Event]], None]
 the bad one and keeps it); any other error has them sent again later.
 """
 MOST_BODY_BYTES = 8 * 1024 * 1024
-_SESSION_BYTES = 8
 MOST_EVENTS = 100_000
 MOST_BYTES = 64 * 1024 * 1024
 _MOST_REQUEST_BYTES = 1024 * 1024
@@ -247,7 +244,7 @@ class PublisherMarkLog:
         self._known: set[str] = set()
         self._written = self._whole_at = 0
         saved: dict[str, PublisherMarks] = {}
-        for block in self._read():
+        for block in all_blocks(self._store, _LOG):
             saved.update(_decode(block))
             self._written += len(block.body)
         self.marks.restore(saved.items())
@@ -288,14 +285,6 @@ class PublisherMarkLog:
     def close(self) -> None:
         """Releases the directory; a second call is no error."""
         self._store.close()
-
-    def _read(self) -> list[Block]:
-        blocks: list[Block] = []
-        position = 0
-        while found := self._store.read_after(_LOG, position):
-            blocks += found
-            position = found[-1].last
-        return blocks
 
 
 def _decode(block: Block) -> dict[str, PublisherMarks]:
@@ -455,122 +444,37 @@ class DirectBuffer:
             del self._places[oldest.event.source, oldest.event.id]
 
 
-class DirectRequests:
-    """Answers requests for one buffer. All calls belong to one event loop.
+class _DirectChannels:
+    """See SourceChannels. The one channel of a direct source, without rules and interceptors.
 
     Tokens are signed with a secret of this process: after a restart they are refused, as the events
     they named are no more.
     """
 
-    def __init__(self, buffer: DirectBuffer, clock: Clock, closing: asyncio.Event) -> None:
-        self._buffer, self._clock = buffer, clock
-        self._leases = SessionLeases()
-        self._tokens = TokenSigner(secrets.token_bytes(32))
-        self._scanner = Scanner(buffer, clock, TakenMessages(buffer.name), closing=closing)
+    def __init__(self, buffer: DirectBuffer, clock: Clock) -> None:
+        self._buffer, self.clock = buffer, clock
+        self.log: LogStore = MemoryLogStore()
+        self.records: RecordStore = MemoryRecordStore()
+        self.side_reach: dict[str, int] = {}
 
-    async def request(self, name: str, request: Request, *, identity: str) -> Batch:
-        """See MessageSource.request; raises Unsupported for `take`."""
-        check_request(request)
+    def channel(self, name: str) -> DirectBuffer:
         if name != self._buffer.name:
             raise UnknownName("channel", name, [self._buffer.name])
-        if request.take:
-            raise Unsupported(
-                "take", "a direct source", hint="put a node in between, or request without take"
-            )
-        if request.interpretation:
-            raise Unsupported("an interpretation", "a direct source", hint="put a node in between")
-        if request.token:
-            place = self._tokens.read(request.token, channel=name, identity=identity)
-            return await self._go_on(place, request)
-        return await self._begin(request, identity)
+        return self._buffer
 
-    async def _begin(self, request: Request, identity: str) -> Batch:
-        query, limits = make_query(request.kind, request.query), request_limits(request)
-        session = secrets.token_bytes(_SESSION_BYTES)
-        start = 0 if request.from_start else self._buffer.last_position()
-        wait_ms = min(request.wait_ms, LONGEST_WAIT_MS)
-        lease = self._leases.grant(session, request.lease_minutes, self._now_ms())
-        chosen = await self._scanner.choose_or_wait(query, limits, start, wait_ms)
-        place = TokenPlace(
-            channel=self._buffer.name,
-            identity=identity_digest(identity),
-            session=session,
-            kind=query.kind,
-            query=query.text,
-            after=chosen.after,
-            through=chosen.through,
-            count=len(chosen.events),
-            reach=chosen.reach,
-            messages=limits.messages,
-            time_range_ms=limits.time_range_ms,
-            handback=request.handback,
-        )
-        token = self._tokens.write(place)
-        return await self._answer(place, token, query, limits, chosen.events, lease)
+    def ttl_of(self, _name: str) -> int:
+        return KEEP_AS_LONG_AS_POSSIBLE
 
-    async def _go_on(self, place: TokenPlace, request: Request) -> Batch:
-        self._leases.check(place.session, self._now_ms())
-        if request.lease_minutes == 0:
-            self._leases.end(place.session)
-            return Batch(events=(), current_token=request.token, handback=place.handback)
-        lease = self._leases.grant(place.session, request.lease_minutes, self._now_ms())
-        query = make_query(place.kind, place.query)
-        limits = request_limits(request, BatchLimits(place.messages, place.time_range_ms))
-        events: tuple[StoredEvent, ...] = ()
-        if place.count and not request.seen:
-            events = await self._scanner.matches_in(query, place.after, place.through)
-            if len(events) != place.count:
-                return await self._answer(place, request.token, query, limits, (), lease, gone=True)
-        wait_ms = 0 if events else min(request.wait_ms, LONGEST_WAIT_MS)
-        return await self._answer(
-            place, request.token, query, limits, events, lease, wait_ms=wait_ms
-        )
+    def intercepts_delivery(self, _name: str) -> bool:
+        return False
 
-    async def _answer(
-        self,
-        place: TokenPlace,
-        token: str,
-        query: Query,
-        limits: BatchLimits,
-        events: tuple[StoredEvent, ...],
-        lease: int,
-        *,
-        wait_ms: int = 0,
-        gone: bool = False,
-    ) -> Batch:
-        """The batch, with the token of the set after it when there is one."""
-        reach = place.after if gone else place.reach
-        following = await self._scanner.choose_or_wait(query, limits, reach, wait_ms)
-        is_more = bool(following.events) or not following.at_end
-        return Batch(
-            events=events,
-            current_token=token,
-            next_token=self._tokens.write(_moved(place, following, limits)) if is_more else None,
-            lease_minutes=lease,
-            gone=gone,
-            handback=place.handback,
-        )
+    def delivered(
+        self, channel: str, reader: str, events: Sequence[StoredEvent]
+    ) -> Sequence[StoredEvent]:
+        return events
 
-    def _now_ms(self) -> int:
-        return self._clock.steady_ns() // 1_000_000
-
-
-def _moved(place: TokenPlace, chosen: MessageSet, limits: BatchLimits) -> TokenPlace:
-    """The token place of the following set."""
-    return TokenPlace(
-        channel=place.channel,
-        identity=place.identity,
-        session=place.session,
-        kind=place.kind,
-        query=place.query,
-        after=chosen.after,
-        through=chosen.through,
-        count=len(chosen.events),
-        reach=chosen.reach,
-        messages=limits.messages,
-        time_range_ms=limits.time_range_ms,
-        handback=place.handback,
-    )
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        return work()
 
 
 class DirectSource:
@@ -602,7 +506,7 @@ class DirectSource:
             channel, self._clock, most_events=most_events, most_bytes=most_bytes
         )
         self._closing = asyncio.Event()
-        self._requests = DirectRequests(self._buffer, self._clock, self._closing)
+        self._source = MessageSource(_DirectChannels(self._buffer, self._clock))
         self._loop = asyncio.new_event_loop()
         try:
             self._server = DirectServer(
@@ -629,8 +533,19 @@ class DirectSource:
         return [event.id for event in made]
 
     def request(self, name: str, request: Request, *, identity: str = _IDENTITY) -> Batch:
-        """Answers a request of this process, as the endpoint does; waits as the request says."""
-        return self._in_loop(self._requests.request(name, request, identity=identity))
+        """Answers a request of this process, as the endpoint does; waits as the request says.
+        Raises Unsupported for `take` and for an interpretation, which need a node.
+        """
+        check_request(request)
+        if request.take:
+            raise Unsupported(
+                "take", "a direct source", hint="put a node in between, or request without take"
+            )
+        if request.interpretation:
+            raise Unsupported("an interpretation", "a direct source", hint="put a node in between")
+        return self._in_loop(
+            self._source.request(name, request, identity=identity, closing=self._closing)
+        )
 
     def close(self) -> None:
         """Ends; waiting requests are answered at once. A second call is no error."""

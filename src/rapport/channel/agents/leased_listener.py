@@ -81,9 +81,9 @@ class LeasedListener:
         )
         check_request(self._request)
         self._clock: Clock = clock or SystemClock()
-        self._asking, self._answering = threading.Lock(), threading.Lock()
-        self._asks = SourceEndpoint(url, channel, token, timeout_seconds=request_seconds)
-        self._answers = SourceEndpoint(url, channel, token, timeout_seconds=request_seconds)
+        self._requesting, self._answering = threading.Lock(), threading.Lock()
+        self._source = SourceEndpoint(url, channel, token, timeout_seconds=request_seconds)
+        self._answer_endpoint = SourceEndpoint(url, channel, token, timeout_seconds=request_seconds)
         self._ended = threading.Event()
         self._worker: threading.Thread | None = None
         self.trouble: Reason | None = None
@@ -101,7 +101,7 @@ class LeasedListener:
             self._check_open()
             left = _LONGEST_WAIT_SECONDS if deadline is None else max(deadline - self._now(), 0.0)
             wait_ms = int(min(left, _LONGEST_WAIT_SECONDS) * 1_000)
-            events = self._ask(count, wait_ms)
+            events = self._request_messages(count, wait_ms)
             if events or (deadline is not None and self._now() >= deadline):
                 return events
             if self.trouble is not None:
@@ -148,9 +148,9 @@ class LeasedListener:
         worker = self._worker
         if worker is not None and worker is not threading.current_thread():
             worker.join(_CLOSE_SECONDS)
-        for door in (self._asks, self._answers):
-            door.interrupt()
-            door.hang_up()
+        for endpoint in (self._source, self._answer_endpoint):
+            endpoint.interrupt()
+            endpoint.hang_up()
 
     def __enter__(self) -> LeasedListener:
         return self
@@ -160,10 +160,10 @@ class LeasedListener:
 
     # --- in detail --------------------------------------------------------------------------------
 
-    def _ask(self, count: int, wait_ms: int) -> list[LeasedEvent]:
-        asked = msgspec.structs.replace(self._request, max_messages=count, wait_ms=wait_ms)
-        with self._asking:
-            answer = self._asks.request(asked)
+    def _request_messages(self, count: int, wait_ms: int) -> list[LeasedEvent]:
+        request = msgspec.structs.replace(self._request, max_messages=count, wait_ms=wait_ms)
+        with self._requesting:
+            answer = self._source.request(request)
         if isinstance(answer, BatchReceived):
             self.trouble = None
             for gap in answer.batch.gaps:
@@ -185,7 +185,7 @@ class LeasedListener:
         while True:
             self._check_open()
             with self._answering:
-                settled = self._answers.settle(answers)
+                settled = self._answer_endpoint.settle(answers)
             if isinstance(settled, CallBarred):
                 raise _refused(settled.reason)
             if not isinstance(settled, CallFailed):

@@ -176,7 +176,9 @@ class Listener:
             chosen,
             interpretation=interpretation,
         )
-        door = source or SourceEndpoint(url, channel, token, timeout_seconds=chosen.request_seconds)
+        endpoint = source or SourceEndpoint(
+            url, channel, token, timeout_seconds=chosen.request_seconds
+        )
         self._clock: Clock = clock or SystemClock()
         self._place = open_directory(directory, channel, opening)
         resume_point = (self._place.saved if self._place else None) or ResumePoint()
@@ -190,10 +192,12 @@ class Listener:
             save_every_ms=chosen.save_every_ms,
             on_failure=on_failure,
         )
-        self._source = door
+        self._source = endpoint
         self._switching = threading.Lock()
         self._pusher: ListenerPusher | None = None
-        self._fetcher = ListenerFetcher(self._core, door, opening, Chance.from_machine(), on_gap)
+        self._fetcher = ListenerFetcher(
+            self._core, endpoint, opening, Chance.from_machine(), on_gap
+        )
 
     @staticmethod
     def leased(

@@ -14,12 +14,11 @@ import msgspec
 
 from rapport.channel.agents.connection import Reason
 from rapport.channel.agents.listener_state import ReceivedEvent, ResumePoint
-from rapport.channel.agents.outbox import read_holder
+from rapport.channel.agents.outbox import open_agent_store
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
-from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
+from rapport.store.base import all_blocks
 from rapport.store.files import DiskFiles, Files, disk_error, read_whole, replace_whole
-from rapport.store.segment_store import SegmentLogStore
 
 _log = get_logger(__name__)
 
@@ -69,7 +68,7 @@ class ListenerDirectory:
     ) -> None:
         self.directory, self._session = directory, session
         self._files: Files = files or DiskFiles()
-        self._store = _open_store(directory, files)
+        self._store = open_agent_store(directory, "listener", _SEGMENT_BYTES, files)
         try:
             self.saved = _read_position(self._files, directory, session)
             """The position on disk; None before the first save."""
@@ -105,16 +104,13 @@ class ListenerDirectory:
     def failed(self) -> list[FailedEvent]:
         """All failed events, oldest first; one that a crash repeated is listed once."""
         found: dict[int, FailedEvent] = {}
-        position = 0
-        while blocks := self._store.read_after(_FAILED, position):
-            for block in blocks:
-                try:
-                    one = msgspec.msgpack.decode(block.body, type=FailedEvent)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    _log.warning("failed event unreadable", place=block.first, why=str(error))
-                    continue
-                found.setdefault(one.received.position, one)
-            position = blocks[-1].last
+        for block in all_blocks(self._store, _FAILED):
+            try:
+                one = msgspec.msgpack.decode(block.body, type=FailedEvent)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                _log.warning("failed event unreadable", place=block.first, why=str(error))
+                continue
+            found.setdefault(one.received.position, one)
         return list(found.values())
 
     def close(self) -> None:
@@ -170,26 +166,9 @@ def _other_query_error(path: Path, there: ListenedQuery, wanted: ListenedQuery) 
         for name in ListenedQuery.__struct_fields__
         if getattr(there, name) != getattr(wanted, name)
     ]
-    told = ", ".join(f"{name} {getattr(there, name)!r}" for name in differs)
+    differences = ", ".join(f"{name} {getattr(there, name)!r}" for name in differs)
     return Conflict(
-        f"{path} is the position of another listener: it has {told}",
+        f"{path} is the position of another listener: it has {differences}",
         code="listener.other_place",
         hint="use another directory, or listen to the same as before",
     )
-
-
-def _open_store(directory: Path, files: Files | None) -> SegmentLogStore:
-    try:
-        if files is None:
-            make_private_directory(directory)
-        return SegmentLogStore(directory, files=files, segment_bytes=_SEGMENT_BYTES)
-    except OSError as error:
-        raise disk_error(f"cannot open {directory}", error) from error
-    except StoreUnavailable as error:
-        if error.code != "store.locked":
-            raise
-        raise StoreUnavailable(
-            f"{directory} is held by process {read_holder(directory) or 'unknown'}",
-            code="listener.locked",
-            hint="one listener at a time: wait until that one ends, or use another directory",
-        ) from None

@@ -206,13 +206,12 @@ class ListenerMachine:
         *,
         batch_events: int,
         wait_ms: int,
-        lease_until_ms: int | None = None,
         first_pause_ms: int = FIRST_PAUSE_MS,
         longest_pause_ms: int = LONGEST_PAUSE_MS,
     ) -> None:
         self.cache = cache
         self.token, self.seen = resume_point.token, resume_point.seen
-        self.lease_until_ms = lease_until_ms
+        self.lease_until_ms: int | None = None
         """End of the local lease; None = as long as the listener is open."""
         self.remote_minutes = 0
         """The remote lease, as the source granted it last."""

@@ -17,16 +17,16 @@ from urllib.parse import quote
 import msgspec
 
 from rapport.channel.agents.connection import (
-    RETRY_STATUSES,
     TIMEOUT_SECONDS,
     CallBarred,
     CallFailed,
     HttpReply,
     NodeConnection,
+    NodeEndpoint,
     Reason,
+    failed_call,
     pause_ms,
     problem_reason,
-    retry_after_ms,
 )
 from rapport.channel.agents.courier import PauseSending
 from rapport.channel.agents.listener_directory import FailedEvent, ListenerDirectory
@@ -85,7 +85,7 @@ class ListenerCore:
         self._clock = clock
         self._saving = threading.Lock()
         self._failed: deque[FailedEvent] = deque(maxlen=_FAILED_IN_MEMORY)
-        self._rung = False
+        self._woken = False
 
     def now_ms(self) -> int:
         """Time that never jumps."""
@@ -94,7 +94,7 @@ class ListenerCore:
     def wake(self) -> None:
         """Wakes all waiting threads."""
         with self.changed:
-            self._rung = True
+            self._woken = True
             self.changed.notify_all()
 
     def wait_for_change(self, seconds: float | None, *, or_until_resumed: bool = False) -> None:
@@ -103,11 +103,11 @@ class ListenerCore:
             self.changed.wait_for(
                 lambda: (
                     self.ended
-                    or (self.state.resume_at_ms is None if or_until_resumed else self._rung)
+                    or (self.state.resume_at_ms is None if or_until_resumed else self._woken)
                 ),
                 seconds,
             )
-            self._rung = False
+            self._woken = False
 
     def note(self, change: Callable[[], None]) -> None:
         """Changes the state and wakes all threads. The very first position is saved before:
@@ -269,7 +269,7 @@ class ListenerFetcher:
         with core.changed:
             step = core.state.next_step(now_ms)
         if isinstance(step, RequestNow):
-            self._ask(step, now_ms)
+            self._request(step, now_ms)
         elif isinstance(step, PauseSending):
             core.wait_for_change((step.until_ms - now_ms) / 1_000, or_until_resumed=True)
         elif isinstance(step, CacheFull) and step.until_ms is not None:
@@ -277,7 +277,7 @@ class ListenerFetcher:
         else:
             core.wait_for_change(None)
 
-    def _ask(self, ask: RequestNow, now_ms: int) -> None:
+    def _request(self, ask: RequestNow, now_ms: int) -> None:
         core = self._core
         with core.changed:
             number = core.state.begin(ask, now_ms)
@@ -285,7 +285,7 @@ class ListenerFetcher:
         answer = self._source.request(request)
         if core.ended:
             return  # an aborted request proves nothing
-        _tell(answer, ask)
+        _log_answer(answer, ask)
         core.note(lambda: core.state.answered(number, answer, core.now_ms(), self._chance.random()))
         with core.changed:
             has_open = bool(core.state.cache.open_token())
@@ -333,7 +333,7 @@ class ListenerFetcher:
             )
 
 
-def _tell(answer: SourceAnswer, ask: RequestNow) -> None:
+def _log_answer(answer: SourceAnswer, ask: RequestNow) -> None:
     if isinstance(answer, CallFailed):
         _log.info("request failed", why=answer.reason.message)
     elif isinstance(answer, CallBarred):
@@ -362,8 +362,8 @@ class ListenerPusher:
     passed to `on_failure` or kept, and the next one follows.
     """
 
-    def __init__(self, core: ListenerCore, callback: Callback, care: CallbackPolicy) -> None:
-        self._core, self._callback, self._policy = core, callback, care
+    def __init__(self, core: ListenerCore, callback: Callback, policy: CallbackPolicy) -> None:
+        self._core, self._callback, self._policy = core, callback, policy
         self._ended = self._ended_within = False
         self._in_callback: ReceivedEvent | None = None
         self._saved_at_ms = core.now_ms()
@@ -465,29 +465,18 @@ class ListenerPusher:
         return self._ended or self._core.ended
 
 
-class SourceEndpoint:
-    """The source endpoint of a node. `request` belongs to one thread; `interrupt` may be called
-    from any.
-    """
+class SourceEndpoint(NodeEndpoint):
+    """The source endpoint of a node."""
 
     def __init__(
         self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> None:
+        super().__init__(
+            url, token, timeout_seconds=timeout_seconds, most_answer_bytes=_MOST_ANSWER_BYTES
+        )
         self.url = url
-        self._line = NodeConnection(url, token, most_answer_bytes=_MOST_ANSWER_BYTES)
         self._path = f"/channels/{quote(channel, safe='')}/requests"
         self._acks = f"/channels/{quote(channel, safe='')}/acks"
-        self._timeout = timeout_seconds
-        self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
-
-    @property
-    def token(self) -> str:
-        """The bearer token; another one counts from the next request on."""
-        return self._line.token
-
-    @token.setter
-    def token(self, token: str) -> None:
-        self._line.token = token
 
     def request(self, request: Request) -> SourceAnswer:
         """Sends a request, and waits as long as the request says and the answer takes."""
@@ -517,11 +506,7 @@ def read_source_answer(reply: HttpReply) -> SourceAnswer:
     if reply.status == 200:
         return _batch_in(reply.body)
     reason = problem_reason(reply.status, reply.body)
-    if reason.code == LeaseExpired.code:
-        return LeaseEnded(reason)
-    if reply.status >= 500 or reply.status in RETRY_STATUSES:
-        return CallFailed(reason, retry_after_ms(reply.retry_after))
-    return CallBarred(reason)
+    return LeaseEnded(reason) if reason.code == LeaseExpired.code else failed_call(reply, reason)
 
 
 def read_settled(reply: HttpReply) -> Settled | CallFailed | CallBarred:
@@ -531,10 +516,7 @@ def read_settled(reply: HttpReply) -> Settled | CallFailed | CallBarred:
             return msgspec.json.decode(reply.body, type=Settled)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return CallFailed(Reason("http.strange_answer", "what answers there is not a node"))
-    reason = problem_reason(reply.status, reply.body)
-    if reply.status >= 500 or reply.status in RETRY_STATUSES:
-        return CallFailed(reason, retry_after_ms(reply.retry_after))
-    return CallBarred(reason)
+    return failed_call(reply, problem_reason(reply.status, reply.body))
 
 
 def _batch_in(body: bytes) -> SourceAnswer:

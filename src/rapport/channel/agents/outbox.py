@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block
+from rapport.store.base import Block, LogReader, all_blocks
 from rapport.store.files import LOCK_NAME, DiskFiles, Files, disk_error, read_whole, replace_whole
 from rapport.store.segment_store import SegmentLogReader, SegmentLogStore
 
@@ -34,7 +34,6 @@ IDENTITY_NAME = "outbox.json"
 _log = get_logger(__name__)
 EVENTS, PROGRESS, REJECTED, FORGOTTEN = "events", "progress", "rejected", "forgotten"
 State = Literal["pending", "sent", "rejected"]
-_CHUNK = 10_000
 SEGMENT_BYTES = 4 * 1024 * 1024
 """Settled events are removed in pieces of this size."""
 _BLOCK_EVENTS, _BLOCK_BYTES = 256, 1024 * 1024
@@ -84,16 +83,6 @@ def write_identity(directory: Path, identity: OutboxIdentity, files: Files | Non
     replace_whole(files or DiskFiles(), directory / IDENTITY_NAME, text)
 
 
-class OutboxLogs(Protocol):
-    """The part of a LogStore that is needed here."""
-
-    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """See LogStore."""
-
-    def last_position(self, log: str) -> int:
-        """See LogStore."""
-
-
 class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
     """An event with its number."""
 
@@ -139,18 +128,18 @@ class OutboxInspection(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.last - self.settled, 0)
 
 
-def read_progress(logs: OutboxLogs) -> int:
+def read_progress(logs: LogReader) -> int:
     """The last settled sequence; 0 when there is none."""
     blocks = logs.read_after(PROGRESS, max(logs.last_position(PROGRESS) - 1, 0))
     text = blocks[-1].body if blocks else b"0"
     return int(text) if text.isdigit() else 0
 
 
-def read_rejected(logs: OutboxLogs) -> list[RejectedEvent]:
+def read_rejected(logs: LogReader) -> list[RejectedEvent]:
     """All rejected events, oldest first; one that a crash repeated is listed once."""
     found: dict[tuple[int, str], RejectedEvent] = {}
     forgotten = _read_forgotten(logs)
-    for block in _blocks(logs, REJECTED):
+    for block in all_blocks(logs, REJECTED):
         try:
             one = msgspec.msgpack.decode(block.body, type=RejectedEvent)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -161,10 +150,10 @@ def read_rejected(logs: OutboxLogs) -> list[RejectedEvent]:
     return list(found.values())
 
 
-def _read_forgotten(logs: OutboxLogs) -> set[int]:
+def _read_forgotten(logs: LogReader) -> set[int]:
     """Numbers of rejected events that were forgotten."""
     found: set[int] = set()
-    for block in _blocks(logs, FORGOTTEN):
+    for block in all_blocks(logs, FORGOTTEN):
         try:
             found.update(msgspec.msgpack.decode(block.body, type=list[int]))
         except msgspec.DecodeError as error:
@@ -215,11 +204,11 @@ def read_holder(directory: Path) -> str:
 
 
 def _entries(
-    logs: OutboxLogs, settled: int, rejected: Sequence[RejectedEvent], limit: int
+    logs: LogReader, settled: int, rejected: Sequence[RejectedEvent], limit: int
 ) -> list[OutboxEntry]:
     reasons = {(one.sequence, one.event.id): one.reason for one in rejected}
     entries: list[OutboxEntry] = []
-    for numbered in numbered_in(_blocks(logs, EVENTS)) if limit else ():
+    for numbered in numbered_in(all_blocks(logs, EVENTS)) if limit else ():
         reason = reasons.get((numbered.sequence, numbered.event.id))
         state: State = "pending" if numbered.sequence > settled else "sent"
         entries.append(
@@ -233,13 +222,6 @@ def _entries(
         if len(entries) == limit:
             break
     return entries
-
-
-def _blocks(logs: OutboxLogs, log: str) -> Iterator[Block]:
-    position = 0
-    while blocks := logs.read_after(log, position, max_records=_CHUNK):
-        yield from blocks
-        position = blocks[-1].last
 
 
 class _Added:
@@ -281,7 +263,7 @@ class Outbox:
         files: Files | None = None,
     ) -> None:
         self.directory, self._clock = directory, clock
-        self._store = open_outbox_store(directory, segment_bytes, files)
+        self._store = open_agent_store(directory, "outbox", segment_bytes, files)
         try:
             self.identity = _begin_epoch(directory, clock.now_ms(), new_name, url, channel, files)
             self.last = self._store.last_position(EVENTS)
@@ -417,23 +399,25 @@ def _cut_blocks(events: Sequence[Event]) -> list[tuple[int, bytes]]:
     return blocks
 
 
-def open_outbox_store(
-    directory: Path, segment_bytes: int = SEGMENT_BYTES, files: Files | None = None
+def open_agent_store(
+    directory: Path, agent: str, segment_bytes: int, files: Files | None = None
 ) -> SegmentLogStore:
-    """The logs of an outbox, held by this process; raises StoreUnavailable (`outbox.locked`)."""
+    """The logs of an outbox or a listener, held by this process; raises StoreUnavailable
+    (`outbox.locked`, `listener.locked`).
+    """
     try:
         if files is None:
             make_private_directory(directory)
         return SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
     except OSError as error:
-        raise disk_error(f"cannot open the outbox {directory}", error) from error
+        raise disk_error(f"cannot open the {agent} {directory}", error) from error
     except StoreUnavailable as error:
         if error.code != "store.locked":
             raise
         holder = read_holder(directory) or "unknown"
         raise StoreUnavailable(
-            f"the outbox {directory} is held by process {holder}",
-            code="outbox.locked",
+            f"the {agent} {directory} is held by process {holder}",
+            code=f"{agent}.locked",
             hint="one process at a time: wait until that one ends, or use another directory",
         ) from None
 
@@ -461,7 +445,7 @@ def forget_rejected(
     """
     if not directory.is_dir():
         raise UnknownName("outbox", str(directory), code="outbox.unknown")
-    store = open_outbox_store(directory)
+    store = open_agent_store(directory, "outbox", SEGMENT_BYTES)
     try:
         held = [one.sequence for one in read_rejected(store)]
         chosen = held if sequences is None else sorted(set(sequences))

@@ -151,7 +151,7 @@ class Publisher:
         """
         chosen = settings or PublisherSettings()
         check_channel_name(channel)
-        door = SinkEndpoint(url, channel, token, timeout_seconds=chosen.request_seconds)
+        endpoint = SinkEndpoint(url, channel, token, timeout_seconds=chosen.request_seconds)
         self._clock: Clock = clock or SystemClock()
         chance = Chance.from_machine()
         ids = Ids(self._clock, chance)
@@ -172,7 +172,7 @@ class Publisher:
             first_pause_ms=chosen.first_pause_ms,
             longest_pause_ms=chosen.longest_pause_ms,
         )
-        self._courier = Courier(self._outbox, door, self._clock, chance, make_window)
+        self._courier = Courier(self._outbox, endpoint, self._clock, chance, make_window)
 
     def publish(self, event: Event | Mapping[str, Any] | None = None, /, **fields: Any) -> str:
         """Accepts one event and returns its id; it survives the end of the process from then on.

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.dedupe import DEDUPE_WINDOW
-from rapport.channel.log.runtime import LogParts
 from rapport.channel.log.writer import QUEUE_BYTES, InlineWriter, StorePace, ThreadWriter
 from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.core.errors import StoreUnavailable
@@ -42,14 +41,7 @@ def open_embedded(
     crash, next to nothing after a clean close. Raises StoreUnavailable when another process writes
     it or the disk fails.
     """
-    try:
-        make_private_directory(directory)
-    except OSError as error:
-        raise StoreUnavailable(
-            f"cannot make {directory}: {error.strerror}",
-            code="store.disk_failed",
-            hint="name another directory, or look at the rights of the one above it",
-        ) from error
+    make_log_directory(directory)
     with ExitStack() as undo:
         log = SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
         undo.callback(log.close)
@@ -75,6 +67,18 @@ def open_embedded(
         channels = LoggedChannels(parts)
         undo.pop_all()
     return channels
+
+
+def make_log_directory(directory: Path) -> None:
+    """Makes the directory of the logs if there is none; raises StoreUnavailable."""
+    try:
+        make_private_directory(directory)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot make {directory}: {error.strerror}",
+            code="store.disk_failed",
+            hint="name another directory, or look at the rights of the one above it",
+        ) from error
 
 
 def open_memory(

@@ -16,7 +16,15 @@ import msgspec
 from rapport.channel.requests.takes import load_taken, takes_as_records
 from rapport.core.codec import decode_block, encode_block
 from rapport.core.errors import Conflict, Corrupt, UnknownName
-from rapport.store.base import Block, LogStore, MovableLogStore, Put, RecordStore, take_log
+from rapport.store.base import (
+    Block,
+    LogStore,
+    MovableLogStore,
+    Put,
+    RecordStore,
+    all_blocks,
+    take_log,
+)
 from rapport.store.placement import PLACEMENTS
 
 MOVES = "moves"
@@ -25,7 +33,7 @@ _RECORDS_AT_ONCE = 20_000
 _BYTES_AT_ONCE = 4 * 1024 * 1024
 
 Step = Literal["noted", "copied", "compared", "switched", "removed", "done"]
-Told = Callable[[Step | int], None]
+ReportStep = Callable[[Step | int], None]
 """Receives each finished step, and each copied position."""
 
 
@@ -62,7 +70,7 @@ class ChannelMover:
         self._stores, self._records, self._place_of = stores, records, place_of
 
     def move(
-        self, name: str, target: str, *, keep: bool = False, told: Told = lambda _: None
+        self, name: str, target: str, *, keep: bool = False, report: ReportStep = lambda _: None
     ) -> MoveResult:
         """Moves a channel, or continues an interrupted move; the old copy is removed unless `keep`.
         A channel that is there already is left alone.
@@ -70,14 +78,14 @@ class ChannelMover:
         Raises UnknownName (no such channel), Conflict (the target holds another log of this name),
         Corrupt (the copy differs; it is then removed), StoreUnavailable.
         """
-        self._finish_removal(name, told)
+        self._finish_removal(name, report)
         home, digest = self._place_of(name), ""
         if self._stores[home].last_position(name) == 0:
             raise UnknownName("channel", name, self._stores[home].logs(), code="channel.unknown")
         if home != target:
-            digest = self._bring(name, home, target, keep, told)
-            self._finish_removal(name, told)
-        told("done")
+            digest = self._bring(name, home, target, keep, report)
+            self._finish_removal(name, report)
+        report("done")
         store = self._stores[target]
         return MoveResult(
             channel=name,
@@ -90,29 +98,29 @@ class ChannelMover:
 
     # --- the steps --------------------------------------------------------------------------------
 
-    def _bring(self, name: str, home: str, target: str, keep: bool, told: Told) -> str:
+    def _bring(self, name: str, home: str, target: str, keep: bool, report: ReportStep) -> str:
         source, destination = self._stores[home], self._stores[target]
         self._check_free(name, home, target)
         self._records.put(MOVES, name, _encode(MoveNote(home, target, "copying")))
-        told("noted")
-        _copy(name, source, destination, told)
-        told("copied")
+        report("noted")
+        _copy(name, source, destination, report)
+        report("copied")
         digest = self._compare(name, source, destination)
-        told("compared")
+        report("compared")
         after = MoveNote(home, target, "kept" if keep else "removing")
         placed = Put(PLACEMENTS, name, target.encode())
         taken = takes_as_records(source, name, load_taken(self._records, name))
         self._records.apply((placed, Put(MOVES, name, _encode(after)), *taken))
-        told("switched")
+        report("switched")
         return digest
 
-    def _finish_removal(self, name: str, told: Told) -> None:
+    def _finish_removal(self, name: str, report: ReportStep) -> None:
         """Removes the copy that an earlier move left behind."""
         note = self._note(name)
         if note is not None and note.state == "removing":
             self._stores[note.source].remove(take_log(name))
             self._stores[note.source].remove(name)
-            told("removed")
+            report("removed")
             self._records.delete(MOVES, name)
 
     def _check_free(self, name: str, home: str, target: str) -> None:
@@ -154,7 +162,7 @@ def _encode(note: MoveNote) -> bytes:
 # --- copying --------------------------------------------------------------------------------------
 
 
-def _copy(name: str, source: LogStore, target: MovableLogStore, told: Told) -> None:
+def _copy(name: str, source: LogStore, target: MovableLogStore, report: ReportStep) -> None:
     """Appends missing events to the target, at the same positions; resumable."""
     last = source.last_position(name)
     reached = target.last_position(name)
@@ -169,7 +177,7 @@ def _copy(name: str, source: LogStore, target: MovableLogStore, told: Told) -> N
                 target.skip_to(name, group[0].first)  # damaged blocks are not copied
             target.restore(name, group)
             reached = group[-1].last
-            told(reached)
+            report(reached)
         if not blocks:
             target.skip_to(name, last + 1)
             reached = last
@@ -205,11 +213,8 @@ def digest_of(log: LogStore, name: str, after: int) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     last = log.last_position(name)
-    while after < last:
-        blocks = log.read_after(name, after, max_records=_RECORDS_AT_ONCE)
-        for block in blocks:
-            _take_in(digest, block, after)
-        after = blocks[-1].last if blocks else last
+    for block in all_blocks(log, name, after, last=last, max_records=_RECORDS_AT_ONCE):
+        _take_in(digest, block, after)
     digest.update(f"end {last}".encode())
     return digest.hexdigest()
 

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import lru_cache, partial
 
-from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.dedupe import DEDUPE_WINDOW
-from rapport.channel.log.runtime import LogParts
 from rapport.channel.log.writer import QUEUE_BYTES, ThreadWriter
 from rapport.channel.query.index_plan import IndexMatches, plan_lookup
 from rapport.channel.query.parser import TokenCursor, parse_field

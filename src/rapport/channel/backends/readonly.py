@@ -10,9 +10,8 @@ from pathlib import Path
 
 from rapport.channel.channel import AppendResult
 from rapport.channel.log.indexes import HistoryFeed
-from rapport.channel.retention.ttl import unexpired
-from rapport.channel.subscriptions import LoggedSubscription
-from rapport.channel.validation import check_channel_name, check_read_range
+from rapport.channel.log.logged_channel import LoggedSubscription
+from rapport.channel.validation import check_channel_name, check_read_range, unexpired
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, Gap, StoredEvent

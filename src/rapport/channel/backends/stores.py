@@ -7,9 +7,9 @@ ensures that one process runs the site. `reach_store` checks a store for `rappor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -17,20 +17,18 @@ from urllib.parse import urlunsplit
 
 import msgspec
 
-from rapport.channel.backends.local import open_embedded
+from rapport.channel.backends.local import make_log_directory, open_embedded
 from rapport.channel.backends.readonly import ReadOnlyChannels, open_readonly
 from rapport.channel.config import ChannelsConfig
 from rapport.channel.federation import saved_identity
 from rapport.channel.interceptors.chain import InterceptorSpec, load_specs
-from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import ThreadWriter
 from rapport.channel.query.index_plan import Finder
-from rapport.channel.query.scripts import load_scripts
-from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Unsupported
+from rapport.channel.query.query_kinds import load_scripts
+from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.urls import address_parts
 from rapport.kernel.clock import Clock
-from rapport.kernel.files import make_private_directory
 from rapport.kernel.settings import read_secret
 from rapport.store.base import LogReader, LogStore, RecordStore, SharedLogStore
 from rapport.store.field_index import FieldIndex, SqliteFieldIndex
@@ -52,6 +50,8 @@ _READERS = 4
 _RECORDS = "records.sqlite"
 _SCHEMA = "rapport"
 """Default schema of the tables in PostgreSQL."""
+
+MakeFinder = Callable[[Callable[[str], Sequence[str]]], Finder]
 
 
 class NatsAddress(msgspec.Struct, frozen=True):
@@ -123,17 +123,17 @@ def _open(
         log = stores.routed()
         writer = ThreadWriter(name="channel-writer")
         undo.callback(writer.stop)
-        indexes = _indexes(directory, stores)
-        undo.callback(indexes.history.close)
-        if indexes.fields is not None:
-            undo.callback(indexes.fields.close)
+        history, fields, finder = _indexes(directory, stores)
+        undo.callback(history.close)
+        if fields is not None:
+            undo.callback(fields.close)
         parts = LogParts(
             clock=clock,
             log=log,
             records=stores.records,
-            history=indexes.history,
-            fields=indexes.fields,
-            finder=indexes.finder,
+            history=history,
+            fields=fields,
+            finder=finder,
             finds_itself=lambda name: log.place_of(name) == POSTGRES,
             writer=writer,
             pool=ThreadPoolExecutor(_READERS, thread_name_prefix="channel-reader"),
@@ -172,35 +172,40 @@ def open_reading(
     return ReadOnlyChannels(directory, clock, reader, ttl_rule=ttl_rule)
 
 
-def read_identity(directory: Path, declared: ChannelsConfig, *, site: Path) -> str:
-    """The id of the site's node, running or not; empty before its first start."""
+@contextmanager
+def _kept_records(
+    directory: Path, declared: ChannelsConfig, site: Path
+) -> Iterator[RecordStore | None]:
+    """The records of the site's node, running or not; None before its first start."""
     if declared.records == EMBEDDED and not (directory / _RECORDS).is_file():
-        return ""
+        yield None
+        return
     records = _open_records(directory, declared, site)
     try:
-        return saved_identity(records)
+        yield records
     finally:
         records.close()
+
+
+def read_identity(directory: Path, declared: ChannelsConfig, *, site: Path) -> str:
+    """The id of the site's node, running or not; empty before its first start."""
+    with _kept_records(directory, declared, site) as records:
+        return "" if records is None else saved_identity(records)
 
 
 def read_interceptors(
     directory: Path, declared: ChannelsConfig, *, site: Path
 ) -> list[InterceptorSpec]:
     """The stored interceptors of the site's node, running or not."""
-    if declared.records == EMBEDDED and not (directory / _RECORDS).is_file():
-        return []
-    records = _open_records(directory, declared, site)
-    try:
-        return load_specs(records)
-    finally:
-        records.close()
+    with _kept_records(directory, declared, site) as records:
+        return [] if records is None else load_specs(records)
 
 
 def is_embedded(directory: Path, declared: ChannelsConfig) -> bool:
     """Whether all there is and all there will be is kept in the directory."""
     if declared.records != EMBEDDED or _used(declared) != {EMBEDDED}:
         return False
-    return set(_embedded_placements(directory).values()) <= {EMBEDDED}
+    return set(_placements(directory, declared, directory).values()) <= {EMBEDDED}
 
 
 class Stores:
@@ -209,7 +214,7 @@ class Stores:
     def __init__(
         self, directory: Path, declared: ChannelsConfig, site: Path, *, segment_bytes: int
     ) -> None:
-        _make_directory(directory)
+        make_log_directory(directory)
         self._declared, self._site = declared, site
         with ExitStack() as undo:
             self.embedded = SegmentLogStore(directory, segment_bytes=segment_bytes)
@@ -255,18 +260,13 @@ class Stores:
                 closing.callback(store.close)
 
 
-class StoreIndexes(msgspec.Struct):
-    """Indexes by id and by condition."""
-
-    history: HistoryIndex
-    fields: FieldIndex | None = None
-    finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
-
-
-def _indexes(directory: Path, stores: Stores) -> StoreIndexes:
-    """PostgreSQL indexes its own logs; for other logs indexes are kept in the directory."""
-    in_use = stores.in_use()
-    finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
+def _indexes(
+    directory: Path, stores: Stores
+) -> tuple[HistoryIndex, FieldIndex | None, MakeFinder | None]:
+    """Indexes by id and by condition. PostgreSQL indexes its own logs; for other logs indexes are
+    kept in the directory.
+    """
+    in_use, finder = stores.in_use(), None
     if POSTGRES in in_use:
         from rapport.channel.backends.postgres import PostgresFinder
         from rapport.store.postgres_log import PostgresHistory, PostgresLogStore
@@ -274,12 +274,9 @@ def _indexes(directory: Path, stores: Stores) -> StoreIndexes:
         log = cast(PostgresLogStore, stores.logs[POSTGRES])
         finder = partial(PostgresFinder, log)
         if in_use == {POSTGRES}:
-            return StoreIndexes(PostgresHistory(log), finder=finder)
-    return StoreIndexes(
-        open_or_recreate(SqliteHistory, directory / "history.sqlite"),
-        fields=open_or_recreate(SqliteFieldIndex, directory / "fields.sqlite"),
-        finder=finder,
-    )
+            return PostgresHistory(log), None, finder
+    history = open_or_recreate(SqliteHistory, directory / "history.sqlite")
+    return history, open_or_recreate(SqliteFieldIndex, directory / "fields.sqlite"), finder
 
 
 def open_store(name: str, declared: ChannelsConfig, site: Path) -> LogStore:
@@ -327,23 +324,8 @@ def split_schema(address: str) -> tuple[str, str]:
 
 
 def _placements(directory: Path, declared: ChannelsConfig, site: Path) -> Mapping[str, str]:
-    if declared.records == EMBEDDED:
-        return _embedded_placements(directory)
-    records = _open_records(directory, declared, site)
-    try:
-        return read_placements(records)
-    finally:
-        records.close()
-
-
-def _embedded_placements(directory: Path) -> Mapping[str, str]:
-    if not (directory / _RECORDS).is_file():
-        return {}
-    records = SqliteRecordStore(directory / _RECORDS)
-    try:
-        return read_placements(records)
-    finally:
-        records.close()
+    with _kept_records(directory, declared, site) as records:
+        return {} if records is None else read_placements(records)
 
 
 def _used(declared: ChannelsConfig) -> set[str]:
@@ -353,17 +335,6 @@ def _used(declared: ChannelsConfig) -> set[str]:
 
 def _chosen_store(declared: ChannelsConfig, log: str) -> str:
     return declared.rules_for(log).log or EMBEDDED
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        make_private_directory(directory)
-    except OSError as error:
-        raise StoreUnavailable(
-            f"cannot make {directory}: {error.strerror}",
-            code="store.disk_failed",
-            hint="name another directory, or look at the rights of the one above it",
-        ) from error
 
 
 def _no_driver() -> Unsupported:

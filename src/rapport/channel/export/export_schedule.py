@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.channel.subscriptions import Cursor, cursor_change
+from rapport.channel.log.logged_channel import Cursor, cursor_change
 from rapport.store.base import Put
 
 READER = "export"

@@ -207,33 +207,33 @@ class MediateInterceptor:
         return [StoredEvent(stored.position, stored.received, event) for event in made[:1]]
 
 
-def make_count(settings: Mapping[str, Any], _workshop: InterceptorContext) -> Interceptor:
+def make_count(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
     """`count`: no settings."""
     _check_settings("count", settings, ())
     return CountInterceptor()
 
 
-def make_filter(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
+def make_filter(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
     """`filter`: passes only events that match `where`."""
     _check_settings("filter", settings, ("where",))
-    return FilterInterceptor(_condition("filter", settings), workshop.clock, wanted=True)
+    return FilterInterceptor(_condition("filter", settings), context.clock, wanted=True)
 
 
-def make_drop(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
+def make_drop(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
     """`drop`: drops events that match `where`."""
     _check_settings("drop", settings, ("where",))
-    return FilterInterceptor(_condition("drop", settings), workshop.clock, wanted=False)
+    return FilterInterceptor(_condition("drop", settings), context.clock, wanted=False)
 
 
-def make_mediate(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
+def make_mediate(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
     """`mediate`: events in the interpretation named `interpretation`."""
     _check_settings("mediate", settings, ("interpretation",))
-    if workshop.mediator is None:
+    if context.mediator is None:
         raise Unsupported("mediating in a chain", hint="these channels know no interpretations")
-    return MediateInterceptor(workshop.mediator(_text("mediate", settings, "interpretation")))
+    return MediateInterceptor(context.mediator(_text("mediate", settings, "interpretation")))
 
 
-def make_forward(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
+def make_forward(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
     """`forward`: copies events that match `where` to the channel `to`, or by HTTP to `url`."""
     _check_settings("forward", settings, ("where", "to", "url"))
     matches = _condition("forward", settings) if "where" in settings else None
@@ -244,19 +244,19 @@ def make_forward(settings: Mapping[str, Any], workshop: InterceptorContext) -> I
             hint='set to="CHANNEL" or url="https://..."',
         )
     if "to" in settings:
-        target = workshop.channels.channel(_text("forward", settings, "to"))
+        target = context.channels.channel(_text("forward", settings, "to"))
         return ForwardInterceptor(matches, target)
     url = _text("forward", settings, "url")
-    check_address(url, workshop.addresses)
+    check_address(url, context.addresses)
     return ForwardInterceptor(matches, HttpForwardTarget(url))
 
 
-def make_trigger(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
+def make_trigger(settings: Mapping[str, Any], context: InterceptorContext) -> Interceptor:
     """`trigger`: for each event that matches `where`, an event of `type` in the channel `to`."""
     _check_settings("trigger", settings, ("where", "to", "type"))
     return TriggerInterceptor(
         _condition("trigger", settings),
-        workshop.channels.channel(_text("trigger", settings, "to")),
+        context.channels.channel(_text("trigger", settings, "to")),
         _text("trigger", settings, "type"),
     )
 
@@ -273,14 +273,14 @@ for _name, _make in {
 
 
 def make_interceptor(
-    kind: str, settings: Mapping[str, Any], workshop: InterceptorContext
+    kind: str, settings: Mapping[str, Any], context: InterceptorContext
 ) -> Interceptor:
     """An interceptor of a kind; raises UnknownName (kind), InvalidInput (settings, or a plug-in
     that cannot be loaded or fails), Unsupported.
     """
     try:
         make: MakeInterceptor = KINDS.get("interceptors", kind)
-        return make(settings, workshop)
+        return make(settings, context)
     except RapportError:
         raise
     except Exception as error:  # a plug-in's fault is reported like any other
@@ -325,17 +325,17 @@ def site_interceptors(declared: ChannelsConfig) -> list[InterceptorSpec]:
 
 
 def check_interceptors(
-    declared: ChannelsConfig, file: TomlFile, workshop: InterceptorContext
+    declared: ChannelsConfig, file: TomlFile, context: InterceptorContext
 ) -> list[Problem]:
     """The faults that would keep the site's interceptors from starting, each at its key. Each is
-    made once, in `workshop`, and not used.
+    made once, in `context`, and not used.
     """
     problems: list[Problem] = []
     for rule in (declared.common, *declared.rules):
         path = ("channels",) if rule is declared.common else ("channels", rule.pattern)
         for number, text in enumerate(rule.interceptors or ()):
             try:
-                _check(rule, number, text, workshop)
+                _check(rule, number, text, context)
             except RapportError as error:
                 (found, *_more) = error.problems_found()
                 problems.append(
@@ -349,9 +349,9 @@ def check_interceptors(
     return problems
 
 
-def _check(rule: ChannelRules, number: int, text: str, workshop: InterceptorContext) -> None:
+def _check(rule: ChannelRules, number: int, text: str, context: InterceptorContext) -> None:
     one = _spec(rule.pattern, text, 0.0)
-    make_interceptor(one.kind, one.settings, workshop)
+    make_interceptor(one.kind, one.settings, context)
     if text in (rule.interceptors or ())[:number]:
         raise DuplicateName(
             "it stands there twice", code="interceptor.duplicate", hint="once is enough"

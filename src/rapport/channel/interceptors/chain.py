@@ -18,12 +18,12 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from rapport.channel.subscriptions import CURSORS, cursor_key, reader_positions
+from rapport.channel.log.logged_channel import CURSORS, cursor_key, reader_positions
 from rapport.channel.validation import READER_PREFIX, check_reader_name
 from rapport.core.errors import Corrupt, DuplicateName, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.store.base import Change, Delete, Put, RecordStore
+from rapport.store.base import Change, Delete, Put, RecordStore, all_records
 
 At = Literal["append", "delivery"]
 MOST_FAULTS = 5
@@ -257,17 +257,13 @@ def put_spec(declared: InterceptorSpec) -> Change:
 def load_specs(records: RecordStore) -> list[InterceptorSpec]:
     """All that are kept, in order; raises Corrupt."""
     found: list[InterceptorSpec] = []
-    after = ""
-    while page := records.find(INTERCEPTORS, after=after):
-        for key, raw in page:
-            try:
-                found.append(msgspec.msgpack.decode(raw, type=InterceptorSpec))
-            except msgspec.DecodeError as error:
-                raise Corrupt(
-                    f"the interceptor {key!r} cannot be read: {error}",
-                    code="interceptor.bad_record",
-                ) from None
-        after = page[-1][0]
+    for key, raw in all_records(records, INTERCEPTORS):
+        try:
+            found.append(msgspec.msgpack.decode(raw, type=InterceptorSpec))
+        except msgspec.DecodeError as error:
+            raise Corrupt(
+                f"the interceptor {key!r} cannot be read: {error}", code="interceptor.bad_record"
+            ) from None
     return sorted(found, key=lambda one: (one.order, one.name))
 
 

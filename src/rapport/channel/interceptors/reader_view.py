@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from rapport.channel.channel import Channel, Channels, gaps_between
+from rapport.channel.channel import Channel, ChannelLookup, Channels, gaps_between
 from rapport.channel.query.query_kinds import TEMPLATE, Query
 from rapport.core.event import Gap, StoredEvent
 
@@ -39,7 +39,7 @@ def delivered_events(
     )
 
 
-class DeliveringChannels(Channels, DeliveryFilter, Protocol):
+class DeliveringChannels(ChannelLookup, DeliveryFilter, Protocol):
     """Channels with interceptors around delivery."""
 
     def intercepts_delivery(self, name: str) -> bool:
@@ -98,10 +98,14 @@ def _through(deliver: Deliver, query: Query) -> Query:
     return msgspec.structs.replace(query, matches=matches, condition=None, is_its_condition=False)
 
 
+class SearchableChannels(Channels, DeliveringChannels, Protocol):
+    """The channels of a node."""
+
+
 class ReaderChannels:
     """See Channels; read-only, as one identity sees them. For endpoints that look events up."""
 
-    def __init__(self, channels: DeliveringChannels, identity: str) -> None:
+    def __init__(self, channels: SearchableChannels, identity: str) -> None:
         self._channels, self._identity = channels, identity
 
     def names(self) -> list[str]:

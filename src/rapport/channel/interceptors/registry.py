@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 from rapport.channel.access.signatures import is_changed
 from rapport.channel.channel import AppendResult, Channel, Channels
 from rapport.channel.consumers import RetryingConsumer
-from rapport.channel.dead_letters import KeepsRecords
+from rapport.channel.dead_letters import AdminChannels
 from rapport.channel.interceptors.builtin import InterceptorContext, make_interceptor
 from rapport.channel.interceptors.chain import (
     INTERCEPTED,
@@ -73,10 +73,10 @@ class InterceptorFeed:
         channel: str,
         standing: ActiveInterceptor,
         clock: Clock,
-        tell_off: Callable[[ActiveInterceptor], None],
+        record_off: Callable[[ActiveInterceptor], None],
     ) -> None:
         self._channels, self._channel, self._clock = channels, channel, clock
-        self._standing, self._record_off = standing, tell_off
+        self._standing, self._record_off = standing, record_off
         self._finish = asyncio.Event()
         self._until: int | None = None
 
@@ -90,7 +90,7 @@ class InterceptorFeed:
         """Follows until `finish`, or until the interceptor is switched off."""
         name = self._standing.declared.name
         subscription = await self._channels.subscribe(self._channel, reader_of(name))
-        care = RetryingConsumer(self._channels, subscription, self._handle, self._clock)
+        consumer = RetryingConsumer(self._channels, subscription, self._handle, self._clock)
         source = self._channels.channel(self._channel)
         while not self._standing.is_off:
             if self._until is not None and subscription.position >= self._until:
@@ -101,14 +101,16 @@ class InterceptorFeed:
             until = self._until
             chosen = [one for one in batch if until is None or one.position <= until]
             if chosen:
-                await self._handle_batch(care, chosen)
+                await self._handle_batch(consumer, chosen)
             elif until is not None:
                 return
 
-    async def _handle_batch(self, care: RetryingConsumer, chosen: Sequence[StoredEvent]) -> None:
+    async def _handle_batch(
+        self, consumer: RetryingConsumer, chosen: Sequence[StoredEvent]
+    ) -> None:
         """Handles a batch; when switched off in the middle, the rest waits at the cursor."""
         try:
-            await care.handle(chosen)
+            await consumer.handle(chosen)
         except ChannelUnavailable:
             if not self._standing.is_off:
                 raise
@@ -140,9 +142,9 @@ class InterceptorFeeds:
     """
 
     def __init__(
-        self, channels: Channels, clock: Clock, tell_off: Callable[[ActiveInterceptor], None]
+        self, channels: Channels, clock: Clock, record_off: Callable[[ActiveInterceptor], None]
     ) -> None:
-        self._channels, self._clock, self._record_off = channels, clock, tell_off
+        self._channels, self._clock, self._record_off = channels, clock, record_off
         self._following: dict[tuple[str, str], InterceptorFeed] = {}
         self._tasks = Tasks(clock)
         self._started = False
@@ -212,23 +214,19 @@ def _task(name: str, channel: str) -> str:
     return f"intercept.{name}.{channel}"
 
 
-class InterceptedChannels(Channels, KeepsRecords, Protocol):
-    """Channels with records."""
-
-
 class Interceptors:
     """The chain of every channel; all calls belong to one event loop."""
 
     def __init__(
         self,
-        channels: InterceptedChannels,
+        channels: AdminChannels,
         clock: Clock,
         *,
         engage: Callable[[Interceptors | None], None],
     ) -> None:
         """`engage` receives this object while there are interceptors, else None."""
         self._channels, self._clock, self._engage = channels, clock, engage
-        self.workshop = InterceptorContext(channels=channels, clock=clock)
+        self.context = InterceptorContext(channels=channels, clock=clock)
         self.seal: Callable[[Event, Event], Event] = without_raw_signature
         """Signs (what a chain made, the event it was made of)."""
         self._roster = InterceptorRoster()
@@ -466,7 +464,7 @@ class Interceptors:
         ]
 
     def _make(self, declared: InterceptorSpec) -> Interceptor:
-        return make_interceptor(declared.kind, declared.settings, self.workshop)
+        return make_interceptor(declared.kind, declared.settings, self.context)
 
     def _put(self, standing: ActiveInterceptor) -> None:
         self._roster.put(standing)
@@ -483,7 +481,7 @@ class Interceptors:
             for standing in self.chain(channel):
                 self._followers.follow(standing, channel)
 
-    # --- telling ---
+    # --- records of what happened ---
 
     async def _record(self, channel: str, drops: Sequence[DroppedEvent]) -> None:
         now_ms = self._clock.now_ms()
@@ -544,9 +542,9 @@ def delivered_at_rest(
     """The events of a channel for a reader; raises Unsupported for an interceptor that only the
     running node can make, rather than show hidden events.
     """
-    workshop = InterceptorContext(channels=channels, clock=clock)
+    context = InterceptorContext(channels=channels, clock=clock)
     chain = [
-        ActiveInterceptor(one, _make_interceptors(one, workshop), is_kept=True)
+        ActiveInterceptor(one, _make_interceptors(one, context), is_kept=True)
         for one in kept
         if one.at == "delivery" and channel != INTERCEPTED and fnmatchcase(channel, one.channels)
     ]
@@ -554,9 +552,9 @@ def delivered_at_rest(
     return given
 
 
-def _make_interceptors(declared: InterceptorSpec, workshop: InterceptorContext) -> Interceptor:
+def _make_interceptors(declared: InterceptorSpec, context: InterceptorContext) -> Interceptor:
     try:
-        return make_interceptor(declared.kind, declared.settings, workshop)
+        return make_interceptor(declared.kind, declared.settings, context)
     except RapportError as error:
         raise Unsupported(
             f"reading past the interceptor {declared.name!r}",

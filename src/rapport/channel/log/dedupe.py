@@ -89,13 +89,13 @@ class DedupeFilter:
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._pictures = [_BloomFilter(_LITTLE_ROOM)]
+        self._filters = [_BloomFilter(_LITTLE_ROOM)]
         self._first: list[int] | None = []
         """All keys while they are few: then the first filter is rebuilt larger."""
 
     def add(self, keys: np.ndarray) -> None:
         """Marks keys."""
-        newest = self._pictures[-1]
+        newest = self._filters[-1]
         if newest.count + len(keys) > newest.room:
             newest = self._begin(len(keys))
         newest.add(keys)
@@ -107,30 +107,30 @@ class DedupeFilter:
         nearly every bit of a small one.
         """
         if self._first is not None:
-            picture = _BloomFilter(max(_FIRST_ROOM, len(self._first) + needed))
-            picture.add(np.array(self._first, np.uint64))
-            self._first, self._pictures = None, [picture]
-            return picture
-        while sum(picture.count for picture in self._pictures[1:]) >= self._window:
-            del self._pictures[0]
-        usual = min(self._pictures[-1].room * _GROWTH, max(self._window, _FIRST_ROOM))
-        self._pictures.append(_BloomFilter(max(usual, needed)))
-        return self._pictures[-1]
+            bloom = _BloomFilter(max(_FIRST_ROOM, len(self._first) + needed))
+            bloom.add(np.array(self._first, np.uint64))
+            self._first, self._filters = None, [bloom]
+            return bloom
+        while sum(bloom.count for bloom in self._filters[1:]) >= self._window:
+            del self._filters[0]
+        size = min(self._filters[-1].room * _GROWTH, max(self._window, _FIRST_ROOM))
+        self._filters.append(_BloomFilter(max(size, needed)))
+        return self._filters[-1]
 
     def suspects(self, keys: np.ndarray) -> list[int]:
         """The numbers of those keys that may have been added."""
         if len(keys) <= _FEW_MARKS:
             return [number for number, key in enumerate(keys.tolist()) if self._has(key)]
         marks = _marks(keys)
-        found = self._pictures[0].have(keys, marks)
-        for picture in self._pictures[1:]:
-            found |= picture.have(keys, marks)
+        found = self._filters[0].have(keys, marks)
+        for bloom in self._filters[1:]:
+            found |= bloom.have(keys, marks)
         suspects: list[int] = np.flatnonzero(found).tolist()
         return suspects
 
     def _has(self, key: int) -> bool:
         mark = _mark(key)
-        return any(picture.has(key, mark) for picture in self._pictures)
+        return any(bloom.has(key, mark) for bloom in self._filters)
 
 
 def _mark(key: int) -> int:
@@ -194,10 +194,10 @@ class _Run:
         self.keys, self.positions = keys[order], positions[order]
         self.last = int(positions.max())
 
-    def hits(self, asked: Keys) -> Hits:
-        found = self.keys.searchsorted(asked)
+    def hits(self, queried: Keys) -> Hits:
+        found = self.keys.searchsorted(queried)
         found[found == len(self.keys)] = 0
-        here = np.flatnonzero(self.keys[found] == asked)
+        here = np.flatnonzero(self.keys[found] == queried)
         return list(zip(here.tolist(), self.positions[found[here]].tolist(), strict=True))
 
 
@@ -247,12 +247,12 @@ class _Recent:
     def clear(self) -> None:
         self.count, self._sorted = 0, None
 
-    def hits(self, asked: Keys) -> Hits:
+    def hits(self, queried: Keys) -> Hits:
         if not self.count:
             return []
-        if len(asked) > _FEW or self._sorted is not None:
-            return self.as_run().hits(asked)
-        found = ((number, np.flatnonzero(self.keys == key)) for number, key in enumerate(asked))
+        if len(queried) > _FEW or self._sorted is not None:
+            return self.as_run().hits(queried)
+        found = ((number, np.flatnonzero(self.keys == key)) for number, key in enumerate(queried))
         return [(number, int(self._positions[at[0]])) for number, at in found if len(at)]
 
 

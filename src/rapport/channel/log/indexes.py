@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.log.block_cache import DecodedBlocks
 from rapport.channel.log.dedupe import decode_identities
+from rapport.channel.log.logged_channel import DecodedBlocks
 from rapport.channel.query.index_plan import (
     UNINDEXABLE,
     Finder,

@@ -1,22 +1,25 @@
-"""One channel on a LogStore: append in groups, read, wait. [CH-1, CH-6, CH-13]
+"""One channel on a LogStore: append in groups, read, wait, subscribe. [CH-1, CH-6, CH-9, CH-13]
 
-`Horizon` and `read_on` follow a log that other processes write as well. `SequenceStore` saves the
-publishers' sequence marks; the events carry their numbers, so the saved marks only shorten the
-first append after a start.
+`DecodedBlocks` is the cache of blocks that several readers share, bounded by their bytes; `Horizon`
+follows a log that other processes write as well. `LoggedSubscription` is a reader with a durable
+cursor; cursor and state move in one transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
-from rapport.channel.channel import AppendResult
-from rapport.channel.log.block_cache import DecodedBlock, bare_events, may_hold
+from rapport.channel.channel import AppendResult, Channel, HeaderlessReader
 from rapport.channel.log.dedupe import (
     DedupeWindow,
     cut_blocks,
@@ -24,23 +27,22 @@ from rapport.channel.log.dedupe import (
     identity_keys,
     plan_group,
 )
-from rapport.channel.log.runtime import LogParts, LogRuntime
-from rapport.channel.log.sequences import (
-    SEQUENCED_IN,
-    Locate,
-    MarksDraft,
-    PublisherMarks,
-    SequenceMarks,
-    stamp_in,
-)
+from rapport.channel.log.sequences import SequenceStore
 from rapport.channel.log.writer import Notifier, closed_error
 from rapport.channel.query.index_plan import IndexMatches
 from rapport.channel.query.query_kinds import Query
-from rapport.channel.retention.ttl import TTL, unexpired
-from rapport.channel.validation import check_events, check_read_range, snapshot_events
-from rapport.core.codec import TRUSTED_BATCHES, decode_block, have_no_headers
-from rapport.core.errors import Corrupt, StoreUnavailable
+from rapport.channel.validation import (
+    TTL,
+    check_events,
+    check_read_range,
+    have_ttl,
+    snapshot_events,
+    unexpired,
+)
+from rapport.core.codec import decode_bare_block, decode_block
+from rapport.core.errors import ChannelUnavailable, Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
+from rapport.core.event_columns import BlockEvents, decode_block_events
 from rapport.core.release import HISTORY
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import (
@@ -48,38 +50,190 @@ from rapport.store.base import (
     AppendConflict,
     Block,
     Change,
-    Delete,
-    LogStore,
     Put,
-    SharedLogStore,
+    RecordStore,
+    all_blocks,
+    all_records,
+    as_shared_log,
 )
 from rapport.store.gaps import LogGaps
+from rapport.store.history_index import KeyedIds, id_keys
+
+if TYPE_CHECKING:
+    from rapport.channel.log.channels import LoggedChannels
 
 ATTEMPTS = 200
 """Attempts to append before giving up; each failure means that another process appended."""
 _READ_RECORDS = 50_000
 _log = get_logger(__name__)
-MARKS_TABLE, SAVED_TABLE = "sequence_marks", "sequences_saved"
-SAVE_EVERY = 100_000
-"""Positions between two saves; bounds what the first append after a start has to read."""
-_MARK_READ_RECORDS = 50_000
-_MARKER = SEQUENCED_IN.encode()
-_REBUILD_RECORDS = 50_000
+
 _HEADERS_THAT_MATTER = (TTL.encode(), HISTORY.encode())
 """Events with one of these are read whole by every reader."""
 _LOOK_AHEAD = 256
 """Events decoded when one is requested: a publisher that repeats one event repeats the next."""
+CURSORS = "cursors"
+"""Table of the record store that holds one entry per channel and reader."""
+
+Apply = Callable[[Sequence[Change]], Awaitable[None]]
+Deliver = Callable[[list[StoredEvent]], list[StoredEvent]]
+"""Applies delivery interceptors to a batch."""
+ReportSkipped = Callable[[int, int, int], None]
+"""(position before, position reached, how many): events that a reader skipped."""
+CACHE_BYTES = 16 * 1024 * 1024
+_MANY = 32
+"""Smaller blocks get their id keys on demand, together with those of other blocks."""
+_MANY_EVENTS = 500
+"""From so many events on, columns are worth their preparation."""
 
 
-def as_shared_log(log: LogStore) -> SharedLogStore | None:
-    """The store as one that several processes may write; None when it is not."""
-    return cast(SharedLogStore, log) if hasattr(log, "append_after") else None
+class DecodedBlock:
+    """The events of one block; StoredEvents are built for the first reader."""
+
+    __slots__ = ("_events", "_has_ttl", "_ids", "_stored", "first", "last", "received", "size")
+
+    def __init__(
+        self,
+        first: int,
+        received: int,
+        events: Sequence[Event],
+        size: int,
+        *,
+        keyed: bool = False,
+    ) -> None:
+        """`keyed`: compute the keys of the ids now."""
+        self.first, self.last, self.size = first, first + len(events) - 1, size
+        self.received, self._events = received, events
+        self._ids: KeyedIds | None = None
+        if keyed and len(events) >= _MANY:
+            names = [one.id for one in events]
+            self._ids = KeyedIds(names, id_keys(names))
+        self._stored: list[StoredEvent] | None = None
+        self._has_ttl: bool | None = None
+
+    @property
+    def has_ttl(self) -> bool:
+        """Whether an event has a time to live of its own; computed for the first reader."""
+        if self._has_ttl is None:
+            self._has_ttl = have_ttl(self._events)
+        return self._has_ttl
+
+    def ids(self) -> Sequence[str]:
+        """The ids of its events, in order."""
+        return [event.id for event in self._events] if self._ids is None else self._ids
+
+    def after(self, position: int, limit: int) -> list[StoredEvent]:
+        """Up to `limit` events after a position."""
+        if self._stored is None:
+            received = self.received
+            self._stored = [
+                StoredEvent(place, received, event)
+                for place, event in enumerate(self._events, start=self.first)
+            ]
+        start = max(position - self.first + 1, 0)
+        return self._stored[start : start + limit]
 
 
-def shared_log_of(log: LogStore, channel: str) -> SharedLogStore | None:
-    """The store, when several processes may write the log of this channel in it; else None."""
-    home = log.store_of(channel) if hasattr(log, "store_of") else log
-    return as_shared_log(log) if hasattr(home, "append_after") else None
+class DecodedBlocks:
+    """The least recently used blocks leave first. Safe to call from any thread."""
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self._limit, self._size = limit_bytes, 0
+        self._guard = threading.Lock()
+        self._blocks: OrderedDict[tuple[str, int], DecodedBlock] = OrderedDict()
+        self._firsts: dict[str, list[int]] = {}
+
+    def put(self, channel: str, block: DecodedBlock) -> None:
+        """Keeps a block until others push it out."""
+        key = (channel, block.first)
+        with self._guard:
+            if key in self._blocks or block.size > self._limit // 2:
+                return
+            self._blocks[key] = block
+            firsts = self._firsts.setdefault(channel, [])
+            if not firsts or firsts[-1] < block.first:
+                firsts.append(block.first)
+            else:
+                insort(firsts, block.first)
+            self._size += block.size
+            while self._size > self._limit:
+                self._drop_oldest()
+
+    def holding(self, channel: str, position: int) -> DecodedBlock | None:
+        """The block that holds a position, if it is here."""
+        with self._guard:
+            firsts = self._firsts.get(channel)
+            if not firsts:
+                return None
+            number = bisect_right(firsts, position) - 1
+            if number < 0:
+                return None
+            key = (channel, firsts[number])
+            block = self._blocks[key]
+            if block.last < position:
+                return None
+            self._blocks.move_to_end(key)
+            return block
+
+    def drop_before(self, channel: str, position: int) -> None:
+        """Forgets blocks of a channel that end before a position."""
+        with self._guard:
+            firsts = self._firsts.get(channel, [])
+            while firsts and self._blocks[(channel, firsts[0])].last < position:
+                self._size -= self._blocks.pop((channel, firsts.pop(0))).size
+
+    def clear(self) -> None:
+        """Empties the cache; for benchmarks of uncached reads."""
+        with self._guard:
+            self._blocks.clear()
+            self._firsts.clear()
+            self._size = 0
+
+    def _drop_oldest(self) -> None:
+        (channel, first), block = self._blocks.popitem(last=False)
+        self._size -= block.size
+        firsts = self._firsts[channel]
+        del firsts[bisect_right(firsts, first) - 1]
+
+
+def may_hold(body: bytes, name: bytes) -> bool:
+    """Whether a name of at least three characters occurs in a block. Tests for two adjacent
+    characters first, which costs a third of a search.
+    """
+    octets = np.frombuffer(body, np.uint8)
+    middle = len(name) // 2
+    here = (octets[:-1] == name[middle]) & (octets[1:] == name[middle + 1])
+    return bool(here.any()) and name in body
+
+
+def bare_events(blocks: Sequence[Block], position: int) -> Sequence[BareStoredEvent]:
+    """The events after a position without headers, up to the first unreadable block: reading whole
+    events reports that one.
+    """
+    if sum(block.count for block in blocks) >= _MANY_EVENTS:
+        found = decode_block_events([(block.first, block.received, block.body) for block in blocks])
+        if found is not None:
+            return _after(found, position)
+    return _one_by_one(blocks, position)
+
+
+def _after(events: BlockEvents, position: int) -> BlockEvents:
+    return events[int(events.positions.searchsorted(position, side="right")) :]
+
+
+def _one_by_one(blocks: Sequence[Block], position: int) -> list[BareStoredEvent]:
+    found: list[BareStoredEvent] = []
+    for block in blocks:
+        try:
+            events = decode_bare_block(block.body)
+        except Corrupt:
+            break
+        received = block.received
+        found += [
+            BareStoredEvent(place, received, event)
+            for place, event in enumerate(events, start=block.first)
+            if place > position
+        ]
+    return found
 
 
 class Horizon:
@@ -119,151 +273,29 @@ class Horizon:
         return is_further
 
 
-def read_on(log: LogStore, name: str, known: int, take_in: Callable[[Block], None]) -> int:
-    """Passes every block after `known` to `take_in`, in order; returns the position reached."""
-    last = log.last_position(name)
-    while known < last:
-        blocks = log.read_after(name, known, max_records=_READ_RECORDS)
-        for block in blocks:
-            take_in(block)
-        known = blocks[-1].last if blocks else last
-    return known
-
-
-class SequenceStore:
-    """The sequence marks of one channel; every call comes from the writing thread.
-
-    A channel without numbered events costs one look at the headers of each event, and a small
-    record every 100,000 positions.
-    """
-
-    def __init__(self, channel: str, parts: LogParts, position_of: Locate) -> None:
-        self._channel, self._log, self._records = channel, parts.log, parts.records
-        self._position_of = position_of
-        self._marks: SequenceMarks | None = None
-        self._save_at = 0
-
-    def draft(self, appends: Sequence[Sequence[Event]], last: int) -> MarksDraft | None:
-        """The draft that decides about numbered events of a group; None without any. The log ends
-        at `last`. Loads the marks on first use; raises StoreUnavailable.
-        """
-        name = self._channel
-        if self._marks is None:
-            self._marks = self._load(last)
-        elif last >= self._save_at:
-            self._save_if_possible(self._marks, last)
-        if any(
-            event.headers and event.headers.get(SEQUENCED_IN) == name
-            for append in appends
-            for event in (
-                () if type(append) in TRUSTED_BATCHES or have_no_headers(append) else append
-            )
-        ):
-            return MarksDraft(name, self._marks, self._position_of)
-        return None
-
-    def save(self, last: int) -> None:
-        """Saves all marks as of `last`, so that repetitions of trimmed events are recognised after
-        a restart. Raises StoreUnavailable.
-        """
-        if self._marks is None:
-            self._marks = self._load(last)
-        self._save(self._marks, last)
-        self._save_at = last + SAVE_EVERY
-
-    def take_in(self, first: int, body: bytes) -> None:
-        """A block that another process appended; not needed before the marks are loaded."""
-        if self._marks is not None:
-            self._take_in(self._marks, first, body)
-
-    def _save_if_possible(self, marks: SequenceMarks, position: int) -> None:
-        """Raises nothing: the log has it all, and the next time may go better."""
-        self._save_at = position + SAVE_EVERY
-        try:
-            self._save(marks, position)
-        except StoreUnavailable as error:
-            _log.warning("marks not saved", channel=self._channel, why=error.message)
-
-    def _save(self, marks: SequenceMarks, position: int) -> None:
-        """Saves the changed marks together with their position."""
-        changes: list[Change] = [
-            Put(MARKS_TABLE, self._key(publisher), msgspec.msgpack.encode(marks.of(publisher)))
-            for publisher in sorted(marks.changed)
-        ]
-        changes += [
-            Delete(MARKS_TABLE, self._key(publisher)) for publisher in sorted(marks.forgotten)
-        ]
-        changes.append(Put(SAVED_TABLE, self._channel, str(position).encode()))
-        self._records.apply(changes)
-        marks.changed.clear()
-        marks.forgotten.clear()
-
-    def _key(self, publisher: str) -> str:
-        return f"{self._channel}/{publisher}"
-
-    def _load(self, last: int) -> SequenceMarks:
-        marks = SequenceMarks()
-        saved = self._records.get(SAVED_TABLE, self._channel)
-        position = int(saved) if saved is not None and saved.isdigit() else 0
-        if position > last and position > self._log.last_position(self._channel):
-            # The log was put back to an older state; the marks go with it. (It is longer than we
-            # know when another process that shares the records appended meanwhile.)
-            marks.forgotten.update(publisher for publisher, _marks in self._read_saved())
-            position = 0
-        else:
-            marks.restore(self._read_saved())
-        self._save_at = position + SAVE_EVERY
-        while position < last:
-            blocks = self._log.read_after(self._channel, position, max_records=_MARK_READ_RECORDS)
-            for block in blocks:
-                self._take_in(marks, block.first, block.body)
-            position = blocks[-1].last if blocks else last
-        return marks
-
-    def _read_saved(self) -> Iterator[tuple[str, PublisherMarks]]:
-        prefix, after = self._key(""), ""
-        while found := self._records.find(MARKS_TABLE, prefix=prefix, after=after):
-            for key, value in found:
-                yield key.removeprefix(prefix), msgspec.msgpack.decode(value, type=PublisherMarks)
-            after = found[-1][0]
-
-    def _take_in(self, marks: SequenceMarks, first: int, body: bytes) -> None:
-        if _MARKER not in body:
-            return  # most blocks of most channels; looking is a hundred times cheaper than decoding
-        try:
-            events = decode_block(body)
-        except Corrupt as error:
-            _log.warning(
-                "block unreadable", channel=self._channel, position=first, why=error.message
-            )
-            return
-        for position, event in enumerate(events, start=first):
-            stamp = stamp_in(self._channel, event)
-            if stamp is not None:
-                marks.raise_to(stamp, position)
-
-
 class LoggedChannel:
     """See Channel. The writing thread calls `commit` and `event_at`, event loops the rest."""
 
-    def __init__(self, name: str, shared: LogRuntime, *, last: int) -> None:
+    def __init__(self, name: str, channels: LoggedChannels, *, last: int) -> None:
         self.name = name
         self.notifier = Notifier()
-        self._shared, self._parts = shared, shared.parts
+        self._channels, self._parts = channels, channels.parts
         self._horizon = Horizon(last)
         self._known = last
         """The last position that the writing thread has processed; all, unless others write too."""
         self._shared_log = as_shared_log(self._parts.log)
         self._seen: DedupeWindow | None = None
-        self._sequences = SequenceStore(name, self._parts, self.position_of)
+        self._sequences = SequenceStore(
+            name, self._parts.log, self._parts.records, self.position_of
+        )
         self._unreadable = (0, 0)
         self._gaps = LogGaps(self._parts.log, name)
         self._bare_left: Sequence[BareStoredEvent] = ()
 
     async def append(self, events: Sequence[Event]) -> AppendResult:
-        if self._shared.closed:
+        if self._channels.closed:
             raise closed_error()
-        chains = self._shared.chains
+        chains = self._channels.chains
         if chains is not None:
             given = snapshot_events(events)
             check_events(given, self._parts.max_data_bytes)
@@ -276,25 +308,25 @@ class LoggedChannel:
         data_bytes = check_events(held, self._parts.max_data_bytes)
         if not held:
             return AppendResult((), 0)
-        if self._shared.signer is not None:
-            held = tuple(await self._shared.signer.sign(self.name, held))
+        if self._channels.signer is not None:
+            held = tuple(await self._channels.signer.sign(self.name, held))
         return await self._parts.writer.write(self, held, data_bytes)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
         """See Channel. Recent events come from the block cache, decoded once for all readers."""
         check_read_range(position, limit)
-        if self._shared.closed:
+        if self._channels.closed:
             raise closed_error()
-        start, ttl_ms = position, self._shared.ttl_of(self.name)
+        start, ttl_ms = position, self._channels.ttl_of(self.name)
         while position < self._last:
             found, has_ttl = self._from_memory(position, limit)
             if found and not has_ttl and ttl_ms <= 0:
                 return found
             if not found:
-                found = await self._shared.off_loop(partial(self._from_log, position, limit))
+                found = await self._channels.off_loop(partial(self._from_log, position, limit))
             if not found:
                 return []
-            alive = unexpired(found, ttl_ms, self._shared.time.now_ms())
+            alive = unexpired(found, ttl_ms, self._channels.time.now_ms())
             if alive:
                 return alive
             position = found[-1].position
@@ -308,39 +340,39 @@ class LoggedChannel:
         self, position: int, *, limit: int = 1000
     ) -> Sequence[BareStoredEvent]:
         """See HeaderlessReader. Headers matter to interceptors, times to live and history."""
-        shared = self._shared
-        if shared.chains is not None or shared.ttl_of(self.name) >= 0 or shared.closed:
+        channels = self._channels
+        if channels.chains is not None or channels.ttl_of(self.name) >= 0 or channels.closed:
             return []
-        if position >= self._last or shared.decoded.holding(self.name, position + 1) is not None:
+        if position >= self._last or channels.decoded.holding(self.name, position + 1) is not None:
             return []
-        return await shared.off_loop(partial(self._bare, position, limit))
+        return await channels.off_loop(partial(self._bare, position, limit))
 
     async def find_after(
         self, query: Query, position: int, *, until: int, limit: int, read: int | None = None
     ) -> IndexMatches | None:
         """Events that may match, by index; see Finder. None when there is no index that helps."""
-        finder = self._shared.finder
+        finder = self._channels.finder
         if finder is None or query.condition is None:
             return None
-        self._shared.field_index_asked(self.name, self._last)
-        if self._shared.ttl_of(self.name) > 0:
+        self._channels.before_search(self.name, self._last)
+        if self._channels.ttl_of(self.name) > 0:
             read = None  # whether an event still lives is not in the index
-        asked = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
-        found = await self._shared.off_loop(partial(asked, read=read))
+        find = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
+        found = await self._channels.off_loop(partial(find, read=read))
         if found is None:
             return None
         if found.unread:
-            await self._shared.off_loop(partial(self._note_unread, found.unread))
+            await self._channels.off_loop(partial(self._note_unread, found.unread))
         if not found.events:
             return found
         return msgspec.structs.replace(found, events=self._unexpired(found.events))
 
     async def fetch(self, positions: Sequence[int]) -> list[StoredEvent] | None:
         """The events at positions, by index; None when there is none."""
-        finder = self._shared.finder
-        if finder is None or not self._shared.indexed_fields(self.name):
+        finder = self._channels.finder
+        if finder is None or not self._channels.indexed_fields(self.name):
             return None
-        found = await self._shared.off_loop(partial(finder.fetch, self.name, positions))
+        found = await self._channels.off_loop(partial(finder.fetch, self.name, positions))
         return self._unexpired(found)
 
     def _note_unread(self, positions: Sequence[int]) -> None:
@@ -350,7 +382,7 @@ class LoggedChannel:
                 self._from_log(position - 1, 1)
 
     def _unexpired(self, events: list[StoredEvent]) -> list[StoredEvent]:
-        return unexpired(events, self._shared.ttl_of(self.name), self._shared.time.now_ms())
+        return unexpired(events, self._channels.ttl_of(self.name), self._channels.time.now_ms())
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         if self._has_after(position):
@@ -375,7 +407,7 @@ class LoggedChannel:
 
     def _notify_readers(self) -> None:
         self.notifier.notify()
-        self._shared.appended(self.name, self._last)
+        self._channels.appended(self.name, self._last)
 
     def first_position(self) -> int:
         """Position of the oldest event still kept; last + 1 when there is none."""
@@ -408,7 +440,7 @@ class LoggedChannel:
             blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):
-                self._shared.decoded.put(self.name, self._as_decoded(block, events, body))
+                self._channels.decoded.put(self.name, self._as_decoded(block, events, body))
             self._known = blocks[-1].last
             if draft is not None:
                 draft.keep(self._known)
@@ -427,13 +459,13 @@ class LoggedChannel:
 
     def _read_on(self) -> None:
         """Processes the events that other processes appended."""
-        seen = self._seen_window()
-
-        def take_in(block: Block) -> None:
+        seen, log = self._seen_window(), self._parts.log
+        last = log.last_position(self.name)
+        for block in all_blocks(log, self.name, self._known, max_records=_READ_RECORDS):
             self._remember(seen, block)
             self._sequences.take_in(block.first, block.body)
-
-        self._known = read_on(self._parts.log, self.name, self._known, take_in)
+            last = max(last, block.last)
+        self._known = max(last, self._known)
 
     def trim(self, before: int) -> None:
         """Trims the log before a position, as far as whole pieces allow; runs in the writing
@@ -446,7 +478,7 @@ class LoggedChannel:
         self._bare_left = ()
         first = self.first_position()
         self._gaps.forget_before(first)
-        self._shared.decoded.drop_before(self.name, first)
+        self._channels.decoded.drop_before(self.name, first)
 
     def event_at(self, position: int) -> StoredEvent | None:
         """The event at a position; None when it is trimmed or damaged."""
@@ -482,14 +514,10 @@ class LoggedChannel:
         """The window of identities, filled from the log at the first append after a start."""
         if self._seen is None:
             window = DedupeWindow(self._parts.dedupe_window)
-            position = max(self._known - self._parts.dedupe_window, 0)
-            while position < self._known:
-                blocks = self._parts.log.read_after(
-                    self.name, position, max_records=_REBUILD_RECORDS
-                )
-                for block in blocks:
-                    self._remember(window, block)
-                position = blocks[-1].last if blocks else self._known
+            after = max(self._known - self._parts.dedupe_window, 0)
+            log, last = self._parts.log, self._known
+            for block in all_blocks(log, self.name, after, last=last, max_records=_READ_RECORDS):
+                self._remember(window, block)
             self._seen = window
         return self._seen
 
@@ -508,7 +536,7 @@ class LoggedChannel:
         found: list[StoredEvent] = []
         has_ttl = False
         while len(found) < limit:
-            block = self._shared.decoded.holding(self.name, position + 1)
+            block = self._channels.decoded.holding(self.name, position + 1)
             if block is None:
                 break
             part = block.after(position, limit - len(found))
@@ -559,7 +587,7 @@ class LoggedChannel:
         return found[:limit]
 
     def _decode(self, block: Block) -> DecodedBlock | None:
-        held = self._shared.decoded.holding(self.name, block.first)
+        held = self._channels.decoded.holding(self.name, block.first)
         if held is not None:
             return held
         try:
@@ -570,13 +598,13 @@ class LoggedChannel:
             )
             return None
         decoded = DecodedBlock(block.first, block.received, events, len(block.body))
-        self._shared.decoded.put(self.name, decoded)
+        self._channels.decoded.put(self.name, decoded)
         return decoded
 
     # --- waiting ----------------------------------------------------------------------------------
 
     def _has_after(self, position: int) -> bool:
-        if self._shared.closed:
+        if self._channels.closed:
             raise closed_error()
         unreadable_from, unreadable_to = self._unreadable
         if unreadable_from <= position < unreadable_to:
@@ -603,3 +631,138 @@ class LoggedChannel:
             return True
         finally:
             pause.cancel()
+
+
+# --- readers with a cursor ------------------------------------------------------------------------
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """The stored cursor of a reader; new fields go at the end with a default."""
+
+    position: int
+    state: bytes = b""
+
+
+def cursor_key(channel: str, reader: str) -> str:
+    """Key of a reader's cursor; channel names hold no slash."""
+    return f"{channel}/{reader}"
+
+
+def load_cursor(records: RecordStore, channel: str, reader: str) -> Cursor | None:
+    """The reader's last commit; None when it never made one."""
+    raw = records.get(CURSORS, cursor_key(channel, reader))
+    if raw is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(raw, type=Cursor)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Corrupt(
+            f"the cursor of {reader!r} in channel {channel!r} cannot be read: {error}",
+            code="channel.bad_cursor",
+            hint="the reader must be set to a position again; its events are all still there",
+        ) from None
+
+
+def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:
+    """The change that saves a cursor."""
+    return Put(CURSORS, cursor_key(channel, reader), msgspec.msgpack.encode(cursor))
+
+
+def reader_positions(records: RecordStore, channel: str) -> dict[str, int]:
+    """The committed position of every named reader of a channel; raises Corrupt."""
+    prefix = cursor_key(channel, "")
+    found: dict[str, int] = {}
+    for key, _raw in all_records(records, CURSORS, prefix=prefix):
+        reader = key.removeprefix(prefix)
+        cursor = load_cursor(records, channel, reader)
+        if cursor is not None:
+            found[reader] = cursor.position
+    return found
+
+
+class LoggedSubscription:
+    """See Subscription. `position` and `state` are those of the last commit; reading runs ahead of
+    them.
+    """
+
+    def __init__(
+        self,
+        source: Channel,
+        reader: str,
+        cursor: Cursor,
+        apply: Apply,
+        *,
+        report_skipped: ReportSkipped | None = None,
+        deliver: Deliver | None = None,
+    ) -> None:
+        self.channel, self.reader = source.name, reader
+        self.position, self.state = cursor.position, cursor.state
+        self._source, self._apply = source, apply
+        self._read = self._delivered = cursor.position
+        self._committing = asyncio.Lock()
+        self._report_skipped, self._deliver = report_skipped, deliver
+        self.skipped = 0
+        """Events skipped since it was opened: trimmed before they were read, past their time to
+        live, or damaged.
+        """
+
+    async def next_batch(
+        self, *, limit: int = 1000, timeout_ms: int | None = None
+    ) -> list[StoredEvent]:
+        while await self._source.wait_after(self._read, timeout_ms=timeout_ms):
+            batch = await self._source.read_after(self._read, limit=limit)
+            if batch:
+                # First, as it may be refused: then the same events are read the next time.
+                delivered = batch if self._deliver is None else self._deliver(batch)
+                self._note_skipped(batch)
+                self._read = batch[-1].position
+                if delivered:
+                    self._delivered = delivered[-1].position
+                    return delivered
+                await self._pass_over(batch[-1].position)
+        return []
+
+    async def next_bare_batch(
+        self, *, limit: int = 1000, timeout_ms: int | None = None
+    ) -> Sequence[StoredEvent | BareStoredEvent]:
+        source = self._source
+        if isinstance(source, HeaderlessReader) and source.last_position() > self._read:
+            bare = await source.read_bare_after(self._read, limit=limit)
+            if bare:
+                self._note_skipped(bare)
+                self._read = self._delivered = bare[-1].position
+                return bare
+        return await self.next_batch(limit=limit, timeout_ms=timeout_ms)
+
+    async def _pass_over(self, position: int) -> None:
+        """Interceptors hid everything up to here. The cursor is committed here, else retention
+        would wait for this reader for ever; not before delivered events are committed.
+        """
+        if self._delivered <= self.position < position:
+            with suppress(ChannelUnavailable):  # then with the next ones
+                await self.commit(position)
+
+    def _note_skipped(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> None:
+        skipped = batch[-1].position - self._read - len(batch)
+        if skipped > 0:
+            self.skipped += skipped
+            if self._report_skipped is not None:
+                self._report_skipped(self._read, batch[-1].position, skipped)
+
+    async def commit(
+        self, position: int, state: bytes | None = None, *, changes: Sequence[Change] = ()
+    ) -> None:
+        """See Subscription. `changes` of other records go into the same transaction.
+
+        A position before the present one moves the reader back for its next start.
+        """
+        if not 0 <= position <= self._source.last_position():
+            raise InvalidInput(
+                f"channel {self.channel!r} has no position {position}",
+                code="channel.bad_position",
+                hint=f"the last one is {self._source.last_position()}",
+            )
+        async with self._committing:  # the state of a pending commit must not be undone
+            cursor = Cursor(position, self.state if state is None else state)
+            await self._apply((*changes, cursor_change(self.channel, self.reader, cursor)))
+            self.position, self.state = cursor.position, cursor.state

@@ -8,13 +8,25 @@ the event adds the channel they count for, because a copy in another channel is 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from rapport.core.codec import have_no_headers
-from rapport.core.errors import InvalidInput
+from rapport.core.codec import TRUSTED_BATCHES, decode_block, have_no_headers
+from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import MAX_NAME, Event
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import (
+    Change,
+    Delete,
+    LogStore,
+    Put,
+    RecordStore,
+    all_blocks,
+    all_records,
+)
+
+_log = get_logger(__name__)
 
 PUBLISHER = "publisher"
 """Attribute: the publisher that numbers; unique among all publishers of the channel."""
@@ -34,6 +46,11 @@ MOST_PUBLISHERS = 100_000
 MOST_EPOCHS = 16
 """Epochs remembered per publisher; the one used longest ago is forgotten first."""
 _MOST_DIGITS = 18
+MARKS_TABLE, SAVED_TABLE = "sequence_marks", "sequences_saved"
+SAVE_EVERY = 100_000
+"""Positions between two saves; bounds what the first append after a start has to read."""
+_READ_RECORDS = 50_000
+_MARKER = SEQUENCED_IN.encode()
 
 Locate = Callable[[Event], int]
 """Returns the position of an event stored long ago; 0 when unknown."""
@@ -201,3 +218,115 @@ class MarksDraft:
         """The group is durable up to this position."""
         for (publisher, epoch), sequence in self._raised.items():
             self._marks.raise_to(SequenceStamp(publisher, epoch, sequence), position)
+
+
+class SequenceStore:
+    """The sequence marks of one channel; every call comes from the writing thread.
+
+    A channel without numbered events costs one look at the headers of each event, and a small
+    record every 100,000 positions.
+    """
+
+    def __init__(
+        self, channel: str, log: LogStore, records: RecordStore, position_of: Locate
+    ) -> None:
+        self._channel, self._log, self._records = channel, log, records
+        self._position_of = position_of
+        self._marks: SequenceMarks | None = None
+        self._save_at = 0
+
+    def draft(self, appends: Sequence[Sequence[Event]], last: int) -> MarksDraft | None:
+        """The draft that decides about numbered events of a group; None without any. The log ends
+        at `last`. Loads the marks on first use; raises StoreUnavailable.
+        """
+        name = self._channel
+        if self._marks is None:
+            self._marks = self._load(last)
+        elif last >= self._save_at:
+            self._save_if_possible(self._marks, last)
+        if any(
+            event.headers and event.headers.get(SEQUENCED_IN) == name
+            for append in appends
+            for event in (
+                () if type(append) in TRUSTED_BATCHES or have_no_headers(append) else append
+            )
+        ):
+            return MarksDraft(name, self._marks, self._position_of)
+        return None
+
+    def save(self, last: int) -> None:
+        """Saves all marks as of `last`, so that repetitions of trimmed events are recognised after
+        a restart. Raises StoreUnavailable.
+        """
+        if self._marks is None:
+            self._marks = self._load(last)
+        self._save(self._marks, last)
+        self._save_at = last + SAVE_EVERY
+
+    def take_in(self, first: int, body: bytes) -> None:
+        """A block that another process appended; not needed before the marks are loaded."""
+        if self._marks is not None:
+            self._take_in(self._marks, first, body)
+
+    def _save_if_possible(self, marks: SequenceMarks, position: int) -> None:
+        """Raises nothing: the log has it all, and the next time may go better."""
+        self._save_at = position + SAVE_EVERY
+        try:
+            self._save(marks, position)
+        except StoreUnavailable as error:
+            _log.warning("marks not saved", channel=self._channel, why=error.message)
+
+    def _save(self, marks: SequenceMarks, position: int) -> None:
+        """Saves the changed marks together with their position."""
+        changes: list[Change] = [
+            Put(MARKS_TABLE, self._key(publisher), msgspec.msgpack.encode(marks.of(publisher)))
+            for publisher in sorted(marks.changed)
+        ]
+        changes += [
+            Delete(MARKS_TABLE, self._key(publisher)) for publisher in sorted(marks.forgotten)
+        ]
+        changes.append(Put(SAVED_TABLE, self._channel, str(position).encode()))
+        self._records.apply(changes)
+        marks.changed.clear()
+        marks.forgotten.clear()
+
+    def _key(self, publisher: str) -> str:
+        return f"{self._channel}/{publisher}"
+
+    def _load(self, last: int) -> SequenceMarks:
+        marks = SequenceMarks()
+        saved = self._records.get(SAVED_TABLE, self._channel)
+        position = int(saved) if saved is not None and saved.isdigit() else 0
+        if position > last and position > self._log.last_position(self._channel):
+            # The log was put back to an older state; the marks go with it. (It is longer than we
+            # know when another process that shares the records appended meanwhile.)
+            marks.forgotten.update(publisher for publisher, _marks in self._read_saved())
+            position = 0
+        else:
+            marks.restore(self._read_saved())
+        self._save_at = position + SAVE_EVERY
+        for block in all_blocks(
+            self._log, self._channel, position, last=last, max_records=_READ_RECORDS
+        ):
+            self._take_in(marks, block.first, block.body)
+        return marks
+
+    def _read_saved(self) -> Iterator[tuple[str, PublisherMarks]]:
+        prefix = self._key("")
+        for key, value in all_records(self._records, MARKS_TABLE, prefix=prefix):
+            yield key.removeprefix(prefix), msgspec.msgpack.decode(value, type=PublisherMarks)
+
+    def _take_in(self, marks: SequenceMarks, first: int, body: bytes) -> None:
+        if _MARKER not in body:
+            return  # most blocks of most channels; looking is a hundred times cheaper than decoding
+        try:
+            events = decode_block(body)
+        except Corrupt as error:
+            _log.warning(
+                "block unreadable", channel=self._channel, position=first, why=error.message
+            )
+            return
+        for position, event in enumerate(events, start=first):
+            stamp = stamp_in(self._channel, event)
+            if stamp is not None:
+                marks.raise_to(stamp, position)

@@ -428,13 +428,13 @@ async def between_appends(writer: Writer, name: str, work: Callable[[], T]) -> T
     """Does work on a channel in the thread that appends to it; raises ChannelUnavailable when the
     store refuses.
     """
-    chore = _WriterJob(name, work)
-    await writer.write(chore, (), 0)
-    return chore.result
+    job = _WriterJob(name, work)
+    await writer.write(job, (), 0)
+    return job.result
 
 
 class _WriterJob(Generic[T]):
-    """See writer.Target."""
+    """See AppendTarget."""
 
     result: T
 

@@ -101,9 +101,9 @@ def named_levels(subscription: str, topic: str) -> dict[str, str]:
     {'device': 'kitchen'}
     """
     found = {}
-    for level, said in zip(subscription.split("/"), topic.split("/"), strict=False):
+    for level, part in zip(subscription.split("/"), topic.split("/"), strict=False):
         if name := _NAMED_LEVEL.fullmatch(level):
-            found[name[1]] = said
+            found[name[1]] = part
     return found
 
 

@@ -14,8 +14,8 @@ from types import CodeType
 from typing import Any
 
 from rapport.channel.query import values
-from rapport.channel.query import values as xml_values
 from rapport.channel.query.tree import (
+    TURNED,
     And,
     Arithmetic,
     Between,
@@ -39,7 +39,6 @@ from rapport.core.event import StoredEvent
 Matches = Callable[[StoredEvent], bool]
 
 _PYTHON = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def compile_condition(condition: Condition) -> Matches:
@@ -124,7 +123,7 @@ class _Writer:
             "negative": values.negative,
             "compare": values.compare,
             "NUMBERS": values.NUMBERS,
-            "is_xml": xml_values.is_xml,
+            "is_xml": values.is_xml,
         }
         self.fields: dict[str, str] = {}
         self._once_names: dict[str, str] = {}
@@ -184,8 +183,8 @@ class _Writer:
     def _compared(self, node: Compare, wanted: str) -> str:
         """Writes out a comparison with a literal, whose kind is known; others become calls."""
         if isinstance(node.left, Literal) and not isinstance(node.right, Literal):
-            turned: Any = _TURNED[node.operator]
-            return self._compared(Compare(turned, node.right, node.left), wanted)
+            turned = Compare(TURNED[node.operator], node.right, node.left)
+            return self._compared(turned, wanted)
         if not isinstance(node.right, Literal) or isinstance(node.left, Literal):
             return f"({self.compared(node.operator, node.left, node.right)} is {wanted})"
         true = self._with_literal(node.operator, node.left, node.right)
@@ -274,9 +273,9 @@ class _XmlWriter(_Writer):
     def __init__(self) -> None:
         super().__init__()
         for name in ("xml_text", "xml_document", "xml_value", "compare_two"):
-            self.names[name] = getattr(xml_values, name)
+            self.names[name] = getattr(values, name)
         for kind in ("text", "number", "boolean"):
-            self.names[f"as_{kind}"] = getattr(xml_values, f"as_{kind}")
+            self.names[f"as_{kind}"] = getattr(values, f"as_{kind}")
 
     def cast(self, node: Value | Condition, kind: str) -> str:
         code = self.value(node)
@@ -292,7 +291,7 @@ class _XmlWriter(_Writer):
     def payload(self, steps: tuple[Step, ...]) -> str:
         if not steps:
             return "text"
-        return f"xml_value(document, {self._name(xml_values.xml_steps(steps))})"
+        return f"xml_value(document, {self._name(values.xml_steps(steps))})"
 
 
 def _is_payload(node: object) -> bool:

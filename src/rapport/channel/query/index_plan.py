@@ -17,6 +17,7 @@ import msgspec
 from rapport.channel.query.parser import TokenCursor, parse_field
 from rapport.channel.query.query_kinds import Query
 from rapport.channel.query.tree import (
+    TURNED,
     And,
     Between,
     Compare,
@@ -30,7 +31,7 @@ from rapport.channel.query.tree import (
     print_field,
 )
 from rapport.channel.query.values import is_xml
-from rapport.channel.retention.ttl import TTL
+from rapport.channel.validation import TTL
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.store.field_keys import (
@@ -46,7 +47,6 @@ from rapport.store.field_keys import (
 
 MOST_RANGES = 64
 """An IN with more choices is read, not looked up: each is a search of its own."""
-_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LAST_CHARACTER, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 UNINDEXABLE = "(unusual)"
 """The path of that field; no field of an event can have it."""
@@ -162,8 +162,8 @@ def _is_exact(condition: Condition, indexed: Collection[str], values: Sequence[V
 
 def _plan_leaf(condition: Condition | None, indexed: Collection[str]) -> Lookup | None:
     match condition:
-        case Compare(operator, Literal() as literal, right) if operator in _TURNED:
-            return _within(right, indexed, _compared(_TURNED[operator], literal), literal)
+        case Compare(operator, Literal() as literal, right):
+            return _within(right, indexed, _compared(TURNED[operator], literal), literal)
         case Compare(operator, left, Literal() as literal):
             return _within(left, indexed, _compared(operator, literal), literal)
         case Between(operand, Literal() as low, Literal() as high):

@@ -17,6 +17,7 @@ import msgspec
 
 from rapport.channel.query.query_kinds import Query
 from rapport.channel.query.tree import (
+    TURNED,
     And,
     Between,
     Compare,
@@ -57,7 +58,6 @@ own `-> 0` of a scalar would be the scalar.
 """
 SQL_FUNCTIONS = PAYLOAD_FUNCTIONS
 """SQL to run once per database before conditions are used; harmless when run again."""
-_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _LARGEST_EXACT = 2**53
 
@@ -294,8 +294,7 @@ def _compared(node: Compare, *, wanted: bool) -> SqlPiece:
         truth = compare(node.operator, left.value, right.value)
         return TRUE if truth is wanted else FALSE
     if isinstance(left, Literal):
-        turned: Any = _TURNED[node.operator]
-        return _compared(Compare(turned, right, left), wanted=wanted)
+        return _compared(Compare(TURNED[node.operator], right, left), wanted=wanted)
     operator = node.operator if wanted else _OPPOSITE[node.operator]
     if not isinstance(left, Field):
         return UNDECIDED

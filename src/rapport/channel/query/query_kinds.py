@@ -6,6 +6,12 @@ deterministic: tokens carry the query's text and compile it again, perhaps years
 A template names the fields that must be equal, null for "any": `{"type": "badge.seen", "data":
 {"room": {"floor": 2}}}` becomes `type = 'badge.seen' AND data.room.floor = 2`.
 
+The kind `script` is for decisions too complex for a condition: `{"name": "busy", "arguments":
+{"least": 3}, "where": "type = 'desk.used'"}` calls the script that the site declares under that
+name in `[channels.scripts]`, such as `busy = "scripts/busy.py:busy"`, for events that fulfil
+`where`. A request never contains code: it names a script and passes values. A script is trusted
+like a plug-in; its file is in the site's directory.
+
 The kind `own` is a condition or template in the consumer's interpretation: `{"interpretation":
 "us-desk", "where": "data.temp > 86"}` matches the events for which this is true after their
 transformation. The translatable part is decided on the canonical event, by index and without a
@@ -14,18 +20,23 @@ transformation; an event whose transformation is rejected does not match and is 
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
 
 from rapport.channel.query.compiler import Matches, compile_condition
 from rapport.channel.query.parser import MAX_STEPS, parse_condition
-from rapport.channel.query.scripts import Scripts, prepare_script
 from rapport.channel.query.translation import TRUE, Untranslatable, translate_types
 from rapport.channel.query.tree import (
+    EVERYTHING,
     FIELDS,
     ROOTS,
     And,
@@ -44,6 +55,185 @@ from rapport.core.terms import Term
 from rapport.core.times import parse_time
 from rapport.kernel.plugins import Plugins
 
+MOST_LINES = 100_000
+"""Lines of Python that a script may run for one message."""
+
+Decide = Callable[[StoredEvent, Mapping[str, Any]], object]
+_REFERENCE = re.compile(r"(?P<file>[^:]+\.py):(?P<function>[A-Za-z_]\w*)\Z")
+_VERSION_DIGITS = 16
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A compiled query. `text` is canonical: `make_query(kind, text)` gives the same again."""
+
+    kind: str
+    text: str
+    matches: Matches
+    bounds: Bounds = Bounds()
+    condition: Condition | None = None
+    """A condition that every match fulfils, for stores that can look it up; an event that fulfils
+    it need not match. None = unknown.
+    """
+    is_its_condition: bool = False
+    """Whether every event that fulfils the condition matches."""
+
+
+class Script(msgspec.Struct, frozen=True):
+    """A function `(stored event, arguments) -> true or false`; the same for the same input."""
+
+    decide: Decide
+    version: str
+    """Changes when the script does, so that a token never means something else."""
+
+
+class ScriptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The content of a request."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+    where: str = ""
+    version: str = ""
+    """Set in tokens: the version of the script."""
+
+
+class Scripts:
+    """The scripts of a site by name."""
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, Script] = {}
+
+    def use(self, scripts: Mapping[str, Script]) -> None:
+        """Declares scripts; one of the same name is replaced."""
+        self._scripts.update(scripts)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._scripts)
+
+    def get(self, name: str, version: str = "") -> Script:
+        """The script; raises UnknownName with the nearest, InvalidInput when it was changed."""
+        if name not in self._scripts:
+            raise UnknownName("script", name[:100], self.names(), code="query.unknown_script")
+        script = self._scripts[name]
+        if version not in ("", script.version):
+            raise InvalidInput(
+                f"the script {name!r} was changed since this token was given",
+                code="query.script_changed",
+                hint="send the query again",
+            )
+        return script
+
+
+def script_query(given: Any, scripts: Scripts | None = None) -> Query:
+    """A query that names a script of the site, an object or JSON; raises InvalidInput, QueryError
+    (`where`).
+    """
+    scripts = scripts or Scripts()
+    request = _read_script_request(given)
+    script = scripts.get(request.name, request.version)
+    condition = parse_condition(request.where)
+    where = compile_condition(condition) if condition != EVERYTHING else None
+    arguments, name = request.arguments, request.name
+
+    def matches(stored: StoredEvent) -> bool:
+        if where is not None and not where(stored):
+            return False
+        current = scripts.get(name, script.version)  # a query may be kept for long
+        return bool(run_limited(current.decide, stored, arguments))
+
+    canonical = ScriptRequest(request.name, arguments, print_condition(condition), script.version)
+    text = msgspec.json.encode(canonical, order="sorted").decode()
+    return Query(SCRIPT, text, matches, position_bounds(condition), condition)
+
+
+def _read_script_request(given: Any) -> ScriptRequest:
+    try:
+        if isinstance(given, str):
+            return msgspec.json.decode(given, type=ScriptRequest)
+        return msgspec.convert(given, ScriptRequest)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"this is no query for a script: {error}",
+            code="query.bad_query",
+            hint='such as {"name": "busy", "arguments": {"least": 3}}',
+        ) from None
+
+
+class _TooLong(BaseException):
+    """Not an Exception, so that a script's own handlers let it pass."""
+
+
+def run_limited(decide: Decide, stored: StoredEvent, arguments: Mapping[str, Any]) -> object:
+    """The script's result; raises InvalidInput after MOST_LINES lines.
+
+    Lines are counted, not time, so that the same message always gets the same answer. A call into C
+    is one line, however long it takes.
+    """
+    lines = 0
+
+    def count(_frame: FrameType, _what: str, _argument: Any) -> Any:
+        nonlocal lines
+        lines += 1
+        if lines > MOST_LINES:
+            raise _TooLong
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        return decide(stored, arguments)
+    except _TooLong:
+        raise InvalidInput(
+            f"the script ran over {MOST_LINES} lines for the message at {stored.position}",
+            code="query.script_too_long",
+            hint="the script must decide on each message in a few steps",
+        ) from None
+    finally:
+        sys.settrace(before)
+
+
+def load_scripts(declared: Mapping[str, str], directory: Path) -> dict[str, Script]:
+    """The scripts by name; raises InvalidInput naming the one that cannot be used."""
+    return {name: _load_script(name, text, directory) for name, text in declared.items()}
+
+
+def check_reference(text: str) -> str:
+    """The fault in a script's declaration; empty when there is none."""
+    if not _REFERENCE.match(text):
+        return f"{text[:100]!r} does not name a file and a function"
+    return "" if _is_inside(text.partition(":")[0]) else "a script lies in the site's directory"
+
+
+def _is_inside(file: str) -> bool:
+    return not Path(file).is_absolute() and ".." not in Path(file).parts
+
+
+def _load_script(name: str, text: str, directory: Path) -> Script:
+    wrong = check_reference(text)
+    if wrong:
+        raise _script_fault(name, wrong, 'such as "scripts/busy.py:busy"')
+    file, _colon, function = text.partition(":")
+    try:
+        source = (directory / file).read_bytes()
+    except OSError as error:
+        raise _script_fault(name, f"{file} cannot be read: {error.strerror}", "") from None
+    made: dict[str, Any] = {"__name__": f"rapport_script_{name}", "__file__": str(directory / file)}
+    try:
+        exec(compile(source, file, "exec"), made)  # the site's own file, never request input
+    except Exception as error:
+        raise _script_fault(
+            name, f"{file} does not run: {error!r}", "run it with Python"
+        ) from error
+    if not callable(made.get(function)):
+        raise _script_fault(name, f"{file} has no function {function!r}", "")
+    version = hashlib.sha256(source + b"\0" + function.encode()).hexdigest()[:_VERSION_DIGITS]
+    return Script(made[function], version)
+
+
+def _script_fault(name: str, message: str, hint: str) -> InvalidInput:
+    return InvalidInput(f"script {name!r}: {message}", code="query.bad_script", hint=hint)
+
+
 MAX_FIELDS = 200
 See = Callable[[StoredEvent], Sequence[StoredEvent]]
 """A canonical event as the consumer sees it; none when rejected, several when split."""
@@ -58,7 +248,7 @@ def template_condition(template: dict[str, Any]) -> Condition:
     """The condition of a template; raises InvalidInput naming the member at fault."""
     parts = _parts(template, ())
     if len(parts) > MAX_FIELDS:
-        raise _fault("", f"names {len(parts)} fields; {MAX_FIELDS} are allowed")
+        raise _template_fault("", f"names {len(parts)} fields; {MAX_FIELDS} are allowed")
     return And(tuple(parts))
 
 
@@ -67,7 +257,7 @@ def template_text(template: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(template, order="sorted").decode()
     except (OverflowError, TypeError, ValueError) as error:
-        raise _fault("", f"cannot be written as JSON: {error}") from None
+        raise _template_fault("", f"cannot be written as JSON: {error}") from None
 
 
 def _parts(members: dict[str, Any], path: tuple[str, ...]) -> list[Condition]:
@@ -77,7 +267,7 @@ def _parts(members: dict[str, Any], path: tuple[str, ...]) -> list[Condition]:
         if not path and name not in FIELDS:
             raise _unknown_member(name)
         if len(place) > MAX_STEPS:
-            raise _fault(".".join(place), f"is deeper than {MAX_STEPS} steps")
+            raise _template_fault(".".join(place), f"is deeper than {MAX_STEPS} steps")
         if isinstance(value, dict) and place[0] in ROOTS:
             parts += _parts(value, place)
         elif value is not None:
@@ -89,19 +279,19 @@ def _equal(field: Field, value: Any) -> Compare:
     place = ".".join(str(step) for step in field.path)
     kind = field_kind(field)
     if field.path[0] == "headers" and len(field.path) != 2:
-        raise _fault(place, "must be an object of header names and texts")
+        raise _template_fault(place, "must be an object of header names and texts")
     if kind == "time" and isinstance(value, str):
         try:
             return Compare("=", field, Literal(parse_time(value), is_time=True))
         except InvalidInput as error:
-            raise _fault(place, error.message, error.hint) from None
+            raise _template_fault(place, error.message, error.hint) from None
     if not isinstance(value, str | int | float):
-        raise _fault(place, "must be a text, a number, true, false or null")
+        raise _template_fault(place, "must be a text, a number, true, false or null")
     if isinstance(value, float) and not math.isfinite(value):
-        raise _fault(place, "must be a finite number")
+        raise _template_fault(place, "must be a finite number")
     is_text, is_number = isinstance(value, str), not isinstance(value, str | bool)
     if (kind == "text" and not is_text) or (kind in ("time", "number") and not is_number):
-        raise _fault(place, f"must be a {kind}")
+        raise _template_fault(place, f"must be a {kind}")
     return Compare("=", field, Literal(value))
 
 
@@ -115,7 +305,7 @@ def _unknown_member(name: str) -> InvalidInput:
     )
 
 
-def _fault(place: str, message: str, hint: str = "") -> InvalidInput:
+def _template_fault(place: str, message: str, hint: str = "") -> InvalidInput:
     where = f"the template's {place[:120]}" if place else "the template"
     return InvalidInput(f"{where} {message}", code="query.bad_template", hint=hint)
 
@@ -202,96 +392,64 @@ def _unknown(interpretation: str) -> InterpretationView:
 VIEWS = InterpretationViews()
 
 
-class PreparedOwnTerms(msgspec.Struct, frozen=True):
-    """A request understood."""
-
-    text: str
-    matches: Matches
-    bounds: Bounds
-    condition: Condition
-
-
-def prepare_own_terms(given: Any, views: InterpretationViews = VIEWS) -> PreparedOwnTerms:
-    """Parses a query as received, an object or JSON; raises InvalidInput, QueryError, UnknownName.
+def own_query(given: Any, views: InterpretationViews = VIEWS) -> Query:
+    """A query in an interpretation, an object or JSON, translated to canonical terms as far as
+    possible; raises InvalidInput, QueryError, UnknownName.
 
     The text names no version: a token continues with the interpretation in force. A query in use
     while it changes is refused with `query.interpretation_changed`, because it may have been looked
     up by the old one.
     """
-    asked = _read(given)
-    if not asked.where and not asked.template:
-        return _everything(asked, views)
-    if asked.template is not None:
-        condition = template_condition(asked.template)
+    request = _read_own_terms(given)
+    if not request.where and not request.template:
+        return _everything(request, views)
+    if request.template is not None:
+        condition = template_condition(request.template)
     else:
-        condition = parse_condition(asked.where)
-    view = views.get(asked.interpretation)
+        condition = parse_condition(request.where)
+    view = views.get(request.interpretation)
     own = OwnTermsMatcher(condition, view)
 
     def matches(stored: StoredEvent) -> bool:
-        if views.get(asked.interpretation).version != view.version:
+        if views.get(request.interpretation).version != view.version:
             raise InvalidInput(
-                f"the interpretation {asked.interpretation!r} was changed",
+                f"the interpretation {request.interpretation!r} was changed",
                 code="query.interpretation_changed",
                 hint="send the query or its token again",
             )
         return own(stored)
 
-    where = "" if asked.template is not None else print_condition(condition)
-    canonical = OwnTermsRequest(asked.interpretation, where, asked.template)
+    where = "" if request.template is not None else print_condition(condition)
+    canonical = OwnTermsRequest(request.interpretation, where, request.template)
     text = msgspec.json.encode(canonical, order="sorted").decode()
-    return PreparedOwnTerms(text, matches, position_bounds(own.in_root), own.in_root)
+    return Query(OWN, text, matches, position_bounds(own.in_root), own.in_root)
 
 
-def _everything(asked: OwnTermsRequest, views: InterpretationViews) -> PreparedOwnTerms:
+def _everything(request: OwnTermsRequest, views: InterpretationViews) -> Query:
     """No condition: includes events without a canonical type, which every consumer
     gets unchanged.
     """
-    views.get(asked.interpretation)
-    text = msgspec.json.encode(OwnTermsRequest(asked.interpretation), order="sorted").decode()
-    return PreparedOwnTerms(text, lambda stored: True, Bounds(), TRUE)
+    views.get(request.interpretation)
+    text = msgspec.json.encode(OwnTermsRequest(request.interpretation), order="sorted").decode()
+    return Query(OWN, text, lambda stored: True, Bounds(), TRUE)
 
 
-def explain_own_terms(condition: Condition, view: InterpretationView) -> str:
-    """One sentence for people: which part is decided on canonical events, and which afterwards."""
-    own = OwnTermsMatcher(condition, view)
-    shown = f"canonical: {print_condition(own.in_root)}"
-    if not own.untranslatable:
-        return shown
-    return f"{shown}; decided after the transformation: {', '.join(own.untranslatable)}"
-
-
-def _read(given: Any) -> OwnTermsRequest:
+def _read_own_terms(given: Any) -> OwnTermsRequest:
     try:
         if isinstance(given, str):
-            asked = msgspec.json.decode(given, type=OwnTermsRequest)
+            request = msgspec.json.decode(given, type=OwnTermsRequest)
         else:
-            asked = msgspec.convert(given, OwnTermsRequest)
+            request = msgspec.convert(given, OwnTermsRequest)
     except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
         raise _bad(f"this is no query in own terms: {error}") from None
-    if asked.where and asked.template is not None:
+    if request.where and request.template is not None:
         raise _bad("a query has a condition or a template, not both")
-    return asked
+    return request
 
 
 def _bad(message: str) -> InvalidInput:
     hint = 'such as {"interpretation": "us-desk", "where": "data.temp > 86"}'
     return InvalidInput(message, code="query.bad_query", hint=hint)
-
-
-class Query(msgspec.Struct, frozen=True):
-    """A compiled query. `text` is canonical: `make_query(kind, text)` gives the same again."""
-
-    kind: str
-    text: str
-    matches: Matches
-    bounds: Bounds = Bounds()
-    condition: Condition | None = None
-    """A condition that every match fulfils, for stores that can look it up; an event that fulfils
-    it need not match. None = unknown.
-    """
-    is_its_condition: bool = False
-    """Whether every event that fulfils the condition matches."""
 
 
 MakeQuery = Callable[[Any], Query]
@@ -317,18 +475,6 @@ def template_query(given: Any) -> Query:
     bounds = position_bounds(condition)
     text = template_text(template)
     return Query(TEMPLATE, text, matches, bounds, condition, is_its_condition=True)
-
-
-def script_query(given: Any, scripts: Scripts | None = None) -> Query:
-    """A query that names a script of the site; the example of a kind with code of its own."""
-    made = prepare_script(given, scripts or Scripts())
-    return Query(SCRIPT, made.text, made.matches, made.bounds, made.condition)
-
-
-def own_query(given: Any, views: InterpretationViews = VIEWS) -> Query:
-    """A query in an interpretation, translated to canonical terms as far as possible."""
-    made = prepare_own_terms(given, views)
-    return Query(OWN, made.text, made.matches, made.bounds, made.condition)
 
 
 KINDS.add("queries", SQL, sql_query)

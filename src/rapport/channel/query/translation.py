@@ -17,6 +17,7 @@ import msgspec
 
 from rapport.channel.query.parser import MAX_CHOICES
 from rapport.channel.query.tree import (
+    TURNED,
     And,
     Arithmetic,
     Between,
@@ -62,7 +63,6 @@ UNKNOWN = Compare("=", NULL, Literal(0))
 """A condition that is neither true nor false."""
 _EXACT = 2**53
 """Whole numbers up to here are floats."""
-_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def constant(truth: Truth) -> Condition:
@@ -419,7 +419,7 @@ class _Translator:
         if isinstance(right, Field) and isinstance(first, Literal):
             term = self._number(right)
             if term is not None:
-                return threshold(_TURNED[operator], term, first.value)
+                return threshold(TURNED[operator], term, first.value)
         return Compare(operator, first, second)
 
     def value(self, node: Value) -> Value:

@@ -32,7 +32,15 @@ KEYWORDS = frozenset(
 )
 _LARGEST = 2**62
 """No position is larger; bounds travel in tokens, as 64 bits."""
-_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+TURNED: dict[str, Comparison] = {
+    "=": "=",
+    "<>": "<>",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+}
+"""The comparison with its sides exchanged."""
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*\Z")
 _OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _SIGN, _ALONE = range(8)
 
@@ -195,7 +203,7 @@ def _part_bounds(part: Condition) -> tuple[int, int | None]:
         case Compare(operator, left, Literal(value)) if left == _POSITION:
             return _compare_bounds(operator, value)
         case Compare(operator, Literal(value), right) if right == _POSITION:
-            return _compare_bounds(_TURNED.get(operator, operator), value)
+            return _compare_bounds(TURNED[operator], value)
         case _:
             return 0, None
 

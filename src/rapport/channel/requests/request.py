@@ -14,6 +14,7 @@ import msgspec
 
 from rapport.channel.query.query_kinds import OWN, SQL, TEMPLATE, OwnTermsRequest, Query
 from rapport.channel.requests.leases import Answers
+from rapport.channel.validation import KEEP_AS_LONG_AS_POSSIBLE
 from rapport.core.codec import decode_cloudevent, stored_cloudevent
 from rapport.core.errors import InvalidInput, RapportError, Unsupported
 from rapport.core.event import Gap, StoredEvent
@@ -30,7 +31,7 @@ LONGEST_LEASE_MINUTES = 24 * 60
 LONGEST_LEASE_MS = LONGEST_LEASE_MINUTES * 60_000
 DEFAULT_TRIES = 5
 MOST_TRIES = 1_000
-KEEP_AS_LONG_AS_POSSIBLE = -1
+
 LONGEST_HANDBACK_BYTES = 1024
 """A handback travels in every token and with every message."""
 
@@ -262,13 +263,13 @@ def read_answers(body: bytes) -> Answers:
 def write_request(request: Request) -> bytes:
     """A request as a JSON object without default values. Raises InvalidInput."""
     plain = Request()
-    said = {
+    members = {
         name: getattr(request, name)
         for name in Request.__struct_fields__
         if getattr(request, name) != getattr(plain, name)
     }
     try:
-        return msgspec.json.encode(said)
+        return msgspec.json.encode(members)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the request cannot be written as JSON: {error}", code="request.not_a_request"
@@ -338,14 +339,14 @@ def with_interpretation(name: str, request: Request) -> Request:
     plain = msgspec.structs.replace(request, interpretation="")
     if request.interpretation == ROOT and not name.startswith(_RAW):
         return plain
-    asked = _own_query(request)
-    if name.startswith(_RAW) and (asked.where or asked.template):
+    own_terms = _own_query(request)
+    if name.startswith(_RAW) and (own_terms.where or own_terms.template):
         raise Unsupported(
             "a condition in own terms",
             f"channel {name!r}, whose messages have no meaning yet",
             hint="request all of them, or use a canonical channel such as 'events'",
         )
-    return msgspec.structs.replace(plain, kind=OWN, query=_members(asked))
+    return msgspec.structs.replace(plain, kind=OWN, query=_members(own_terms))
 
 
 def interpretation_of(query: Query) -> str:
@@ -368,6 +369,6 @@ def _own_query(request: Request) -> OwnTermsRequest:
     )
 
 
-def _members(asked: OwnTermsRequest) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(asked)
+def _members(own_terms: OwnTermsRequest) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(own_terms)
     return found

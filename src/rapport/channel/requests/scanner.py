@@ -67,7 +67,7 @@ class ChannelPager:
     """Pages of one channel for one query. Events that an index has not been fed yet are read, so
     there is neither a gap nor a repetition where the index ends.
 
-    An index is asked for twice the number needed: a batch is answered together with the token of
+    An index returns twice the number needed: a batch is answered together with the token of
     the next one, and one lookup is cheaper.
     """
 
@@ -339,7 +339,7 @@ class Scanner:
         self.delivery, self._refresh = delivery or ReaderDelivery(), refresh
         self._closing, self._listening = closing, listening
         self._is_leased = is_leased
-        # Checked once: every batch of every subscriber asks for gaps.
+        # Checked once: gaps are read for every batch of every subscriber.
         self._gap_reader = channel if isinstance(channel, GapReader) else None
         self._pages: ChannelPager | None = None
 

@@ -19,8 +19,7 @@ import msgspec
 
 from rapport.channel.channel import Channel
 from rapport.channel.interceptors.reader_view import ReaderDelivery, deliver_to
-from rapport.channel.query.query_kinds import VIEWS, Query, make_query
-from rapport.channel.query.scripts import Scripts
+from rapport.channel.query.query_kinds import VIEWS, Query, Scripts, make_query
 from rapport.channel.requests.leases import Answers, Settled, delivery_id
 from rapport.channel.requests.request import (
     DEFAULT_MESSAGES,
@@ -48,7 +47,7 @@ from rapport.channel.requests.tokens import (
     identity_digest,
     request_secret,
 )
-from rapport.channel.retention.ttl import batch_ttl, delivered_once, is_delivered_once
+from rapport.channel.validation import batch_ttl, delivered_once, is_delivered_once
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import Gap, StoredEvent
 from rapport.store.memory import MemoryLogStore
@@ -178,19 +177,16 @@ class OpenedSession(msgspec.Struct, frozen=True):
 class Sessions:
     """Leases (of channels in memory) and signed tokens of one source; keeps no state of readers."""
 
-    def __init__(
-        self, channels: SourceChannels, *, chance: Callable[[int], bytes] = secrets.token_bytes
-    ) -> None:
+    def __init__(self, channels: SourceChannels) -> None:
         self._channels = channels
-        self._clock = channels.parts.clock
-        self.chance = chance
-        self.leases = SessionLeases() if isinstance(channels.parts.log, MemoryLogStore) else None
+        self._clock = channels.clock
+        self.leases = SessionLeases() if isinstance(channels.log, MemoryLogStore) else None
         self.tokens: TokenSigner | None = None
         self._signing = asyncio.Lock()
 
     def new(self) -> bytes:
         """A session of its own."""
-        return self.chance(_SESSION_BYTES)
+        return secrets.token_bytes(_SESSION_BYTES)
 
     def of_stream(self) -> bytes:
         """The session of a stream. Sessions matter only for leases. Without leases all streams
@@ -214,31 +210,33 @@ class Sessions:
         if self.leases is not None:
             self.leases.end(session)
 
-    async def signer(self, taker: Taker) -> TokenSigner:
+    async def signer(self) -> TokenSigner:
         """Signs and reads tokens; its secret is made at the first call."""
         async with self._signing:  # two first requests must not make two secrets
             if self.tokens is None:
-                secret = await taker.off_loop(lambda: request_secret(self._channels.records))
+                secret = await self._channels.off_loop(
+                    lambda: request_secret(self._channels.records)
+                )
                 self.tokens = TokenSigner(secret)
             return self.tokens
 
-    def token(self, asked: SessionRequest, chosen: MessageSet) -> str:
+    def token(self, parsed: SessionRequest, chosen: MessageSet) -> str:
         """The token that names a set for ever; after `signer`."""
         assert self.tokens is not None
         return self.tokens.write(
             TokenPlace(
-                channel=asked.name,
-                identity=identity_digest(asked.identity),
-                session=asked.session,
-                kind=asked.query.kind,
-                query=asked.query.text,
+                channel=parsed.name,
+                identity=identity_digest(parsed.identity),
+                session=parsed.session,
+                kind=parsed.query.kind,
+                query=parsed.query.text,
                 after=chosen.after,
                 through=chosen.through,
                 count=chosen.count,
                 reach=chosen.reach,
-                messages=asked.limits.messages,
-                time_range_ms=asked.limits.time_range_ms,
-                handback=asked.handback,
+                messages=parsed.limits.messages,
+                time_range_ms=parsed.limits.time_range_ms,
+                handback=parsed.handback,
             )
         )
 
@@ -253,14 +251,12 @@ class MessageSource:
     A request costs at most two scans of SCAN_EVENTS messages, whatever the length of the log.
     """
 
-    def __init__(
-        self, channels: SourceChannels, *, chance: Callable[[int], bytes] = secrets.token_bytes
-    ) -> None:
+    def __init__(self, channels: SourceChannels) -> None:
         self._channels = channels
-        self._clock = channels.parts.clock
+        self._clock = channels.clock
         self.taker = Taker(channels)
-        self.sessions = Sessions(channels, chance=chance)
-        self._leased = LeasedTakes(channels, self.taker, chance)
+        self.sessions = Sessions(channels)
+        self._leased = LeasedTakes(channels, self.taker)
         self.views = VIEWS
         """The meaning of interpretations in queries."""
         self.scripts = Scripts()
@@ -296,7 +292,7 @@ class MessageSource:
         channel = self._channels.channel(name)
         if request.lease_ms:
             return await self._lease(name, request, identity, closing)
-        tokens = await self.sessions.signer(self.taker)
+        tokens = await self.sessions.signer()
         taken = await self.taker.taken(name)
         scanner = Scanner(
             channel,
@@ -317,7 +313,7 @@ class MessageSource:
         """
         check_request(request)
         request = with_interpretation(name, request)
-        tokens = await self.sessions.signer(self.taker)
+        tokens = await self.sessions.signer()
         scanner = Scanner(self._channels.channel(name), self._clock, await self.taker.taken(name))
         most = min(request.max_push or DEFAULT_MESSAGES, MOST_MESSAGES)
         limits = BatchLimits(most, request.max_time_range_ms)
@@ -330,15 +326,15 @@ class MessageSource:
             after = 0 if request.from_start else self._channels.channel(name).last_position()
             handback = request.handback
         lease = self.sessions.grant(session, request.lease_minutes)
-        asked = SessionRequest(
+        parsed = SessionRequest(
             name, identity, session, query, limits, request, scanner, lease, handback, after
         )
         chosen = MessageSet((), after, after, after, at_end=True)
-        return OpenedSession(session.hex(), self.sessions.token(asked, chosen), lease, handback)
+        return OpenedSession(session.hex(), self.sessions.token(parsed, chosen), lease, handback)
 
     async def session_of(self, name: str, token: str, *, identity: str) -> str:
         """The session a token belongs to; raises as `request` does for a token."""
-        tokens = await self.sessions.signer(self.taker)
+        tokens = await self.sessions.signer()
         return tokens.read(token, channel=name, identity=identity).session.hex()
 
     async def settle(self, name: str, answers: Answers) -> Settled:
@@ -395,7 +391,7 @@ class MessageSource:
                 "its position",
                 code="request.bad_field",
             )
-        tokens, channel = await self.sessions.signer(self.taker), self._channels.channel(name)
+        tokens, channel = await self.sessions.signer(), self._channels.channel(name)
         taken, delivery = await self.taker.taken(name), self._delivery(name, request, identity)
         listening = LiveStream(channel.last_position(), partial(self._is_once, name))
         scanner = Scanner(
@@ -409,22 +405,22 @@ class MessageSource:
         )
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
-            asked, first = await self._followed(place, request, identity, scanner)
+            parsed, first = await self._followed(place, request, identity, scanner)
             reach = place.reach
         else:
-            asked, first = self._follower(name, request, identity, scanner), None
+            parsed, first = self._follower(name, request, identity, scanner), None
             reach = max(after, 0 if request.from_start else channel.last_position())
         return ChannelFollower(
             channel,
             scanner,
-            asked.query,
-            asked.limits,
+            parsed.query,
+            parsed.limits,
             reach=reach,
-            write_token=lambda chosen: self._token_of_stream(asked, chosen),
-            give_out=lambda chosen: self._give_out(asked, chosen, listening),
+            write_token=lambda chosen: self._token_of_stream(parsed, chosen),
+            give_out=lambda chosen: self._give_out(parsed, chosen, listening),
             first=first,
-            handback=asked.handback,
-            has_own_session=asked.session != SHARED_SESSION,
+            handback=parsed.handback,
+            has_own_session=parsed.session != SHARED_SESSION,
         )
 
     def _follower(
@@ -445,34 +441,34 @@ class MessageSource:
         lease = self.sessions.grant(place.session, request.lease_minutes)
         limits = request_limits(request, BatchLimits(place.messages, place.time_range_ms))
         query = self._query(place.kind, place.query)
-        asked = SessionRequest(
+        parsed = SessionRequest(
             *(place.channel, identity, place.session, query, limits, request, scanner, lease),
             handback=place.handback,
         )
         if request.seen or place.count == 0:
-            return asked, None
-        events = await self._events_of(asked, place)
+            return parsed, None
+        events = await self._events_of(parsed, place)
         chosen = MessageSet(events or (), place.after, place.through, place.reach, at_end=True)
         gaps = scanner.gaps(query, place.after, place.reach)
-        return asked, FollowedSet(chosen, gone=events is None, gaps=gaps)
+        return parsed, FollowedSet(chosen, gone=events is None, gaps=gaps)
 
     async def _give_out(
-        self, asked: SessionRequest, chosen: MessageSet, listening: LiveStream
+        self, parsed: SessionRequest, chosen: MessageSet, listening: LiveStream
     ) -> bool:
         """Takes messages that are delivered once when a stream's set has them; see GiveOut. All
         streams that were open when they arrived receive them.
         """
-        leaving = self._leaving(asked, chosen.events)
+        leaving = self._leaving(parsed, chosen.events)
         if not leaving:
             return True
-        async with self.taker.exclusive(asked.name):
-            taken = await self.taker.taken_latest(asked.name)
+        async with self.taker.exclusive(parsed.name):
+            taken = await self.taker.taken_latest(parsed.name)
             left = [stored for stored in leaving if not taken.holds(stored.position)]
             gone = [stored for stored in leaving if taken.holds(stored.position)]
             if not all(map(listening.receives, gone)):
                 return False
-            token = self.sessions.token(asked, chosen)
-            return not left or await self.taker.take(asked.name, left, token, asked.lease_minutes)
+            token = self.sessions.token(parsed, chosen)
+            return not left or await self.taker.take(parsed.name, left, token, parsed.lease_minutes)
 
     async def not_given_out(
         self, name: str, events: Sequence[StoredEvent]
@@ -490,9 +486,9 @@ class MessageSource:
     def _is_once(self, name: str, stored: StoredEvent) -> bool:
         return is_delivered_once(stored, self._channels.ttl_of(name))
 
-    def _token_of_stream(self, asked: SessionRequest, chosen: MessageSet) -> str:
-        self.sessions.grant(asked.session, asked.lease_minutes)  # a stream keeps its lease alive
-        return self.sessions.token(asked, chosen)
+    def _token_of_stream(self, parsed: SessionRequest, chosen: MessageSet) -> str:
+        self.sessions.grant(parsed.session, parsed.lease_minutes)  # a stream keeps its lease alive
+        return self.sessions.token(parsed, chosen)
 
     # --- a query ----------------------------------------------------------------------------------
 
@@ -502,42 +498,45 @@ class MessageSource:
         lease = self.sessions.grant(session, request.lease_minutes)
         limits = request_limits(request)
         start = 0 if request.from_start else self._channels.channel(name).last_position()
-        asked = SessionRequest(
+        parsed = SessionRequest(
             name, identity, session, query, limits, request, scanner, lease, request.handback, start
         )
-        chosen, token = await self._first_set(asked)
-        looked = (asked.start, chosen.reach)
-        return await self._answer(asked, chosen.events, token, looked, wait_ms=0)
+        chosen, token = await self._first_set(parsed)
+        looked = (parsed.start, chosen.reach)
+        return await self._answer(parsed, chosen.events, token, looked, wait_ms=0)
 
-    async def _first_set(self, asked: SessionRequest) -> tuple[MessageSet, str]:
+    async def _first_set(self, parsed: SessionRequest) -> tuple[MessageSet, str]:
         """The first set, waiting for a match; taken if the request says so."""
-        wait_ms = min(asked.request.wait_ms, LONGEST_WAIT_MS)
-        if not asked.request.take:
-            chosen = await asked.scanner.choose_or_wait(
-                asked.query, asked.limits, asked.start, wait_ms
+        wait_ms = min(parsed.request.wait_ms, LONGEST_WAIT_MS)
+        if not parsed.request.take:
+            chosen = await parsed.scanner.choose_or_wait(
+                parsed.query, parsed.limits, parsed.start, wait_ms
             )
-            if not self._leaving(asked, chosen.events):
-                return chosen, self.sessions.token(asked, chosen)
+            if not self._leaving(parsed, chosen.events):
+                return chosen, self.sessions.token(parsed, chosen)
         deadline = self._clock.steady_ns() + wait_ms * 1_000_000
-        after = asked.start
+        after = parsed.start
         while True:
-            async with self.taker.exclusive(asked.name):
-                chosen, token = await self._choose_and_take(asked, after)
+            async with self.taker.exclusive(parsed.name):
+                chosen, token = await self._choose_and_take(parsed, after)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
-            if chosen.events or not await asked.scanner.wait(asked.query, chosen, left_ms):
+            if chosen.events or not await parsed.scanner.wait(parsed.query, chosen, left_ms):
                 return chosen, token
             after = chosen.reach
 
-    async def _choose_and_take(self, asked: SessionRequest, after: int) -> tuple[MessageSet, str]:
+    async def _choose_and_take(self, parsed: SessionRequest, after: int) -> tuple[MessageSet, str]:
         """Chooses and takes a set; repeats when another taker, of this node or
         another, was faster.
         """
         while True:
-            await self.taker.taken_latest(asked.name)
-            chosen = await asked.scanner.choose(asked.query, asked.limits, after)
-            token, leaving = self.sessions.token(asked, chosen), self._leaving(asked, chosen.events)
+            await self.taker.taken_latest(parsed.name)
+            chosen = await parsed.scanner.choose(parsed.query, parsed.limits, after)
+            token, leaving = (
+                self.sessions.token(parsed, chosen),
+                self._leaving(parsed, chosen.events),
+            )
             if not leaving or await self.taker.take(
-                asked.name, leaving, token, asked.lease_minutes
+                parsed.name, leaving, token, parsed.lease_minutes
             ):
                 return chosen, token
 
@@ -552,7 +551,7 @@ class MessageSource:
         lease = self.sessions.grant(place.session, request.lease_minutes)
         limits = request_limits(request, BatchLimits(place.messages, place.time_range_ms))
         query = self._query(place.kind, place.query)
-        asked = SessionRequest(
+        parsed = SessionRequest(
             place.channel,
             identity,
             place.session,
@@ -563,65 +562,65 @@ class MessageSource:
             lease,
             place.handback,
         )
-        events = await self._events_of(asked, place)
+        events = await self._events_of(parsed, place)
         if events is None:
             looked = (place.after, place.after)
-            return await self._answer(asked, (), request.token, looked, wait_ms=0, gone=True)
+            return await self._answer(parsed, (), request.token, looked, wait_ms=0, gone=True)
         wait_ms = 0 if events else min(request.wait_ms, LONGEST_WAIT_MS)
         looked = (place.after, place.reach)
-        return await self._answer(asked, events, request.token, looked, wait_ms=wait_ms)
+        return await self._answer(parsed, events, request.token, looked, wait_ms=wait_ms)
 
     async def _events_of(
-        self, asked: SessionRequest, place: TokenPlace
+        self, parsed: SessionRequest, place: TokenPlace
     ) -> tuple[StoredEvent, ...] | None:
         """The messages of a token, taken if the request says so; None when some are gone."""
-        if place.count == 0 or (asked.request.seen and not asked.request.take):
+        if place.count == 0 or (parsed.request.seen and not parsed.request.take):
             return ()
-        if not asked.request.take:
-            events = await self._recall(asked, place)
-            if not events or not self._leaving(asked, events):
+        if not parsed.request.take:
+            events = await self._recall(parsed, place)
+            if not events or not self._leaving(parsed, events):
                 return events
-        async with self.taker.exclusive(asked.name):
-            events = await self._recall_and_take(asked, place)
-        return () if asked.request.seen and events is not None else events
+        async with self.taker.exclusive(parsed.name):
+            events = await self._recall_and_take(parsed, place)
+        return () if parsed.request.seen and events is not None else events
 
     async def _recall_and_take(
-        self, asked: SessionRequest, place: TokenPlace
+        self, parsed: SessionRequest, place: TokenPlace
     ) -> tuple[StoredEvent, ...] | None:
-        token = asked.request.token
+        token = parsed.request.token
         while True:
-            await self.taker.taken_latest(asked.name)
-            events = await self._recall(asked, place)
-            if events is None or await self.taker.has_taken(asked.name, token):
+            await self.taker.taken_latest(parsed.name)
+            events = await self._recall(parsed, place)
+            if events is None or await self.taker.has_taken(parsed.name, token):
                 return events
-            leaving = self._leaving(asked, events)
-            if await self.taker.take(asked.name, leaving, token, asked.lease_minutes):
+            leaving = self._leaving(parsed, events)
+            if await self.taker.take(parsed.name, leaving, token, parsed.lease_minutes):
                 return events
 
     async def _recall(
-        self, asked: SessionRequest, place: TokenPlace
+        self, parsed: SessionRequest, place: TokenPlace
     ) -> tuple[StoredEvent, ...] | None:
-        own = await self.taker.positions_of(asked.name, asked.request.token)
-        events = await asked.scanner.matches_in(asked.query, place.after, place.through)
+        own = await self.taker.positions_of(parsed.name, parsed.request.token)
+        events = await parsed.scanner.matches_in(parsed.query, place.after, place.through)
         if own:
             found = {stored.position: stored for stored in events}
-            found |= {stored.position: stored for stored in await asked.scanner.at(own)}
+            found |= {stored.position: stored for stored in await parsed.scanner.at(own)}
             events = tuple(found[position] for position in sorted(found))
         return events if len(events) == place.count else None
 
     def _leaving(
-        self, asked: SessionRequest, events: tuple[StoredEvent, ...]
+        self, parsed: SessionRequest, events: tuple[StoredEvent, ...]
     ) -> tuple[StoredEvent, ...]:
         """Messages that no other request will see: all of a take, else those delivered once.
         Messages that an interceptor hides from this reader were not delivered.
         """
-        if asked.request.take:
+        if parsed.request.take:
             return events
-        leaving = delivered_once(events, self._channels.ttl_of(asked.name))
-        delivery = asked.scanner.delivery
+        leaving = delivered_once(events, self._channels.ttl_of(parsed.name))
+        delivery = parsed.scanner.delivery
         if not leaving or not delivery.is_intercepted:
             return leaving
-        given = {stored.position for stored in delivery.given(asked.query, leaving)}
+        given = {stored.position for stored in delivery.given(parsed.query, leaving)}
         return tuple(stored for stored in leaving if stored.position in given)
 
     def _end(self, place: TokenPlace, token: str) -> Batch:
@@ -632,7 +631,7 @@ class MessageSource:
 
     async def _answer(
         self,
-        asked: SessionRequest,
+        parsed: SessionRequest,
         events: tuple[StoredEvent, ...],
         token: str,
         looked: tuple[int, int],
@@ -646,20 +645,20 @@ class MessageSource:
         since, reach = looked
         # An index may name messages that were damaged meanwhile: what comes instead of a set that
         # is gone is read.
-        look = asked.scanner.choose_or_wait if gone else asked.scanner.foresee_or_choose
-        following = await look(asked.query, asked.limits, reach, wait_ms)
+        look = parsed.scanner.choose_or_wait if gone else parsed.scanner.foresee_or_choose
+        following = await look(parsed.query, parsed.limits, reach, wait_ms)
         is_more = following.count > 0 or not following.at_end
-        given = asked.scanner.delivery.given(asked.query, events)
-        given = await self._shown(asked.name, given, asked.query, asked.identity)
+        given = parsed.scanner.delivery.given(parsed.query, events)
+        given = await self._shown(parsed.name, given, parsed.query, parsed.identity)
         return Batch(
             events=tuple(given),
             current_token=token,
-            next_token=self.sessions.token(asked, following) if is_more else None,
-            lease_minutes=asked.lease_minutes,
-            ttl_ms=batch_ttl(events, self._channels.ttl_of(asked.name), self._clock.now_ms()),
+            next_token=self.sessions.token(parsed, following) if is_more else None,
+            lease_minutes=parsed.lease_minutes,
+            ttl_ms=batch_ttl(events, self._channels.ttl_of(parsed.name), self._clock.now_ms()),
             gone=gone,
-            handback=asked.handback,
-            gaps=asked.scanner.gaps(asked.query, since, following.after),
+            handback=parsed.handback,
+            gaps=parsed.scanner.gaps(parsed.query, since, following.after),
         )
 
     async def _shown(

@@ -9,6 +9,7 @@ killed worker nor a killed node loses a message, and an acked one is never redel
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,9 +19,6 @@ import msgspec
 
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.interceptors.reader_view import DeliveringChannels, ReaderDelivery
-from rapport.channel.log.logged_channel import shared_log_of
-from rapport.channel.log.runtime import LogParts
-from rapport.channel.log.writer import channel_error
 from rapport.channel.query.query_kinds import Query
 from rapport.channel.requests.leases import Answers, MessageLease, Settled, Settlement, positions_of
 from rapport.channel.requests.request import (
@@ -45,11 +43,11 @@ from rapport.channel.requests.takes import (
     summary_of,
 )
 from rapport.channel.requests.tokens import token_digest
-from rapport.core.errors import ChannelUnavailable, InvalidInput, StoreUnavailable
+from rapport.core.errors import ChannelUnavailable, InvalidInput
 from rapport.core.event import Gap, StoredEvent
-from rapport.kernel.clock import ClockJumpGuard
+from rapport.kernel.clock import Clock, ClockJumpGuard
 from rapport.kernel.tasks import first_of
-from rapport.store.base import AppendConflict, Change, RecordStore
+from rapport.store.base import AppendConflict, Change, LogStore, RecordStore, shared_log_of
 
 _MINUTE_MS = 60_000
 _ROWS_AT_ONCE = 100
@@ -67,12 +65,14 @@ _LEASE_BYTES = 8
 class SourceChannels(DeliveringChannels, Protocol):
     """The open channels as the source side uses them."""
 
-    parts: LogParts
+    clock: Clock
+    log: LogStore
     records: RecordStore
+    side_reach: dict[str, int]
+    """Last known positions of side logs."""
 
-    @property
-    def side_reach(self) -> Mapping[str, int]:
-        """Last known positions of side logs."""
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Runs work that may wait for a disk; raises ChannelUnavailable when the disk refuses."""
 
     def ttl_of(self, name: str) -> int:
         """The channel's time to live; -1 when it sets none."""
@@ -87,7 +87,7 @@ class Taker:
 
     def __init__(self, channels: SourceChannels) -> None:
         self._channels = channels
-        self._time = ClockJumpGuard(channels.parts.clock)
+        self._time = ClockJumpGuard(channels.clock)
         self._taken: dict[str, TakenMessages] = {}
         self._shared: dict[str, SharedTakes] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -102,9 +102,11 @@ class Taker:
         known a moment later.
         """
         if channel not in self._taken:
-            loaded = await self.off_loop(lambda: load_taken(self._channels.records, channel))
+            loaded = await self._channels.off_loop(
+                lambda: load_taken(self._channels.records, channel)
+            )
             self._taken.setdefault(channel, loaded)
-            log = shared_log_of(self._channels.parts.log, channel)
+            log = shared_log_of(self._channels.log, channel)
             if log is not None and channel not in self._shared:
                 self._shared[channel] = SharedTakes(log, channel)
                 await self._read_on(channel)
@@ -209,14 +211,14 @@ class Taker:
     async def _read_on(self, channel: str) -> None:
         shared = self._shared.get(channel)
         if shared is not None:
-            shared.take_in(self._taken[channel], await self.off_loop(shared.read))
+            shared.take_in(self._taken[channel], await self._channels.off_loop(shared.read))
             self._taken[channel].expire(self._time.now_ms())
 
     async def _append(self, channel: str, record: AnyRecord, now_ms: int) -> bool:
         """Appends a record to the side log; False when another node was faster."""
         shared = self._shared[channel]
         try:
-            blocks = await self.off_loop(lambda: shared.append(record, now_ms))
+            blocks = await self._channels.off_loop(lambda: shared.append(record, now_ms))
         except ChannelUnavailable as error:
             if error.code != AppendConflict.code:
                 raise
@@ -231,7 +233,7 @@ class Taker:
             return
         now_ms = self._time.now_ms()
         if await self._append(channel, summary_of(self._taken[channel], now_ms), now_ms):
-            await self.off_loop(shared.trim)
+            await self._channels.off_loop(shared.trim)
 
     async def _bring_along(self, channel: str) -> None:
         """For a channel that was moved here: publishes the takes of its former node to the others
@@ -240,10 +242,10 @@ class Taker:
         own, shared = self._taken[channel], self._shared[channel]
         if own.is_untouched():
             return
-        told, anew = TakenMessages(channel), SharedTakes(shared.log, channel)
-        anew.take_in(told, await self.off_loop(anew.read))
+        published, anew = TakenMessages(channel), SharedTakes(shared.log, channel)
+        anew.take_in(published, await self._channels.off_loop(anew.read))
         await self._read_on(channel)
-        if not told.covers(own):
+        if not published.covers(own):
             now_ms = self._time.now_ms()
             if not await self._append(channel, summary_of(own, now_ms), now_ms):
                 await self._bring_along(channel)
@@ -253,22 +255,13 @@ class Taker:
         if channel in self._taken:
             self._taken[channel].forget_before(position)
         records = self._channels.records
-        while changes := await self.off_loop(
+        while changes := await self._channels.off_loop(
             lambda: rows_before(records, channel, position, _ROWS_AT_ONCE)
         ):
             await self._write(changes)
 
-    async def off_loop(self, work: Callable[[], T]) -> T:
-        """Runs work that may wait for a disk; raises ChannelUnavailable when the disk refuses."""
-        try:
-            if self._channels.parts.pool is None:
-                return work()
-            return await asyncio.to_thread(work)
-        except StoreUnavailable as error:
-            raise channel_error(error) from error
-
     async def _write(self, changes: Sequence[Change]) -> bool:
-        await self.off_loop(lambda: self._channels.records.apply(changes))
+        await self._channels.off_loop(lambda: self._channels.records.apply(changes))
         return True
 
 
@@ -307,11 +300,9 @@ class LeasedTakes:
     work starts behind the last scan, however many messages are leased.
     """
 
-    def __init__(
-        self, channels: SourceChannels, taker: Taker, chance: Callable[[int], bytes]
-    ) -> None:
-        self._channels, self._taker, self._chance = channels, taker, chance
-        self._clock = channels.parts.clock
+    def __init__(self, channels: SourceChannels, taker: Taker) -> None:
+        self._channels, self._taker = channels, taker
+        self._clock = channels.clock
         self._floors: OrderedDict[tuple[str, str, str, str], int] = OrderedDict()
         """By channel, reader and query: nothing behind this position was scanned; every match
         before it is leased or taken.
@@ -340,17 +331,17 @@ class LeasedTakes:
             is_leased=lambda position: position in taken.leases,
         )
         key = (name, identity, query.kind, query.text)
-        asked = _LeaseRequest(name, request, query, scanner, key)
+        lease_request = _LeaseRequest(name, request, query, scanner, key)
         deadline = self._clock.steady_ns() + min(request.wait_ms, LONGEST_WAIT_MS) * 1_000_000
         while True:
             returned = self._taker.returned(name)
             async with self._taker.exclusive(name):
-                work, reached = await self._lease_next(asked)
+                work, reached = await self._lease_next(lease_request)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
             is_closing = closing is not None and closing.is_set()
             if work.events or work.gaps or left_ms <= 0 or is_closing:
                 return work
-            await self._wait(asked, reached, left_ms, returned)
+            await self._wait(lease_request, reached, left_ms, returned)
 
     async def settle(self, name: str, answers: Answers) -> Settled:
         """Applies a worker's answers; durable when it returns. Acks, naks and renewals of a lease
@@ -374,73 +365,83 @@ class LeasedTakes:
 
     # --- looking for work -------------------------------------------------------------------------
 
-    async def _lease_next(self, asked: _LeaseRequest) -> tuple[LeasedMessages, MessageSet]:
+    async def _lease_next(self, lease_request: _LeaseRequest) -> tuple[LeasedMessages, MessageSet]:
         """Leases available messages; also returns how far the scan reached."""
         while True:
-            taken = await self._taker.taken_latest(asked.name)
+            taken = await self._taker.taken_latest(lease_request.name)
             now_ms = self._taker.now_ms()
-            limits = request_limits(asked.request)
-            again = await self._take_returned(asked, taken, limits, now_ms)
-            fresh = await self._scan_on(asked, limits, again)
+            limits = request_limits(lease_request.request)
+            again = await self._take_returned(lease_request, taken, limits, now_ms)
+            fresh = await self._scan_on(lease_request, limits, again)
             events = (*again, *fresh.events)
             leases = taken.leases.granted(
                 [stored.position for stored in events],
-                self._chance(_LEASE_BYTES).hex(),
-                until_ms=now_ms + min(asked.request.lease_ms, LONGEST_LEASE_MS),
-                max_tries=asked.request.max_tries,
+                secrets.token_hex(_LEASE_BYTES),
+                until_ms=now_ms + min(lease_request.request.lease_ms, LONGEST_LEASE_MS),
+                max_tries=lease_request.request.max_tries,
             )
-            if await self._taker.lease(asked.name, leases):
-                floor = self._floors.get(asked.floor_key, 0)
-                self._move_floor(asked.floor_key, fresh.reach)
-                gaps = asked.scanner.gaps(asked.query, floor, fresh.reach)
+            if await self._taker.lease(lease_request.name, leases):
+                floor = self._floors.get(lease_request.floor_key, 0)
+                self._move_floor(lease_request.floor_key, fresh.reach)
+                gaps = lease_request.scanner.gaps(lease_request.query, floor, fresh.reach)
                 return LeasedMessages(events, leases, gaps), fresh
 
     async def _take_returned(
-        self, asked: _LeaseRequest, taken: TakenMessages, limits: BatchLimits, now_ms: int
+        self, lease_request: _LeaseRequest, taken: TakenMessages, limits: BatchLimits, now_ms: int
     ) -> list[StoredEvent]:
         """Matching messages whose lease has ended, oldest first. Those whose tries are used up are
         dead-lettered first, matching or not.
         """
         due = taken.leases.due(now_ms)
-        await self._dead_letter(asked.name, taken, [at for at in due if _is_exhausted(taken, at)])
-        query = asked.scanner.delivery.seen(asked.query)
+        await self._dead_letter(
+            lease_request.name, taken, [at for at in due if _is_exhausted(taken, at)]
+        )
+        query = lease_request.scanner.delivery.seen(lease_request.query)
         found: list[StoredEvent] = []
         size = 0
         for first, last in runs_of(at for at in due if at in taken.leases):
             at = first - 1
             while at < last and len(found) < limits.messages and size < MOST_BYTES:
-                part = await self._kept(asked.name, at + 1, min(last, at + limits.messages))
+                part = await self._kept(lease_request.name, at + 1, min(last, at + limits.messages))
                 at = min(last, at + limits.messages)
                 found += matching(query, part, None)
                 size += sum(len(stored.event.data) for stored in part)
         return found[: limits.messages]
 
     async def _scan_on(
-        self, asked: _LeaseRequest, limits: BatchLimits, again: Sequence[StoredEvent]
+        self, lease_request: _LeaseRequest, limits: BatchLimits, again: Sequence[StoredEvent]
     ) -> MessageSet:
         """Matches behind the last scan; none when enough messages were returned."""
-        after = self._floors.get(asked.floor_key, 0)
+        after = self._floors.get(lease_request.floor_key, 0)
         wanted = limits.messages - len(again)
         if wanted <= 0:
             return MessageSet((), after, after, after, at_end=True)
         limits = BatchLimits(wanted, data_bytes=limits.data_bytes)
         while True:
-            chosen = await asked.scanner.choose(asked.query, limits, after, reads_ahead=False)
+            chosen = await lease_request.scanner.choose(
+                lease_request.query, limits, after, reads_ahead=False
+            )
             if chosen.events or chosen.at_end:
                 return chosen
             after = chosen.reach
 
     async def _wait(
-        self, asked: _LeaseRequest, reached: MessageSet, left_ms: int, returned: asyncio.Event
+        self,
+        lease_request: _LeaseRequest,
+        reached: MessageSet,
+        left_ms: int,
+        returned: asyncio.Event,
     ) -> None:
         """Waits for a new or returned message, the end of a lease, or the time-out."""
-        leases = (await self._taker.taken(asked.name)).leases
+        leases = (await self._taker.taken(lease_request.name)).leases
         due_ms = leases.next_due_ms()
         if due_ms is not None:
             left_ms = min(left_ms, max(due_ms - self._taker.now_ms(), 1))
-        if self._taker.is_shared(asked.name):
+        if self._taker.is_shared(lease_request.name):
             left_ms = min(left_ms, _LOOK_AGAIN_MS)
-        await first_of(asked.scanner.wait(asked.query, reached, left_ms), returned.wait())
+        await first_of(
+            lease_request.scanner.wait(lease_request.query, reached, left_ms), returned.wait()
+        )
 
     def _move_floor(self, key: tuple[str, str, str, str], reach: int) -> None:
         self._floors[key] = max(reach, self._floors.get(key, 0))

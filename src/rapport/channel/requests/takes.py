@@ -29,15 +29,15 @@ from rapport.store.base import (
     Put,
     RecordStore,
     SharedLogStore,
+    all_blocks,
+    all_records,
     take_log,
 )
 
 TAKEN, TAKES, LEASES = "taken", "takes", "message_leases"
 ROW_BITS = 4_096
-_PAGE = 1_000
 SUMMARY_EVERY = 1_000
 """Takes between two summary records."""
-_READ_RECORDS = 10_000
 
 
 class Take(msgspec.Struct, frozen=True, array_like=True):
@@ -262,11 +262,11 @@ def load_taken(records: RecordStore, channel: str) -> TakenMessages:
     """
     taken = TakenMessages(channel)
     try:
-        for key, row in _all(records, TAKEN, channel):
+        for key, row in all_records(records, TAKEN, prefix=f"{channel}/"):
             taken.restore_row(int(key.partition("/")[2]), row)
-        for key, raw in _all(records, TAKES, channel):
+        for key, raw in all_records(records, TAKES, prefix=f"{channel}/"):
             taken.restore_take(key.partition("/")[2], msgspec.msgpack.decode(raw, type=Take))
-        for key, raw in _all(records, LEASES, channel):
+        for key, raw in all_records(records, LEASES, prefix=f"{channel}/"):
             lease = msgspec.msgpack.decode(raw, type=MessageLease)
             taken.leases.put(int(key.partition("/")[2]), lease)
     except (ValueError, msgspec.DecodeError) as error:
@@ -286,13 +286,6 @@ def rows_before(records: RecordStore, channel: str, position: int, limit: int) -
     gone = [(TAKEN, key) for key, _row in rows if key < row_key(channel, position // ROW_BITS)]
     gone += [(LEASES, key) for key, _lease in leases if key < lease_key(channel, position)]
     return [Delete(table, key) for table, key in gone]
-
-
-def _all(records: RecordStore, table: str, channel: str) -> Iterator[tuple[str, bytes]]:
-    after = ""
-    while page := records.find(table, prefix=f"{channel}/", after=after, limit=_PAGE):
-        yield from page
-        after = page[-1][0]
 
 
 class TookRecord(msgspec.Struct, frozen=True, array_like=True, tag="took"):
@@ -328,27 +321,19 @@ class SharedTakes:
     changes.
     """
 
-    def __init__(
-        self, log: SharedLogStore, channel: str, *, summary_every: int = SUMMARY_EVERY
-    ) -> None:
+    def __init__(self, log: SharedLogStore, channel: str) -> None:
         self.log, self._channel, self.name = log, channel, take_log(channel)
-        self._every = summary_every
         self.known = 0
         self._summed_up = 0
 
     @property
     def is_long(self) -> bool:
         """Whether a summary is due."""
-        return self.known - self._summed_up >= self._every
+        return self.known - self._summed_up >= SUMMARY_EVERY
 
     def read(self) -> list[Block]:
         """The blocks behind the known position; one store call when there are none."""
-        found: list[Block] = []
-        reached = self.known
-        while blocks := self.log.read_after(self.name, reached, max_records=_READ_RECORDS):
-            found += blocks
-            reached = blocks[-1].last
-        return found
+        return list(all_blocks(self.log, self.name, self.known))
 
     def take_in(self, taken: TakenMessages, blocks: Sequence[Block]) -> None:
         """Applies blocks; one that was read twice counts once. Raises Corrupt."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from rapport.channel.export.export_schedule import READER as EXPORT
-from rapport.channel.log.logged_channel import LoggedChannel
-from rapport.channel.log.runtime import LogRuntime
+from rapport.channel.log.logged_channel import LoggedChannel, reader_positions
 from rapport.channel.log.writer import between_appends
 from rapport.channel.requests.taker import Taker
 from rapport.channel.retention.limits import (
@@ -26,9 +25,11 @@ from rapport.channel.retention.limits import (
     pieces_of,
     split_at,
 )
-from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import ChannelUnavailable, Corrupt
 from rapport.kernel.telemetry import get_logger
+
+if TYPE_CHECKING:
+    from rapport.channel.log.channels import LoggedChannels
 
 _log = get_logger(__name__)
 
@@ -37,16 +38,6 @@ PIECES_AT_ONCE = 16
 MOST_AWAY_MS = 24 * 3_600_000
 """After a longer time without events a start waits before anything is trimmed by age."""
 T = TypeVar("T")
-
-
-class SweptChannels(Protocol):
-    """The open channels as the sweeper uses them."""
-
-    def names(self) -> list[str]:
-        """See Channels."""
-
-    def channel(self, name: str) -> LoggedChannel:
-        """See Channels."""
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +60,9 @@ class Sweeper:
     A sweep reads the oldest pieces of each channel with a limit, whatever its length.
     """
 
-    def __init__(self, channels: SweptChannels, shared: LogRuntime, taker: Taker) -> None:
-        self._channels, self._shared, self._taker = channels, shared, taker
-        self._clock = shared.parts.clock
+    def __init__(self, channels: LoggedChannels, taker: Taker) -> None:
+        self._channels, self._taker = channels, taker
+        self._clock = channels.clock
         self._pruned: dict[str, int] = {}
         self._reported: set[str] = set()
         self.last: dict[str, SweepResult] = {}
@@ -100,7 +91,7 @@ class Sweeper:
 
     async def sweep(self, name: str) -> SweepResult | None:
         """Trims a channel by its rules; None without limits."""
-        keep = keep_of(self._shared.rules_for(name))
+        keep = keep_of(self._channels.rules_for(name))
         if not keep.has_limit:
             return None
         channel = self._channels.channel(name)
@@ -130,14 +121,14 @@ class Sweeper:
         self, channel: LoggedChannel, keep: RetentionLimits
     ) -> tuple[TrimDecision, int, bool]:
         """The verdict of now, the bytes kept, and whether the growing piece was closed for it."""
-        name, log, records = channel.name, self._shared.parts.log, self._shared.parts.records
+        name, log, records = channel.name, self._channels.log, self._channels.records
         readers = (
             {}
             if keep.hard
-            else await self._shared.off_loop(lambda: reader_positions(records, name))
+            else await self._channels.off_loop(lambda: reader_positions(records, name))
         )
 
-        if self._shared.rules_for(name).export and not keep.hard:
+        if self._channels.rules_for(name).export and not keep.hard:
             readers.setdefault(EXPORT, 0)  # the export is waited for before it has a cursor, too
 
         def look() -> tuple[TrimDecision, int, bool]:
@@ -162,19 +153,19 @@ class Sweeper:
         """The time for ages. Shortly after a start a clock far ahead of the newest event is not
         believed: the node was off for long, or the clock is wrong.
         """
-        time = self._shared.time
+        time = self._channels.time
         now_ms = time.now_ms()
         if time.is_settled():
             return now_ms
-        newest = self._shared.parts.log.read_after(name, max(last - 1, 0), max_records=1)
+        newest = self._channels.log.read_after(name, max(last - 1, 0), max_records=1)
         is_far = bool(newest) and now_ms - newest[-1].received > MOST_AWAY_MS
         return newest[-1].received if is_far else now_ms
 
     async def _trim(self, channel: LoggedChannel, before: int) -> bool:
         """Trims; False when nothing was removed: a store may have coarser pieces than reported."""
         first = await self._in_writer(channel.name, channel.first_position)
-        feed = self._shared.feed
-        await self._shared.off_loop(lambda: feed.prune(channel.name, first, before - 1))
+        feed = self._channels.feed
+        await self._channels.off_loop(lambda: feed.prune(channel.name, first, before - 1))
         await self._in_writer(channel.name, lambda: channel.trim(before))
         return await self._in_writer(channel.name, channel.first_position) > first
 
@@ -183,13 +174,13 @@ class Sweeper:
         if first <= self._pruned.get(name, 0):
             return
         await self._taker.forget_before(name, first)
-        for forget in self._shared.after_trim:
-            await self._shared.off_loop(partial(forget, name, first))
+        for forget in self._channels.after_trim:
+            await self._channels.off_loop(partial(forget, name, first))
         self._pruned[name] = first
 
     async def _in_writer(self, name: str, work: Callable[[], T]) -> T:
         """Runs work between two groups of appends, in the thread that makes them."""
-        return await between_appends(self._shared.parts.writer, name, work)
+        return await between_appends(self._channels.parts.writer, name, work)
 
     def _report(self, swept: SweepResult) -> None:
         self.last[swept.channel] = swept

@@ -21,12 +21,8 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.requests.request import (
-    DEFAULT_LEASE_MINUTES,
-    KEEP_AS_LONG_AS_POSSIBLE,
-    Batch,
-    Request,
-)
+from rapport.channel.requests.request import DEFAULT_LEASE_MINUTES, Batch, Request
+from rapport.channel.validation import KEEP_AS_LONG_AS_POSSIBLE
 from rapport.channel.xmessages.envelope import (
     BARE,
     CONTENT_TYPE,

@@ -27,7 +27,6 @@ from rapport.communication.adapters.dispatch import DEFAULT_SETTINGS, DispatchSe
 from rapport.communication.adapters.folder import (
     FOLDER_INPUT_KEYS,
     FOLDER_KEYS,
-    is_place_name,
     read_folder_input,
     read_folders,
 )
@@ -47,8 +46,7 @@ from rapport.communication.adapters.webhook import (
     WebhookSettings,
     read_webhook_input,
 )
-from rapport.communication.addresses import address_fault
-from rapport.communication.peers import Peer
+from rapport.communication.peers import Peer, address_fault, is_place_name
 from rapport.core.errors import Problem
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.plugins import Plugins

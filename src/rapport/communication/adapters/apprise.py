@@ -25,13 +25,12 @@ from pathlib import Path
 import msgspec
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
-from rapport.communication.presentation import is_answerable, shown_text
-from rapport.communication.templates import clean
+from rapport.communication.peers import is_service_address
+from rapport.communication.texts import clean, is_answerable, shown_text
 from rapport.core.errors import InvalidInput
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.settings import read_secret
 
-LONGEST_TARGET = 100
 APPRISE_KEYS = ("targets", "timeout", "threads")
 
 
@@ -82,13 +81,6 @@ def _checked(targets: Fields, name: str, text: str) -> str:
             hint="such as ntfy://host/topic, or file:PATH or env:NAME of one that holds a secret",
         )
     return text
-
-
-def is_service_address(text: str) -> bool:
-    """Whether the text has the form of an Apprise address; the library checks the rest."""
-    scheme, mark, rest = text.partition("://")
-    is_scheme = scheme.isascii() and scheme.replace("+", "a").isalnum() and scheme.islower()
-    return bool(mark) and is_scheme and bool(rest) and text.isprintable() and " " not in text
 
 
 _LONGEST_REASON = 200

@@ -81,9 +81,7 @@ class Delivery(
         "refers_to": "refers-to",
     },
 ):
-    """One attempt to send one message to one address. Encoded with the message's own field names,
-    so that the fast path makes it of the message's bytes (`plain.py`).
-    """
+    """One attempt to send a message to one address; encoded with the message's own field names."""
 
     message: str
     peer: str

@@ -3,21 +3,40 @@ engine. [CO-4, CO-10, CO-12]
 
 There is one dispatch per adapter, so a medium that is down leaves the others alone. Peers are
 served side by side, one peer's messages in order. Retries are the engine's (durable timers): a
-failing address never blocks the queue. A peer whose calls hang gets a circuit breaker, and a call
-that takes long makes room for another.
+failing address never blocks the queue. A call that takes long makes room for another.
+
+A circuit breaker belongs to one peer and address. Closed: calls go through. Open, after three
+failures in a row (a timeout counts as two): calls are refused at once. Half-open, when the pause is
+over: one call goes through as a probe; it closes the breaker, or opens it for twice as long. A
+medium that *knows* the answer (`unavailable`, a refused address) opens no breaker.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Literal
 
 import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.channel.dead_letters import DEAD_LETTERS, append_dead_letter, settled
+from rapport.communication.adapters.attempts import (
+    DeliveryMark,
+    DispatchProgress,
+    MarkBatch,
+    MarkRecords,
+    OutcomeData,
+    Report,
+    StartMark,
+    attempt_data,
+    outcome_data,
+    outcomes_data,
+    report_to_control,
+)
 from rapport.communication.adapters.base import (
     Delivery,
     Failed,
@@ -25,38 +44,213 @@ from rapport.communication.adapters.base import (
     OutputAdapter,
     is_repeatable,
 )
-from rapport.communication.adapters.delivery_marks import (
-    DeliveryMark,
-    DispatchProgress,
-    MarkBatch,
-    MarkRecords,
-    StartMark,
-)
 from rapport.communication.adapters.isolation import (
     AdapterCaller,
     SendTimeout,
     StepMonitor,
     ignore_slow,
 )
-from rapport.communication.adapters.outcome_events import (
-    OutcomeData,
-    Report,
-    deferred_data,
-    dropped_data,
-    outcome_data,
-    outcomes_data,
-    recorded_data,
-    report_to_control,
-    unknown_data,
-)
-from rapport.communication.adapters.peer_queues import Breakers, PeerQueues, PendingDelivery
-from rapport.communication.blocking import run_blocking
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
+from rapport.communication.peers import shown_address
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import RecordStore
+
+CircuitState = Literal["closed", "open", "half-open"]
+OPEN_AFTER, TIMEOUT_COUNTS = 3, 2
+"""Failures in a row, and for how many of them a timeout counts."""
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 2_000, 60_000
+_MOST_BREAKERS = 20_000
+"""Peers and addresses with failures that are remembered; the oldest is forgotten first."""
+_MOST_SPARE = 1_000
+
+
+class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
+    """A delivery with its position in the adapter's channel."""
+
+    position: int
+    delivery: Delivery
+    starts: int = 0
+    """How often earlier processes began it and died."""
+
+
+class PeerQueues:
+    """Deliveries that wait, one queue per peer. A peer is busy while one of its deliveries is being
+    sent; nothing more of it is given out meanwhile, so its deliveries stay in order. Peers are
+    served in turn, suspects after the others.
+    """
+
+    def __init__(self, suspects: Collection[str] = ()) -> None:
+        """`suspects`: a view of the peers whose last call failed."""
+        self._suspects = suspects
+        self._queues: dict[str, deque[PendingDelivery]] = {}
+        """Of peers that wait or are busy."""
+        self._ready: deque[str] = deque()
+        self._ready_suspects: deque[str] = deque()
+        self._spare: list[deque[PendingDelivery]] = []
+        """Empty ones: peers come and go with every batch, and a new deque costs more."""
+
+    def put(self, entries: Iterable[PendingDelivery]) -> None:
+        """Queues each behind others for the same peer."""
+        queues, ready, spare = self._queues, self._ready, self._spare
+        suspects = self._suspects
+        for entry in entries:
+            peer = entry.delivery.peer
+            queue = queues.get(peer)
+            if queue is None:
+                queue = queues[peer] = spare.pop() if spare else deque()
+                (self._ready_suspects if peer in suspects else ready).append(peer)
+            queue.append(entry)
+
+    def take(
+        self, most: int, *, one_each: bool = True, with_suspects: bool = True
+    ) -> list[PendingDelivery]:
+        """Up to `most` deliveries that may be sent now; of each peer one, or as many as wait in a
+        row. A suspect is taken alone.
+        """
+        taken: list[PendingDelivery] = []
+        if not self._ready and with_suspects and self._ready_suspects:
+            return [self._queues[self._ready_suspects.popleft()].popleft()]
+        while self._ready and len(taken) < most:
+            queue = self._queues[self._ready.popleft()]
+            count = 1 if one_each else min(len(queue), most - len(taken))
+            if count == len(queue):
+                taken.extend(queue)
+                queue.clear()
+            else:
+                taken.extend(queue.popleft() for _ in range(count))
+        return taken
+
+    def done(self, entries: Sequence[PendingDelivery]) -> None:
+        """The taken ones have ended: their peers' next deliveries may be taken."""
+        queues, ready, spare = self._queues, self._ready, self._spare
+        suspects = self._suspects
+        for peer in dict.fromkeys([entry.delivery.peer for entry in entries]):
+            if queues[peer]:
+                (self._ready_suspects if peer in suspects else ready).append(peer)
+            else:
+                spare.append(queues.pop(peer))
+        del spare[_MOST_SPARE:]
+
+    def waiting(self, peer: str) -> int:
+        """Deliveries that wait for a peer, without those being sent."""
+        return len(self._queues.get(peer, ()))
+
+    @property
+    def ready(self) -> int:
+        """Peers with a delivery that may be sent now, without suspects."""
+        return len(self._ready)
+
+    @property
+    def ready_suspects(self) -> int:
+        """Suspects with a delivery that may be sent now."""
+        return len(self._ready_suspects)
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+
+class CircuitStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A breaker that is not closed, for people."""
+
+    peer: str
+    address: str
+    """In its shown form."""
+    state: CircuitState
+    failures: int
+    """In a row; a timeout counts as two."""
+    reason: str
+    """Of the last failure."""
+    probe_at: int
+    """From then on one call goes through, ms UTC."""
+
+
+class _Breaker(msgspec.Struct):
+    failures: int = 0
+    pause_ms: int = 0
+    """0 while it is closed."""
+    probe_at: int = 0
+    reason: str = ""
+
+
+class Breakers:
+    """The breakers of peers with a failure since their last success; other peers cost nothing."""
+
+    def __init__(self) -> None:
+        self._breakers: dict[tuple[str, str], _Breaker] = {}
+        self._peers: Counter[str] = Counter()
+
+    @property
+    def suspects(self) -> Collection[str]:
+        """Peers whose last call failed: a view that follows every change."""
+        return self._peers.keys()
+
+    def refusal(self, delivery: Delivery, now_ms: int) -> Failed | None:
+        """Why a delivery is not to be sent now, or None. The first that is let through to a
+        half-open breaker is its probe: until its outcome, or for a pause, no other is.
+        """
+        found = self._breakers.get((delivery.peer, delivery.address))
+        if found is None or not found.pause_ms:
+            return None
+        # A clock that was set back opens nothing for longer than a pause.
+        if found.probe_at <= now_ms or found.probe_at > now_ms + LONGEST_PAUSE_MS:
+            found.probe_at = now_ms + found.pause_ms
+            return None
+        reason = f"circuit open, not tried: the last calls failed ({found.reason})"
+        return Failed(reason, retry=True, unavailable=True)
+
+    def note(self, delivery: Delivery, outcome: Outcome, now_ms: int, *, timed_out: bool) -> None:
+        """Counts the outcome of a call."""
+        key = delivery.peer, delivery.address
+        if not isinstance(outcome, Failed):
+            if self._breakers:
+                self._close(key)
+            return
+        if outcome.unavailable or not outcome.retry:
+            return
+        found = self._breakers.get(key)
+        if found is None:
+            found = self._add(key)
+        found.failures += TIMEOUT_COUNTS if timed_out else 1
+        found.reason = outcome.reason
+        if found.failures >= OPEN_AFTER:
+            found.pause_ms = min(found.pause_ms * 2 or FIRST_PAUSE_MS, LONGEST_PAUSE_MS)
+            found.probe_at = now_ms + found.pause_ms
+
+    def status(self, now_ms: int) -> list[CircuitStatus]:
+        """Open and half-open breakers, by peer and address."""
+        return [
+            CircuitStatus(
+                peer=peer,
+                address=shown_address(address),
+                state="open" if now_ms < found.probe_at else "half-open",
+                failures=found.failures,
+                reason=found.reason,
+                probe_at=found.probe_at,
+            )
+            for (peer, address), found in sorted(self._breakers.items())
+            if found.pause_ms
+        ]
+
+    def _add(self, key: tuple[str, str]) -> _Breaker:
+        if len(self._breakers) >= _MOST_BREAKERS:
+            self._close(next(iter(self._breakers)))
+        self._peers[key[0]] += 1
+        made = self._breakers[key] = _Breaker()
+        return made
+
+    def _close(self, key: tuple[str, str]) -> None:
+        if self._breakers.pop(key, None) is None:
+            return
+        self._peers[key[0]] -= 1
+        if not self._peers[key[0]]:
+            del self._peers[key[0]]
+
+
+# --- the dispatch ---
 
 
 class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +271,8 @@ class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_SETTINGS = DispatchSettings()
+_DECIDED = "decided meanwhile: nobody needs it any more"
+_INTERRUPTED = "broken off while it was being sent; sending again"
 _MOST_STARTS = 10
 """A delivery during which the process ended this often is taken for the cause and given up."""
 _READ_BYTES = 8_000_000
@@ -178,7 +374,7 @@ class Dispatch:
 
     async def run(self) -> None:
         """Works until cancelled or drained; started again it goes on where the last commit
-        stood. Raises BrokenOff, in a group, when it is to be started again at once.
+        stood. Raises SendInterrupted, in a group, when it is to be started again at once.
         """
         async with self._turn:
             await self.open()
@@ -288,7 +484,14 @@ class Dispatch:
             if mark.outcome is None:
                 found.append(PendingDelivery(entry.position, entry.delivery, mark.starts))
                 continue
-            data = recorded_data(entry.delivery, mark.outcome)
+            data = attempt_data(
+                entry.delivery,
+                mark.outcome.state,
+                mark.outcome.reason,
+                retry=mark.outcome.retry,
+                unavailable=mark.outcome.unavailable,
+                position=entry.position,
+            )
             self._progress.end([data], [entry.position])
         return found
 
@@ -317,23 +520,23 @@ class Dispatch:
         suspects = self.breakers.suspects
         try:
             while self.workers - len(self._slow_peers) <= self._settings.workers:
-                taken = self._queues.take(
+                batch = self._queues.take(
                     most,
                     one_each=self._caller.one_each,
                     with_suspects=self._suspect_calls < self._most_suspects,
                 )
-                if not taken:
+                if not batch:
                     return
-                peer = taken[0].delivery.peer
+                peer = batch[0].delivery.peer
                 call = _Call(peer, bool(suspects) and peer in suspects)
                 self._suspect_calls += call.is_suspect
                 try:
-                    await self._send_taken(taken, partial(self._make_room, call, group))
+                    await self._send_batch(batch, partial(self._make_room, call, group))
                 finally:
                     if call.is_slow:
                         self._slow_peers.discard(call.peer)
                     self._suspect_calls -= call.is_suspect and not call.is_slow
-                self._queues.done(taken)
+                self._queues.done(batch)
         finally:
             self.workers -= 1
 
@@ -349,16 +552,16 @@ class Dispatch:
         self._suspect_calls -= call.is_suspect
         self._start_workers(group)
 
-    async def _send_taken(
-        self, taken: Sequence[PendingDelivery], on_slow: Callable[[], None]
+    async def _send_batch(
+        self, batch: Sequence[PendingDelivery], on_slow: Callable[[], None]
     ) -> None:
         """Sends deliveries that are still needed; their outcomes are marked and reported while the
         next ones are sent.
         """
         await self._gate()
-        await self._report_unknown(taken)
-        decided = await self._decided(taken)
-        to_send, refused = self._select(taken, await self._not_allowed_now(taken), decided)
+        await self._report_unknown(batch)
+        decided = await self._decided(batch)
+        to_send, refused = self._select(batch, await self._not_allowed_now(batch), decided)
         if refused:
             self._progress.end(list(refused.values()), list(refused))
         if not to_send:
@@ -380,14 +583,14 @@ class Dispatch:
                 self.breakers.note(delivery, outcome, now_ms, timed_out=timed_out)
         return outcomes
 
-    async def _not_allowed_now(self, taken: Sequence[PendingDelivery]) -> Collection[int]:
+    async def _not_allowed_now(self, batch: Sequence[PendingDelivery]) -> Collection[int]:
         """Positions of deliveries that waited into hours in which they may not be sent. A fast-path
         delivery is for a peer without privacy policies, and an action is done at any hour.
         """
         now_ms = self._clock.now_ms()
         waited = [
             entry
-            for entry in taken
+            for entry in batch
             if abs(now_ms - entry.delivery.queued) >= _RECHECK_AFTER_MS
             and not entry.delivery.plain
             and entry.delivery.effect is None
@@ -400,11 +603,11 @@ class Dispatch:
 
         return await run_blocking(refused)
 
-    async def _decided(self, taken: Sequence[PendingDelivery]) -> Collection[int]:
+    async def _decided(self, batch: Sequence[PendingDelivery]) -> Collection[int]:
         """Positions of deliveries that need no sending any more; records are read in a thread."""
         found: set[int] = set()
         unknown: list[tuple[int, str, str]] = []
-        for entry in taken:
+        for entry in batch:
             delivery = entry.delivery
             if delivery.plain:
                 continue  # has no record that could be decided
@@ -424,35 +627,44 @@ class Dispatch:
         return found
 
     def _select(
-        self, taken: Sequence[PendingDelivery], deferred: Collection[int], decided: Collection[int]
+        self, batch: Sequence[PendingDelivery], deferred: Collection[int], decided: Collection[int]
     ) -> tuple[list[PendingDelivery], dict[int, OutcomeData]]:
         """Deliveries to send, and the outcomes of the others by position."""
         now_ms = self._clock.now_ms()
         suspects = self.breakers.suspects
         to_send: list[PendingDelivery] = []
         refused: dict[int, OutcomeData] = {}
-        for entry in taken:
-            delivery = entry.delivery
-            if entry.position in decided:
-                refused[entry.position] = dropped_data(delivery, entry.position)
+        for entry in batch:
+            delivery, at = entry.delivery, entry.position
+            if at in decided:
+                refused[at] = attempt_data(delivery, "dropped", _DECIDED, position=at)
             elif fault := _refusal(entry, now_ms):
-                refused[entry.position] = outcome_data(delivery, fault, entry.position)
-            elif entry.position in deferred:
-                refused[entry.position] = deferred_data(delivery, entry.position)
+                refused[at] = outcome_data(delivery, fault, at)
+            elif at in deferred:
+                refused[at] = attempt_data(delivery, "put_off", position=at)
             elif suspects and (refusal := self.breakers.refusal(delivery, now_ms)):
-                refused[entry.position] = outcome_data(delivery, refusal, entry.position)
+                refused[at] = outcome_data(delivery, refusal, at)
             else:
                 to_send.append(entry)
         return to_send, refused
 
-    async def _report_unknown(self, taken: Sequence[PendingDelivery]) -> None:
+    async def _report_unknown(self, batch: Sequence[PendingDelivery]) -> None:
         """Reports deliveries that an earlier process was sending when it died: they may have gone,
         whatever becomes of them now.
         """
-        begun = [entry for entry in taken if entry.starts]
+        begun = [entry for entry in batch if entry.starts]
         if begun:
             await self._progress.report(
-                [unknown_data(entry.delivery, entry.position, entry.starts) for entry in begun]
+                [
+                    attempt_data(
+                        entry.delivery,
+                        "unknown",
+                        _INTERRUPTED,
+                        position=entry.position,
+                        starts=entry.starts,
+                    )
+                    for entry in begun
+                ]
             )
 
     # --- replayed dead letters ---
@@ -494,15 +706,11 @@ class Dispatch:
 
 
 def _start_marks(to_send: Sequence[PendingDelivery]) -> MarkBatch:
-    ...
-
     again = [StartMark(entry.position, entry.starts + 1) for entry in to_send if entry.starts]
     return MarkBatch(again, first=[entry.position for entry in to_send if not entry.starts])
 
 
 def _refusal(entry: PendingDelivery, now_ms: int) -> Failed | None:
-    ...
-
     if entry.delivery.expires and entry.delivery.expires <= now_ms:
         return Failed("too late: its time to live is over", retry=False)
     if entry.starts >= _MOST_STARTS:

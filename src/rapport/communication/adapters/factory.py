@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,6 @@ from rapport.communication.adapters.input_base import (
     InputHost,
     InputPullAdapter,
     dead_letter_inputs,
-    never,
 )
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail import MailAdapter
@@ -50,8 +49,8 @@ from rapport.communication.adapters.mail_replies import (
 from rapport.communication.adapters.mqtt import MqttAdapter, MqttInput
 from rapport.communication.adapters.outputs import PeerInstances
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookInput
+from rapport.communication.arrival_checks import never
 from rapport.communication.directory import StoredDirectory
-from rapport.communication.peers import Peer
 from rapport.communication.sessions.seals import NONCE_BYTES, Seal, seal_text, split_sealed
 from rapport.communication.sessions.sessions import Sessions
 from rapport.core.errors import InvalidInput, RapportError, Unsupported
@@ -87,7 +86,7 @@ async def _utc(_peer: str) -> str:
 
 
 class AdapterContext(msgspec.Struct, frozen=True):
-    """What adapters need beside their settings."""
+    """The parts of the node that output adapters need beside their settings."""
 
     link_for: LinkFor
     proof_for: LinkFor
@@ -212,33 +211,15 @@ def with_seals(adapter: OutputAdapter, sessions: Sessions, clock: Clock) -> Outp
 # --- inputs ---
 
 
-class DirectoryPeers:
-    """All peers of a directory, page by page."""
-
-    def __init__(self, directory: StoredDirectory) -> None:
-        self._directory = directory
-
-    def peer_names(self) -> Iterator[str]:
-        """Their names, sorted."""
-        after = ""
-        while page := self._directory.peers(after=after):
-            yield from (entry.name for entry in page)
-            after = page[-1].name
-
-    def peer(self, name: str) -> Peer | None:
-        """The peer of that name, or None."""
-        return self._directory.peer(name)
-
-
 class InputContext(msgspec.Struct, frozen=True):
-    """What input adapters need beside their settings."""
+    """The parts of the node that input adapters need beside their settings."""
 
     channels: Channels
     clock: Clock
-    people: DirectoryPeers
+    people: StoredDirectory
     secret: bytes
     """For answer tokens."""
-    asked: MailQuestions
+    questions: MailQuestions
     plugins: Plugins = msgspec.field(default_factory=Plugins)
 
 
@@ -264,29 +245,26 @@ class SiteInputs:
         """Runs until cancelled; then all inputs are removed."""
         await self._run(self._declared)
 
-    async def run_doors(self) -> None:
+    async def run_http(self) -> None:
         """As `run`, HTTP inputs only: each of several processes runs its own, since all of them
         write to the same `input`.
         """
         await self._run([pair for pair in self._declared if pair[0].adapter in HTTP_INPUTS])
 
-    async def run_without_doors(self) -> None:
+    async def run_polled(self) -> None:
         """As `run`, the other inputs: one process at a time polls a mailbox or a folder."""
         await self._run([pair for pair in self._declared if pair[0].adapter not in HTTP_INPUTS])
 
     async def _run(self, chosen: Sequence[tuple[InputConfig, InputAdapter]]) -> None:
         tasks = Tasks(self._clock)
         for one, adapter in chosen:
-            tasks.start(f"input.{one.name}.add", partial(self._add, one, adapter))
+            tasks.start(f"input.{one.name}.add", partial(add_input, self._inputs, one, adapter))
         try:
             await asyncio.Event().wait()
         finally:
             await tasks.stop()
             for one, _ in chosen:
                 await self._inputs.remove(one.name)
-
-    async def _add(self, declared: InputConfig, adapter: InputAdapter) -> None:
-        await add_input(self._inputs, declared, adapter)
 
 
 def web_inputs_of(inputs: SiteInputs) -> dict[str, WebhookInput]:
@@ -295,14 +273,15 @@ def web_inputs_of(inputs: SiteInputs) -> dict[str, WebhookInput]:
     return {name: adapter for name, adapter in found if isinstance(adapter, WebhookInput)}
 
 
-async def add_input(inputs: Inputs, declared: InputConfig, adapter: InputAdapter) -> str:
+async def add_input(inputs: Inputs, declared: InputConfig, adapter: InputAdapter) -> None:
     """Adds a declared input under its name, owned by the site."""
     trusted = _is_from_peer if declared.trusted else never
     if isinstance(adapter, InputPullAdapter):
-        return await inputs.add_pull(
+        await inputs.add_pull(
             adapter, declared.interval_ms, name=declared.name, owner=SITE, trusted=trusted
         )
-    return await inputs.add_push(adapter, name=declared.name, owner=SITE, trusted=trusted)
+    else:
+        await inputs.add_push(adapter, name=declared.name, owner=SITE, trusted=trusted)
 
 
 def _is_from_peer(message: Message) -> bool:
@@ -335,9 +314,11 @@ def _input(declared: InputConfig, context: InputContext) -> InputAdapter:
         case "webhook":
             return WebhookInput(settings)
         case "imap" | "imap-push":
-            book, asked = AddressBook(context.people, clock), context.asked
-            known = mail_context(context.secret, book, asked=asked, vouched=declared.trusted)
-            handlers = MailHandlers(declared.name, context.channels, book, clock, asked)
+            book, questions = AddressBook(context.people, clock), context.questions
+            known = mail_context(
+                context.secret, book, questions=questions, vouched=declared.trusted
+            )
+            handlers = MailHandlers(declared.name, context.channels, book, clock, questions)
             kind = ImapInput if declared.adapter == "imap" else ImapPushInput
             return kind(settings, known, handlers)
     host = InputHost(

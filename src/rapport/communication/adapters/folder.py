@@ -24,10 +24,11 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -41,14 +42,15 @@ from rapport.communication.adapters.base import (
     delivery_json,
     no_token,
 )
-from rapport.communication.adapters.input_base import TOO_FAST, Arrival
-from rapport.communication.blocking import run_blocking
-from rapport.core.errors import InvalidInput, SourceUnavailable
+from rapport.communication.arrivals import TOO_FAST, ArrivalResult
+from rapport.communication.peers import is_place_name
+from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 
@@ -57,11 +59,11 @@ FileContent = Literal["message", "notice"]
 FILE_CONTENTS: tuple[FileContent, ...] = ("message", "notice")
 LARGEST_FILE = 32 * 1024 * 1024
 FOLDER_KEYS = ("folders", "largest_text")
-_FILES_KEYS = (
+FILES_KEYS = (
     *("content", "sender", "type", "subtype", "refers_to", "settle", "largest_file"),
     "most_files",
 )
-FOLDER_INPUT_KEYS = ("directory", *_FILES_KEYS)
+FOLDER_INPUT_KEYS = ("directory", *FILES_KEYS)
 
 
 class FolderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,18 +108,18 @@ def read_folders(table: Fields, directory: Path) -> FolderSettings:
     found: dict[str, str] = {}
     for name in below.section.values if below is not None else ():
         assert below is not None
-        _check_name(below, name)
+        check_place_name(below, name)
         found[name] = _directory(below, name, directory)
-    return FolderSettings(folders=found, largest_text=_largest_text(table))
+    return FolderSettings(folders=found, largest_text=read_largest_text(table))
 
 
 def read_folder_input(table: Fields, directory: Path) -> FolderInputSettings:
     """The settings of an input of the kind `folder`; the directory is relative to the site."""
     place = _directory(table, "directory", directory)
-    return FolderInputSettings(directory=place, files=_files(table))
+    return FolderInputSettings(directory=place, files=read_files(table))
 
 
-def _files(table: Fields) -> FileInputSettings:
+def read_files(table: Fields) -> FileInputSettings:
     default = FileInputSettings()
     content = cast(FileContent, table.choice("content", FILE_CONTENTS, default.content))
     sender = table.text("sender", "")
@@ -150,7 +152,7 @@ def _directory(table: Fields, key: str, site: Path) -> str:
     return str((site / text).resolve()) if text else ""
 
 
-def _check_name(table: Fields, name: str) -> None:
+def check_place_name(table: Fields, name: str) -> None:
     if not is_place_name(name):
         table.fault(
             name,
@@ -160,17 +162,7 @@ def _check_name(table: Fields, name: str) -> None:
         )
 
 
-def is_place_name(text: str) -> bool:
-    """Whether it can name a folder or server in an address: never a path.
-
-    >>> is_place_name("alarms"), is_place_name("../etc")
-    (True, False)
-    """
-    plain = text.replace("-", "").replace("_", "")
-    return 0 < len(text) <= 64 and plain.isascii() and plain.isalnum()
-
-
-def _largest_text(table: Fields) -> int:
+def read_largest_text(table: Fields) -> int:
     default = FolderSettings().largest_text
     return table.number("largest_text", default, low=1, high=LARGEST_FILE)
 
@@ -195,7 +187,7 @@ class FileEntry(msgspec.Struct, frozen=True):
 def is_ignored(name: str) -> bool:
     """Whether the name marks an incomplete or private file.
 
-    >>> [is_passed_over(name) for name in (".x", "a.part", "a.json")]
+    >>> [is_ignored(name) for name in (".x", "a.part", "a.json")]
     [True, True, False]
     """
     return bool(_PASSED_OVER.match(name))
@@ -366,54 +358,66 @@ def _cut(stem: str, end: str) -> str:
 # --- output ---
 
 
+Place = TypeVar("Place")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 
 
-@adapter("folder")
-class FolderAdapter:
-    """Writes to the folder that the address names (`folder:alarms`); the same key is
-    the same file.
-    """
+class FileAdapter(ABC, Generic[Place]):
+    """Writes a JSON file to the place that the address names; the same key is the same file."""
 
-    name = "folder"
     repeatable = True
 
-    def __init__(self, settings: FolderSettings, token_for: TokenFor = no_token) -> None:
-        """`token_for(message, peer)` is written along, as the proof of an answer."""
-        self._settings, self._token_for = settings, token_for
+    def __init__(
+        self, places: Mapping[str, Place], largest_text: int, token_for: TokenFor, *, kind: str
+    ) -> None:
+        """`token_for(message, peer)` is written along, as the proof of an answer; `kind`: of place,
+        for people.
+        """
+        self._places, self._largest_text = places, largest_text
+        self._token_for, self._kind = token_for, kind
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Durable in the folder = sent; a full disk or a missing folder is worth a retry."""
-        folder = self._settings.folders.get(delivery.target)
-        if folder is None:
-            return Failed("the site declares no such folder", retry=False)
-        if is_too_long(delivery.text, self._settings.largest_text):
-            return Failed(too_long(self._settings.largest_text), retry=False)
+        """Durable in its place = sent; a full disk or an unavailable server is worth a retry."""
+        place, most = self._places.get(delivery.target), self._largest_text
+        if place is None:
+            return Failed(f"the site declares no such {self._kind}", retry=False)
+        if len(delivery.text) > most or len(delivery.text.encode("utf-8", "replace")) > most:
+            reason = f"message.too_long: the text has more than {most} bytes"
+            return Failed(reason, retry=False)
         content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
         name = file_name(delivery)
+        fault = await run_blocking(partial(self._write, place, name, content))
+        return fault or Sent(name)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+    @abstractmethod
+    def _write(self, place: Place, name: str, content: bytes) -> Failed | None:
+        """Writes the file, whole or not at all; returns the failure. Blocks."""
+
+
+@adapter("folder")
+class FolderAdapter(FileAdapter[str]):
+    """Writes to the folder that the address names (`folder:alarms`)."""
+
+    name = "folder"
+
+    def __init__(self, settings: FolderSettings, token_for: TokenFor = no_token) -> None:
+        super().__init__(settings.folders, settings.largest_text, token_for, kind="folder")
+
+    def _write(self, place: str, name: str, content: bytes) -> Failed | None:
         try:
-            await run_blocking(partial(write_atomically, Path(folder), name, content))
+            write_atomically(Path(place), name, content)
         except OSError as error:
             return Failed(f"the folder cannot be written: {error.strerror}", retry=True)
-        return Sent(name)
-
-    async def close(self) -> None: ...
+        return None
 
 
 def file_name(delivery: Delivery) -> str:
     """The name of the delivery's file; it contains nothing from outside."""
     key = delivery.key
     return f"{key if _PLAIN_NAME.match(key) else content_id(key)}.json"
-
-
-def is_too_long(text: str, most: int) -> bool:
-    """Whether the text has more bytes than that; cheap for what is far too long."""
-    return len(text) > most or len(text.encode("utf-8", "replace")) > most
-
-
-def too_long(most: int) -> str:
-    """The reason of a delivery that was not tried."""
-    return f"message.too_long: the text has more than {most} bytes"
 
 
 # --- input ---
@@ -461,95 +465,140 @@ class FileQueue:
         self._left.update(files)
 
 
-class FolderInput:
-    """A pull adapter. Each pull lists the folder twice, `settle_ms` apart: files that did not
-    change in between are complete. Needs no durable state: a file stays until its message is
-    durable.
+class FileInput(ABC):
+    """A pull adapter for the files of a folder. Each pull lists it twice, `settle_ms` apart: files
+    that did not change in between are complete.
     """
 
-    name = "folder"
-
-    def __init__(self, settings: FolderInputSettings, clock: Clock) -> None:
-        self._settings, self._clock = settings, clock
-        self._directory = Path(settings.directory)
+    def __init__(self, files: FileInputSettings, clock: Clock) -> None:
+        self._files, self._clock = files, clock
         self._taken: list[FileEntry] = []
         self._order = FileQueue()
-        self._unmoved = ""
-        """Why a file of this pull could not be moved."""
+        self._unmoved: RapportError | None = None
+        """Why a file of this pull could not be moved or deleted."""
 
     async def pull(self) -> list[Message]:
-        """Messages of new files; raises SourceUnavailable when the folder cannot be read."""
-        try:
-            before = await run_blocking(partial(files_in, self._directory))
-            if not before:
-                return []
-            await self._clock.sleep(self._settings.files.settle_ms)
-            now = await run_blocking(partial(files_in, self._directory))
-            complete = self._order.next(before, now, self._settings.files.most_files)
-            found = await run_blocking(partial(self._read_all, complete))
-        except OSError as error:
-            raise SourceUnavailable(
-                f"the folder cannot be read: {error.strerror}", code="folder.unavailable"
-            ) from None
+        """Messages of new files; raises what the folder raises."""
+        before = await self._list()
+        if not before:
+            return []
+        await self._clock.sleep(self._files.settle_ms)
+        complete = self._order.next(before, await self._list(), self._files.most_files)
+        found = await self._read_all(complete)
         self._taken = [file for file, _message in found]
         if not found:
             self._raise_unmoved()
         return [message for _file, message in found]
 
-    async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """Moves files of accepted messages to `done`, others to `bad`. Raises SourceUnavailable,
-        after all of them, when one could not be moved.
+    async def pulled(self, messages: Sequence[Message], arrivals: Sequence[ArrivalResult]) -> None:
+        """Ends the files of durable messages. Raises, after all of them, when one could not be
+        moved or deleted.
         """
         taken, self._taken = self._taken, []
-        for file, arrival in zip(taken, arrivals, strict=True):
+        accepted, refused = list[FileEntry](), list[tuple[FileEntry, Message, str]]()
+        for file, message, arrival in zip(taken, messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
-                self._order.not_yet(file)
-                continue  # taken with a later pull
-            folder, why = (DONE, "") if arrival.accepted else (BAD, arrival.why)
-            await run_blocking(partial(self._move, file, folder, why))
+                self._order.not_yet(file)  # taken with a later pull
+            elif arrival.accepted:
+                accepted.append(file)
+            else:
+                refused.append((file, message, arrival.why))
+        await self._end_accepted(accepted)
+        await self._end_refused(refused)
         self._raise_unmoved()
 
     def _raise_unmoved(self) -> None:
         """Raised once for each file, which is ignored from then on."""
-        why, self._unmoved = self._unmoved, ""
-        if why:
+        error, self._unmoved = self._unmoved, None
+        if error is not None:
+            raise error
+
+    def _leave(self, file: FileEntry, error: RapportError) -> None:
+        self._order.leave([file])
+        self._unmoved = error
+
+    @abstractmethod
+    async def _list(self) -> list[FileEntry]:
+        """The files that may be taken."""
+
+    @abstractmethod
+    async def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
+        """The messages of files; files without a message are ended here."""
+
+    @abstractmethod
+    async def _end_accepted(self, files: Sequence[FileEntry]) -> None:
+        """Ends files whose messages are durable."""
+
+    @abstractmethod
+    async def _end_refused(self, refused: Sequence[tuple[FileEntry, Message, str]]) -> None:
+        """Ends files whose messages were refused, each with the reason."""
+
+
+class FolderInput(FileInput):
+    """The files of a local folder. Needs no durable state: a file stays until its message is
+    durable, then it is moved to `done` or `bad`.
+    """
+
+    name = "folder"
+
+    def __init__(self, settings: FolderInputSettings, clock: Clock) -> None:
+        super().__init__(settings.files, clock)
+        self._directory = Path(settings.directory)
+
+    async def _list(self) -> list[FileEntry]:
+        try:
+            return await run_blocking(partial(files_in, self._directory))
+        except OSError as error:
             raise SourceUnavailable(
-                f"a file cannot be moved: {why}",
-                code="folder.unavailable",
-                hint=f"this node must be able to write into the folder, {DONE} and {BAD}",
-            )
+                f"the folder cannot be read: {error.strerror}", code="folder.unavailable"
+            ) from None
+
+    async def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
+        read = [(file, await run_blocking(partial(self._read_or_move, file))) for file in files]
+        return [(file, message) for file, message in read if message is not None]
+
+    async def _end_accepted(self, files: Sequence[FileEntry]) -> None:
+        for file in files:
+            await run_blocking(partial(self._move, file, DONE))
+
+    async def _end_refused(self, refused: Sequence[tuple[FileEntry, Message, str]]) -> None:
+        for file, _message, why in refused:
+            await run_blocking(partial(self._move, file, BAD, why))
 
     # --- in a thread ---
 
-    def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
-        found = []
-        for file in files:
-            self._order.tried(file)
-            try:
-                found.append((file, self._read(file)))
-            except FileNotFoundError:
-                continue  # it was removed meanwhile
-            except PermissionError:
-                why = "folder.unreadable: this node may not read the file"
-                self._move(file, BAD, why)  # or it would stop all others
-            except OSError as error:  # the disk has it no more, say: perhaps later
-                _log.error("file not read", directory=str(self._directory), why=error.strerror)
-            except InvalidInput as error:
-                why = f"{error.code}: {error.message}\n{error.hint}".strip()
-                self._move(file, BAD, why)
-        return found
+    def _read_or_move(self, file: FileEntry) -> Message | None:
+        """The message in a file; None for one that is gone, unreadable now, or moved to `bad`."""
+        self._order.tried(file)
+        try:
+            return self._read(file)
+        except FileNotFoundError:
+            pass  # it was removed meanwhile
+        except PermissionError:
+            why = "folder.unreadable: this node may not read the file"
+            self._move(file, BAD, why)  # or it would stop all others
+        except OSError as error:  # the disk has it no more, say: perhaps later
+            _log.error("file not read", directory=str(self._directory), why=error.strerror)
+        except InvalidInput as error:
+            self._move(file, BAD, f"{error.code}: {error.message}\n{error.hint}".strip())
+        return None
 
-    def _move(self, file: FileEntry, folder: str, why: str) -> None:
+    def _move(self, file: FileEntry, folder: str, why: str = "") -> None:
         """A file that cannot be moved stays, and the others go on."""
         try:
             move_aside(self._directory, file.name, folder, why)
         except OSError as error:
-            self._order.leave([file])
-            self._unmoved = error.strerror or str(error)
-            _log.error("file not moved", directory=str(self._directory), why=self._unmoved)
+            fault = error.strerror or str(error)
+            _log.error("file not moved", directory=str(self._directory), why=fault)
+            unmoved = SourceUnavailable(
+                f"a file cannot be moved: {fault}",
+                code="folder.unavailable",
+                hint=f"this node must be able to write into the folder, {DONE} and {BAD}",
+            )
+            self._leave(file, unmoved)
 
     def _read(self, file: FileEntry) -> Message:
-        taken = self._settings.files
+        taken = self._files
         if taken.content == "notice":
             digest = digest_of(self._directory, file.name)
             return notice_of_file(self.name, file, digest, taken)

@@ -38,42 +38,34 @@ from typing import Literal, Self, cast
 import msgspec
 
 from rapport.communication.adapters.base import (
-    Delivery,
     Failed,
-    Outcome,
-    Sent,
     TokenFor,
     adapter,
-    delivery_json,
     no_token,
     read_secret_field,
 )
 from rapport.communication.adapters.folder import (
-    _FILES_KEYS,
+    BAD,
+    FILES_KEYS,
+    FileAdapter,
     FileEntry,
+    FileInput,
     FileInputSettings,
-    FileQueue,
-    _check_name,
-    _files,
-    _largest_text,
-    file_name,
+    check_place_name,
     is_ignored,
-    is_too_long,
     message_of_file,
     notice_of_file,
-    too_long,
+    read_files,
+    read_largest_text,
 )
 from rapport.communication.adapters.input_base import (
-    TOO_FAST,
     AdapterState,
-    Arrival,
     DeadLetterInput,
     RejectedInput,
     kept_raw,
     refused_input,
 )
-from rapport.communication.blocking import run_blocking
-from rapport.communication.templates import clean
+from rapport.communication.texts import clean
 from rapport.core.errors import (
     InvalidInput,
     NotAllowed,
@@ -85,6 +77,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 
@@ -94,7 +87,7 @@ AFTER_FETCHING: tuple[AfterFetching, ...] = ("keep", "delete", "move")
 FTP_PORT = 21
 FTP_KEYS = ("servers", "largest_text")
 FTP_SERVER_KEYS = ("host", "port", "user", "password", "tls", "folder", "timeout")
-FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *_FILES_KEYS, "after", "move_to")
+FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *FILES_KEYS, "after", "move_to")
 
 
 class FtpServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +133,11 @@ def read_ftp(table: Fields, directory: Path) -> FtpSettings:
     found: dict[str, FtpServer] = {}
     for name in below.section.values if below is not None else ():
         assert below is not None
-        _check_name(below, name)
+        check_place_name(below, name)
         server = below.table(name, FTP_SERVER_KEYS, '{ host = "ftp.example.org" }')
         if server is not None:
             found[name] = _server(server, directory)
-    return FtpSettings(servers=found, largest_text=_largest_text(table))
+    return FtpSettings(servers=found, largest_text=read_largest_text(table))
 
 
 def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
@@ -158,7 +151,7 @@ def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
     if "/" in move_to or move_to in (".", ".."):
         table.wrong("move_to", "the name of a folder below", 'move_to = "done"')
     return FtpInputSettings(
-        server=_server(table, directory), files=_files(table), after=after, move_to=move_to
+        server=_server(table, directory), files=read_files(table), after=after, move_to=move_to
     )
 
 
@@ -232,7 +225,7 @@ class FtpFolder:
             except ftplib.error_perm as error:
                 if str(error)[:3] not in _UNKNOWN_COMMAND:
                     raise
-                found = [self._asked(ftp, name) for name in ftp.nlst()]
+                found = [self._stat(ftp, name) for name in ftp.nlst()]
         files = [file for file in found if file is not None]
         if len(files) > most:
             raise InvalidInput(
@@ -317,8 +310,8 @@ class FtpFolder:
                         with suppress(ftplib.Error, OSError, EOFError):
                             ftp.voidresp()
 
-    def _asked(self, ftp: ftplib.FTP, wire: str) -> FileEntry | None:
-        """For a server without MLSD: asks about one name; a name without a size is no file."""
+    def _stat(self, ftp: ftplib.FTP, wire: str) -> FileEntry | None:
+        """For a server without MLSD: the entry of one name; a name without a size is no file."""
         name = wire.rpartition("/")[2]
         try:
             ftp.voidcmd("TYPE I")
@@ -421,46 +414,26 @@ def _shown(wire: str) -> str:
 
 
 @adapter("ftp")
-class FtpAdapter:
-    """Stores a JSON file at the server that the address names (`ftp:depot`); the same key is the
-    same file.
-    """
+class FtpAdapter(FileAdapter[FtpServer]):
+    """Stores files at the server that the address names (`ftp:depot`), one connection each."""
 
     name = "ftp"
-    repeatable = True
 
     def __init__(self, settings: FtpSettings, token_for: TokenFor = no_token) -> None:
-        """`token_for(message, peer)` is written along, as the proof of an answer."""
-        self._settings, self._token_for = settings, token_for
+        super().__init__(settings.servers, settings.largest_text, token_for, kind="server")
 
-    async def send(self, delivery: Delivery) -> Outcome:
-        """Stored at the server = sent; an unavailable server is worth a retry."""
-        server = self._settings.servers.get(delivery.target)
-        if server is None:
-            return Failed("the site declares no such server", retry=False)
-        if is_too_long(delivery.text, self._settings.largest_text):
-            return Failed(too_long(self._settings.largest_text), retry=False)
-        content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
-        name = file_name(delivery)
+    def _write(self, place: FtpServer, name: str, content: bytes) -> Failed | None:
         try:
-            await run_blocking(partial(_store, server, name, content))
+            with FtpFolder(place) as folder:
+                folder.store(name, content)
         except RapportError as error:
             return Failed(error.message, retry=isinstance(error, SourceUnavailable))
-        return Sent(name)
-
-    async def close(self) -> None:
-        """There is one connection per file."""
-
-
-def _store(server: FtpServer, name: str, content: bytes) -> None:
-    with FtpFolder(server) as folder:
-        folder.store(name, content)
+        return None
 
 
 # --- input ---
 
 
-BAD = "bad"
 _PULL_NS = 60_000_000_000
 """A pull ends after this time with the files it has: a longer one would be cut off, and begin with
 the same files for ever.
@@ -511,84 +484,55 @@ def _mark(file: FileEntry) -> str:
     return f"{file.size} {file.changed}"
 
 
-class FtpInput:
-    """A pull adapter for new files of a folder. Each pull lists it twice, `settle_ms` apart: files
-    that did not change in between are complete.
-    """
+class FtpInput(FileInput):
+    """The new files of a folder on a server."""
 
     name = "ftp"
 
     def __init__(
         self, settings: FtpInputSettings, clock: Clock, set_aside: DeadLetterInput
     ) -> None:
-        self._settings, self._clock, self._set_aside = settings, clock, set_aside
+        super().__init__(settings.files, clock)
+        self._settings, self._set_aside = settings, set_aside
         self._seen: ProcessedFiles | None = None
-        self._taken: list[FileEntry] = []
-        self._order = FileQueue()
-        self._not_removed: NotAllowed | None = None
-        """Why a file of this pull could not be removed."""
 
     async def open(self, state: AdapterState) -> None:
         """Loads the list of taken files."""
         self._seen = ProcessedFiles(state)
         await self._seen.open()
 
-    async def pull(self) -> list[Message]:
-        """Messages of new files; raises SourceUnavailable, NotAuthenticated, NotAllowed."""
-        before = await self._new_files()
-        if not before:
-            return []
-        await self._clock.sleep(self._settings.files.settle_ms)
-        now, most = await self._new_files(), self._settings.files.most_files
-        found = await run_blocking(partial(self._fetch, self._order.next(before, now, most)))
-        bad = [(file, one) for file, one in found if isinstance(one, RejectedInput)]
-        for _file, unusable in bad:
-            await self._set_aside(unusable)
-        # A file that the server refuses may be fetched later.
-        await self._end([file for file, one in bad if one.code != REFUSED], BAD)
-        good = [(file, one) for file, one in found if isinstance(one, Message)]
-        self._taken = [file for file, _message in good]
-        if not good:
-            self._raise_not_removed()
-        return [message for _file, message in good]
-
-    async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """Remembers, deletes or moves the files of durable messages. Raises NotAllowed, after all
-        of them, when the server refuses it for one.
-        """
-        taken, self._taken = self._taken, []
-        good, bad = list[FileEntry](), list[FileEntry]()
-        for file, message, arrival in zip(taken, messages, arrivals, strict=True):
-            if arrival.reason == TOO_FAST:
-                self._order.not_yet(file)
-                continue  # taken with a later pull
-            if not arrival.accepted:
-                await self._set_aside(refused_input(message, arrival.why))
-            (good if arrival.accepted else bad).append(file)
-        await self._end(good, self._settings.move_to)
-        await self._end(bad, BAD)
-        self._raise_not_removed()
-
     async def read_again(self, found: RejectedInput) -> Message:
         """See RereadsInput; the letter's id stands for the file's time."""
         file = FileEntry(found.subject, len(found.raw), found.id)
-        return message_of_file(self._place, file, found.raw, self._settings.files)
+        return message_of_file(self._place, file, found.raw, self._files)
 
     @property
     def _place(self) -> str:
         return f"{self.name} {self._settings.server.host}"
 
-    def _raise_not_removed(self) -> None:
-        """Raised once for each file, which is ignored from then on."""
-        refused, self._not_removed = self._not_removed, None
-        if refused is not None:
-            raise refused
-
-    async def _new_files(self) -> list[FileEntry]:
-        listed = await run_blocking(self._list)
+    async def _list(self) -> list[FileEntry]:
+        listed = await run_blocking(self._list_folder)
         seen = self._seen_files()
         await seen.forget_others(listed)
         return [file for file in listed if not is_ignored(file.name) and not seen.has(file)]
+
+    async def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
+        """Raises SourceUnavailable, NotAuthenticated, NotAllowed."""
+        found = await run_blocking(partial(self._fetch, files)) if files else []
+        bad = [(file, one) for file, one in found if isinstance(one, RejectedInput)]
+        for _file, unusable in bad:
+            await self._set_aside(unusable)
+        # A file that the server refuses may be fetched later.
+        await self._end([file for file, one in bad if one.code != REFUSED], BAD)
+        return [(file, one) for file, one in found if isinstance(one, Message)]
+
+    async def _end_accepted(self, files: Sequence[FileEntry]) -> None:
+        await self._end(files, self._settings.move_to)
+
+    async def _end_refused(self, refused: Sequence[tuple[FileEntry, Message, str]]) -> None:
+        for _file, message, why in refused:
+            await self._set_aside(refused_input(message, why))
+        await self._end([file for file, _message, _why in refused], BAD)
 
     async def _end(self, files: Sequence[FileEntry], folder: str) -> None:
         """Unusable files are never deleted: they are moved where taken ones would be deleted."""
@@ -597,17 +541,15 @@ class FtpInput:
         if self._settings.after == "keep":
             await self._seen_files().note(files)
         else:
-            await run_blocking(partial(self._take_away, files, folder))
+            await run_blocking(partial(self._remove, files, folder))
 
     # --- in a thread ---
 
-    def _list(self) -> list[FileEntry]:
+    def _list_folder(self) -> list[FileEntry]:
         with FtpFolder(self._settings.server) as folder:
             return folder.files(self._settings.most_listed)
 
     def _fetch(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message | RejectedInput]]:
-        if not files:
-            return []
         found: list[tuple[FileEntry, Message | RejectedInput]] = []
         until_ns = self._clock.steady_ns() + _PULL_NS
         with FtpFolder(self._settings.server) as folder:
@@ -627,7 +569,7 @@ class FtpInput:
 
     def _read(self, folder: FtpFolder, file: FileEntry) -> Message | RejectedInput | None:
         """The message in a file, why it has none, or None for a file that no longer exists."""
-        taken, place, raw = self._settings.files, self._place, b""
+        taken, place, raw = self._files, self._place, b""
         try:
             if taken.content == "notice":
                 return notice_of_file(place, file, folder.digest_of(file.name), taken)
@@ -647,7 +589,7 @@ class FtpInput:
                 raw=kept_raw(raw) if len(raw) == file.size else b"",
             )
 
-    def _take_away(self, files: Sequence[FileEntry], where: str) -> None:
+    def _remove(self, files: Sequence[FileEntry], where: str) -> None:
         with FtpFolder(self._settings.server) as folder:
             for file in files:
                 try:
@@ -656,8 +598,7 @@ class FtpInput:
                     else:
                         folder.move(file.name, where)
                 except NotAllowed as error:
-                    self._order.leave([file])
-                    self._not_removed = error  # the others go all the same
+                    self._leave(file, error)  # the others go all the same
 
     def _seen_files(self) -> ProcessedFiles:
         if self._seen is None:

@@ -39,9 +39,7 @@ from rapport.communication.adapters.base import (
     read_secret_field,
 )
 from rapport.communication.adapters.input_base import (
-    TOO_FAST,
     AdapterState,
-    Arrival,
     Intake,
     RejectedInput,
     kept_raw,
@@ -64,8 +62,8 @@ from rapport.communication.adapters.mail_replies import (
     MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.blocking import run_blocking
-from rapport.communication.templates import clean
+from rapport.communication.arrivals import TOO_FAST, ArrivalResult
+from rapport.communication.texts import clean
 from rapport.core.errors import (
     InvalidInput,
     NotAuthenticated,
@@ -77,12 +75,13 @@ from rapport.core.errors import (
 from rapport.core.ids import content_id
 from rapport.core.message import Message
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 
 
 AfterTaking = Literal["leave", "flag", "move"]
-"""What is done with a mail once its message is durable: nothing, marked as seen, or moved."""
+"""The treatment of a mail whose message is durable: left, marked as seen, or moved."""
 AFTER_TAKING: tuple[AfterTaking, ...] = ("leave", "flag", "move")
 IMAPS_PORT, IMAP_PORT = 993, 143
 IMAP_KEYS = (
@@ -173,7 +172,7 @@ _SLACK = 65_536
 
 
 class _BoundedImap(imaplib.IMAP4):
-    """Reads from the socket itself, so that it never reads more than it asked for."""
+    """Reads from the socket itself, so that it never reads more than it requested."""
 
     def __init__(self, *arguments: Any, longest_literal: int, **options: Any) -> None:
         self._received = bytearray()
@@ -186,7 +185,7 @@ class _BoundedImap(imaplib.IMAP4):
             if len(self._received) > _LONGEST_LINE:
                 raise self.abort("the server wrote a line without end")
             self._receive()
-        return self._taken(end + 1)
+        return self._pop(end + 1)
 
     def read(self, size: int) -> bytes:
         """So many bytes; a longer literal than was requested is refused before it is read."""
@@ -194,7 +193,7 @@ class _BoundedImap(imaplib.IMAP4):
             raise self.abort("the server sent more than was requested")
         while len(self._received) < size:
             self._receive()
-        return self._taken(size)
+        return self._pop(size)
 
     def idle(self, seconds: float) -> None:
         """Waits until the server sends anything, or so long; the connection can be used
@@ -235,10 +234,10 @@ class _BoundedImap(imaplib.IMAP4):
             raise self.abort("the server closed the connection")
         self._received += arrived
 
-    def _taken(self, count: int) -> bytes:
-        taken = bytes(self._received[:count])
+    def _pop(self, count: int) -> bytes:
+        popped = bytes(self._received[:count])
         del self._received[:count]
-        return taken
+        return popped
 
 
 class PlainConnection(_BoundedImap):
@@ -486,7 +485,7 @@ class MailCursor(msgspec.Struct, frozen=True):
 
 
 class MailBatch(msgspec.Struct, frozen=True):
-    """The result of reading a folder once. The next read begins at `place` once all is durable."""
+    """The result of reading a folder once. The next read begins at `cursor` once all is durable."""
 
     cursor: MailCursor
     messages: list[Message]
@@ -559,7 +558,7 @@ class MailReader:
         )
 
     async def settle(
-        self, batch: MailBatch, arrivals: Sequence[Arrival], session: ImapSession | None
+        self, batch: MailBatch, arrivals: Sequence[ArrivalResult], session: ImapSession | None
     ) -> None:
         """Marks or moves the mails of durable messages, then commits the cursor. In this order:
         after a crash in between, mails are at most read once more.
@@ -722,10 +721,10 @@ class ImapInput:
         return batch.messages
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """See ReadsAgain."""
+        """See RereadsInput."""
         return await self._reader.read_again(found)
 
-    async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
+    async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[ArrivalResult]) -> None:
         """The messages are durable: the cursor is committed."""
         batch, self._batch = self._batch, None
         if batch is None or not batch.messages:
@@ -749,7 +748,7 @@ class ImapPushInput:
         intake.schedule(self._listen, name="imap")
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """See ReadsAgain."""
+        """See RereadsInput."""
         return await self._reader.read_again(found)
 
     async def stop(self) -> None:
@@ -763,7 +762,7 @@ class ImapPushInput:
                 batch = await self._reader.read(session)
                 arrivals = await intake.publish(batch.messages) if batch.messages else ()
                 if any(arrival.reason == TOO_FAST for arrival in arrivals):
-                    # Whoever cares for this task calls it again, later each time.
+                    # The supervisor of this task calls it again, later each time.
                     raise Unavailable("the engine takes no more now", code="input.too_fast")
                 if batch.is_cut:
                     await _settle_anew(self._reader, batch, arrivals)
@@ -775,7 +774,9 @@ class ImapPushInput:
                     await session.run(wait, longest_ms=longest_ms)
 
 
-async def _settle_anew(reader: MailReader, batch: MailBatch, arrivals: Sequence[Arrival]) -> None:
+async def _settle_anew(
+    reader: MailReader, batch: MailBatch, arrivals: Sequence[ArrivalResult]
+) -> None:
     """As `settle`, with a new connection where one is needed."""
     if reader.settings.after == "leave":
         await reader.settle(batch, arrivals, None)

@@ -18,7 +18,6 @@ from typing import Protocol
 
 import msgspec
 
-from rapport.channel.push import signature as signature
 from rapport.communication.adapters.base import (
     Confirmed,
     Delivery,

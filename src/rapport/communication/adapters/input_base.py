@@ -18,12 +18,13 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.adapters.base import check_method
-from rapport.communication.blocking import run_blocking
-from rapport.communication.content_rules import ContentFault
+from rapport.communication.arrival_checks import Trusted, never
+from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
+from rapport.kernel.threads import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 INPUT = "input"
@@ -31,8 +32,6 @@ REJECTED_INPUT = "rapport.input.unusable"
 SHOWN_TEXT = 2_000
 LARGEST_RAW = 500_000
 """Bytes of unreadable input that a dead letter holds; as base64 they fit into an event."""
-TOO_FAST = "message.too_fast"
-"""The reason of a message that may be sent again later."""
 
 
 class RejectedInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,36 +134,6 @@ async def message_of_letter(event: Event | None, adapter: object) -> Message | N
 
 _TABLE = "communication.inputs"
 Work = Callable[[], Awaitable[None]]
-Trusted = Callable[[Message], bool]
-"""Whether the medium itself proves the sender of a message."""
-
-
-def never(_message: Message) -> bool:
-    """The medium proves no sender."""
-    return False
-
-
-class Arrival(Protocol):
-    """The result of publishing one message; see `arriving/arrivals.py`."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def accepted(self) -> bool:
-        """Whether it is in `input`, durable."""
-
-    @property
-    def reason(self) -> str:
-        """Why it was not accepted, as a code."""
-
-    @property
-    def fault(self) -> ContentFault | None:
-        """Where and why its content does not fit the schema of its type."""
-
-    @property
-    def why(self) -> str:
-        """The reason in words, with the place, where there is one."""
 
 
 class Publish(Protocol):
@@ -172,7 +141,7 @@ class Publish(Protocol):
 
     async def __call__(
         self, messages: Sequence[Message], *, adapter: str, trusted: Trusted = never
-    ) -> Sequence[Arrival]:
+    ) -> Sequence[ArrivalResult]:
         """One result for each message, in order; durable on return."""
 
 
@@ -221,17 +190,17 @@ class AdapterState:
 
 
 class Intake(Protocol):
-    """What a push adapter gets when it starts. It can be called like `publish`."""
+    """The engine's side of a push adapter, passed to `start`. It can be called like `publish`."""
 
     name: str
     state: AdapterState
 
-    async def publish(self, messages: Sequence[Message]) -> Sequence[Arrival]:
+    async def publish(self, messages: Sequence[Message]) -> Sequence[ArrivalResult]:
         """Publishes received messages; durable on return, so the medium may be acknowledged. Raises
         Unavailable (try again), or Conflict once the input is removed.
         """
 
-    async def __call__(self, messages: Sequence[Message]) -> Sequence[Arrival]: ...
+    async def __call__(self, messages: Sequence[Message]) -> Sequence[ArrivalResult]: ...
 
     def schedule(self, work: Work, *, name: str = "") -> None:
         """Runs background work; when it raises it is called again, later each time. It ends when it
@@ -274,7 +243,7 @@ class StatefulPull(Protocol):
 class AcknowledgesPull(Protocol):
     """A pull adapter that is notified when its messages are durable."""
 
-    async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
+    async def pulled(self, messages: Sequence[Message], arrivals: Sequence[ArrivalResult]) -> None:
         """Called after the messages of one pull are durable, before the next pull: the time to
         advance a cursor, or to move or delete files.
         """
@@ -327,8 +296,8 @@ def messages_of(given: object, name: str, method: str) -> list[Message]:
 
 
 class InputHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plug-in's input may use. Its entry point of the group `rapport.inputs` is called with
-    its table of the site file and this, and returns a push or a pull adapter.
+    """The node's side of a plug-in's input. The entry point of the group `rapport.inputs` is called
+    with its table of the site file and this, and returns a push or a pull adapter.
     """
 
     name: str

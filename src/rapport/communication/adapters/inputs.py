@@ -22,21 +22,18 @@ from rapport.communication.adapters.input_base import (
     INPUT,
     AcknowledgesPull,
     AdapterState,
-    Arrival,
     ClosableInput,
     InputAdapter,
     InputPullAdapter,
     InputPushAdapter,
     Publish,
     StatefulPull,
-    Trusted,
     Work,
     check_pull,
     check_push,
     message_of_letter,
     messages_of,
     name_fault,
-    never,
 )
 from rapport.communication.adapters.isolation import (
     IsolatedCall,
@@ -52,10 +49,11 @@ from rapport.communication.adapters.pull_schedule import (
     PullSchedule,
     timeout_event,
 )
-from rapport.communication.blocking import run_blocking, run_to_end
+from rapport.communication.arrival_checks import Trusted, never
+from rapport.communication.arrivals import ArrivalResult
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
 from rapport.communication.message_plan import assume_listeners
-from rapport.communication.sender_notifications import control_log_event, control_message
+from rapport.communication.notifications import control_log_event, control_message
 from rapport.core.errors import (
     Conflict,
     DuplicateName,
@@ -71,11 +69,12 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, cancel_until_done, first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.store.base import RecordStore
 
 START_WITHIN_MS = STOP_WITHIN_MS = 30_000
 _CUT_AGAIN_SECONDS = 0.2
-PublishAs = Callable[[Sequence[Message]], Awaitable[Sequence[Arrival]]]
+PublishAs = Callable[[Sequence[Message]], Awaitable[Sequence[ArrivalResult]]]
 """Publishes in the name of one input."""
 
 
@@ -90,9 +89,7 @@ class InputCounts(msgspec.Struct):
     trouble: str = ""
     """The last error; empty after a success."""
 
-    def take(self, arrivals: Sequence[Arrival]) -> None:
-        ...
-
+    def count(self, arrivals: Sequence[ArrivalResult]) -> None:
         refused = sum(not arrival.accepted for arrival in arrivals)
         self.received += len(arrivals) - refused
         self.refused += refused
@@ -151,7 +148,7 @@ class PushInput:
         except Exception as error:
             _log.error("input not stopped", input=self.name, error=repr(error))
 
-    async def publish(self, messages: Sequence[Message]) -> Sequence[Arrival]:
+    async def publish(self, messages: Sequence[Message]) -> Sequence[ArrivalResult]:
         """See Intake."""
         if self._ended:
             raise Conflict(
@@ -159,7 +156,7 @@ class PushInput:
                 code="input.removed",
             )
         arrivals = await self._publish(messages_of(messages, self.name, "publish"))
-        self.counts.take(arrivals)
+        self.counts.count(arrivals)
         return arrivals
 
     __call__ = publish
@@ -218,10 +215,10 @@ class PullInput:
         *,
         owner: str,
         within_ms: int = PULL_WITHIN_MS,
-        is_heard: Callable[[], bool] = assume_listeners,
+        has_listeners: Callable[[], bool] = assume_listeners,
     ) -> None:
         """`within_ms`: a longer pull is cancelled and counts as failed."""
-        self._is_heard = is_heard
+        self._has_listeners = has_listeners
         self.name, self.adapter, self.owner = name, adapter, owner
         self.counts = InputCounts()
         self.steps = StepMonitor(f"input {name}", clock)
@@ -247,7 +244,7 @@ class PullInput:
             due_ms = self._schedule.next_due_ms(self._requests.next_due_ms(now_ms), now_ms)
             if due_ms is not None and due_ms <= now_ms:
                 await self.pull_once()
-            elif late := self._requests.take_expired(now_ms):
+            elif late := self._requests.pop_expired(now_ms):
                 await self._settle(late, now_ms)  # after failures there is no pull for a while
             else:
                 await self._wait(due_ms)
@@ -287,15 +284,15 @@ class PullInput:
         self.counts.last_pull_ms = self._clock.now_ms()
         call: IsolatedCall[Any] = IsolatedCall(self.adapter.pull, self.steps)
         pulling = asyncio.ensure_future(call)
-        taking = asyncio.ensure_future(self._take(pulling, call))
+        publishing = asyncio.ensure_future(self._publish_pulled(pulling, call))
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(publishing)
         except asyncio.CancelledError:
             await end_isolated(pulling, call)
-            await asyncio.gather(taking, return_exceptions=True)
+            await asyncio.gather(publishing, return_exceptions=True)
             raise
 
-    async def _take(self, pulling: asyncio.Future[Any], call: IsolatedCall[Any]) -> bool:
+    async def _publish_pulled(self, pulling: asyncio.Future[Any], call: IsolatedCall[Any]) -> bool:
         """Publishes the messages that the adapter returns within the limit."""
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
         waits: set[asyncio.Future[Any]] = {pulling, deadline}
@@ -317,7 +314,7 @@ class PullInput:
         except Unavailable:
             self._unpublished = list(messages)
             raise
-        self.counts.take(arrivals)
+        self.counts.count(arrivals)
         if isinstance(self.adapter, AcknowledgesPull):
             settle = partial(self.adapter.pulled, messages, arrivals)
             await run_within(self._clock, self._within_ms, settle, self.steps)
@@ -346,7 +343,7 @@ class PullInput:
         source = self._channels.channel(self.channel)
         while batch := await source.read_after(self._requests.read_until, limit=_BATCH):
             for stored in batch:
-                self._requests.take(stored.position, _request_of(stored))
+                self._requests.add(stored.position, _request_of(stored))
 
     async def _settle(self, late: Sequence[PullRequest], now_ms: int) -> None:
         """Reports requests that ended without a message, then commits the position. A report has
@@ -388,7 +385,9 @@ class PullInput:
             message = control_message(
                 event.subject, data["refers_to"], "timeout", data["reason"], id=event.id
             )
-            logged = control_log_event(message, has_listeners=self._is_heard(), now_ms=event.time)
+            logged = control_log_event(
+                message, has_listeners=self._has_listeners(), now_ms=event.time
+            )
             await self._channels.channel("log").append([logged])
         await self._channels.channel("control").append([event])
 
@@ -447,10 +446,10 @@ class Inputs:
         clock: Clock,
         *,
         new_id: Callable[[], str] | None = None,
-        is_heard: Callable[[], bool] = assume_listeners,
+        has_listeners: Callable[[], bool] = assume_listeners,
     ) -> None:
-        """`publish`: `Arrivals.publish`; `is_heard`: whether there are notification callbacks."""
-        self._is_heard = is_heard
+        """`publish`: `Arrivals.publish`; `has_listeners`: whether callbacks are registered."""
+        self._has_listeners = has_listeners
         self._publish, self._channels = publish, channels
         self._records, self._clock = records, clock
         self._new_id = new_id or Ids(clock, Chance.from_machine()).new
@@ -524,7 +523,7 @@ class Inputs:
             self._clock,
             owner=owner,
             within_ms=within_ms,
-            is_heard=self._is_heard,
+            has_listeners=self._has_listeners,
         )
         self._inputs[name] = entry
         self._tasks.start(f"input.{name}", partial(self._run_pull, entry))

@@ -34,15 +34,15 @@ from rapport.communication.adapters.base import (
     no_token,
     read_secret_field,
 )
-from rapport.communication.addresses import address_fault
-from rapport.communication.presentation import (
+from rapport.communication.peers import address_fault
+from rapport.communication.texts import (
+    clean,
     is_answerable,
     shown_kind,
     shown_sender,
     shown_text,
     shown_time,
 )
-from rapport.communication.templates import clean
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.config_fields import Fields
 

@@ -46,11 +46,11 @@ def text_of_html(html: str) -> str:
     place = 0
     whole = "".join(_without_comments(html))
     for tag in _TAG.finditer(whole):
-        reader.take_text(whole[place : tag.start()])
+        reader.add_text(whole[place : tag.start()])
         place = tag.end()
         if tag[2]:
-            reader.take_tag(tag[2].lower(), tag[3] or "", closing=bool(tag[1]))
-    reader.take_text(whole[place:])
+            reader.apply_tag(tag[2].lower(), tag[3] or "", closing=bool(tag[1]))
+    reader.add_text(whole[place:])
     return reader.text()
 
 
@@ -75,17 +75,17 @@ class _Reader:
         self._quoted = self._unseen = 0
 
     def text(self) -> str:
-        """What a reader sees."""
+        """The visible text."""
         self._end_line()
         return "\n".join(self._lines).strip("\n")
 
-    def take_text(self, text: str) -> None:
-        """What stands between two tags."""
+    def add_text(self, text: str) -> None:
+        """Adds the text between two tags."""
         if text and not self._unseen:
             self._line.append(unescape(text))
 
-    def take_tag(self, name: str, attributes: str, *, closing: bool) -> None:
-        """One tag."""
+    def apply_tag(self, name: str, attributes: str, *, closing: bool) -> None:
+        """Applies one tag."""
         if name in _LINES or name == "blockquote":
             self._end_line()
         if closing:

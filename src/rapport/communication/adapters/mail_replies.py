@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.communication.adapters.attempts import OUTCOME, OutcomeData
 from rapport.communication.adapters.input_base import (
     SHOWN_TEXT,
     RejectedInput,
@@ -36,15 +37,13 @@ from rapport.communication.adapters.mail_parser import (
     read_mail,
     reply_of,
 )
-from rapport.communication.adapters.outcome_events import OUTCOME, OutcomeData
-from rapport.communication.answers import is_answer_token
 from rapport.communication.delivery_state import LATEST_ATTEMPT
 from rapport.communication.ledger import Ledger
-from rapport.communication.ledger_events import SOURCE
-from rapport.communication.links import name_from_link
+from rapport.communication.ledger_events import PROOF, SOURCE
+from rapport.communication.links import is_answer_token, name_from_link
+from rapport.communication.notifications import ENGINE
 from rapport.communication.peers import Peer, shown_address
-from rapport.communication.sender_notifications import ENGINE, PROOF
-from rapport.communication.templates import clean
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
@@ -71,14 +70,12 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 
 class MailContext(msgspec.Struct, frozen=True):
-    """What reading a mail needs to know of the node."""
+    """The facts of the node that reading a mail needs."""
 
     proves: Callable[[str, str, str], bool]
     """Whether a token is right for message and peer; see `answers.is_answer_token`."""
     peer_of: Callable[[str], str | None]
     """The peer with that mail address (lower case), if there is exactly one."""
-    conversation_of: Callable[[str], str] = lambda _message: ""
-    """The conversation of a message; empty when unknown."""
     open_questions: Callable[[str], Sequence[OpenQuestion]] = lambda _peer: ()
     """Messages sent to a peer by mail that have no answer yet."""
     vouched: bool = False
@@ -177,12 +174,12 @@ def _message(mail: MailContent, known: MailContext) -> MailMeaning:
     named = [*_referred_to(mail), *_links_in(mail.text)]
     for sent in named:
         if known.proves(sent.message, sent.peer, sent.token):
-            return _answer(mail, sent.message, sent.peer, known, token=sent.token)
+            return _answer(mail, sent.message, sent.peer, token=sent.token)
     peer = known.peer_of(mail.sender) if mail.sender else None
     if peer is None:
         return _unusable(mail, "mail.unknown_sender", "no peer has this address, and no proof")
     if named:
-        return _answer(mail, named[0].message, peer, known)
+        return _answer(mail, named[0].message, peer)
     return _unnamed(mail, peer, known)
 
 
@@ -194,9 +191,7 @@ def _unnamed(mail: MailContent, peer: str, known: MailContext) -> Message | Ambi
     if not waiting:
         return _mail(mail, peer)
     if len(waiting) == 1 and known.vouched:
-        answer = _answer(mail, waiting[0].message, peer, known)
-        conversation = answer.conversation or waiting[0].conversation
-        return msgspec.structs.replace(answer, conversation=conversation)
+        return _answer(mail, waiting[0].message, peer, conversation=waiting[0].conversation)
     names = ", ".join(one.message for one in waiting[:_MOST_NAMED])
     if len(waiting) == 1:
         code, why = "mail.unproven_answer", "its sender is not proven"
@@ -224,7 +219,7 @@ def _mail(mail: MailContent, peer: str) -> Message:
 
 
 def _answer(
-    mail: MailContent, message: str, peer: str, known: MailContext, token: str = ""
+    mail: MailContent, message: str, peer: str, *, token: str = "", conversation: str = ""
 ) -> Message:
     """An answer; its token stands in the place of a session token and is checked on arrival."""
     return Message(
@@ -232,7 +227,7 @@ def _answer(
         subtype="",
         sender=Identifier("peer", peer),
         id=mail.id,
-        conversation=known.conversation_of(message),
+        conversation=conversation,
         content=reply_of(mail.text),
         language=mail.language,
         session_token=token,
@@ -361,8 +356,8 @@ def _by_standard(fields: ParsedMail, mail: SentMail, limits: MailLimits) -> Boun
     }
     if action not in states:
         return None
-    said = header(fields, "Diagnostic-Code", limits).partition(";")[2].strip()
-    reason = " ".join(part for part in (header(fields, "Status", limits), said) if part)
+    text = header(fields, "Diagnostic-Code", limits).partition(";")[2].strip()
+    reason = " ".join(part for part in (header(fields, "Status", limits), text) if part)
     recipient = header(fields, "Final-Recipient", limits) or header(
         fields, "Original-Recipient", limits
     )
@@ -384,14 +379,14 @@ def _by_words(tree: ParsedMail, mail: SentMail, limits: MailLimits) -> BounceNot
         for leaf in leaves_of(tree, limits)
         if leaf.get_content_type() == "text/plain"
     ]
-    said = "\n".join(texts).partition(f"@{DOMAIN}")[0][:20_000]
-    code = _CODE.search(said)
-    for_good = bool(_FOR_GOOD.search(said)) or (code is not None and code[1] == "5")
-    if not for_good and not _NOT_YET.search(said):
+    text = "\n".join(texts).partition(f"@{DOMAIN}")[0][:20_000]
+    code = _CODE.search(text)
+    for_good = bool(_FOR_GOOD.search(text)) or (code is not None and code[1] == "5")
+    if not for_good and not _NOT_YET.search(text):
         return None
     state: BounceState = "failed" if for_good else "delayed"
     recipient = header(tree, "X-Failed-Recipients", limits).split(",")[0].strip().lower()
-    line = next((line for line in said.splitlines() if code and code[0] in line), texts[0])
+    line = next((line for line in text.splitlines() if code and code[0] in line), texts[0])
     return BounceNotice(mail=mail, state=state, reason=_shown(line), recipient=recipient)
 
 
@@ -471,13 +466,17 @@ class MailQuestions:
 
 
 def mail_context(
-    secret: bytes, book: AddressBook, *, asked: MailQuestions | None = None, vouched: bool = False
+    secret: bytes,
+    book: AddressBook,
+    *,
+    questions: MailQuestions | None = None,
+    vouched: bool = False,
 ) -> MailContext:
     """The context of mails, from the node's secret for answers, its directory and ledger."""
     return MailContext(
         proves=partial(is_answer_token, secret),
         peer_of=book.peer_of,
-        open_questions=(asked or MailQuestions()).open_to,
+        open_questions=(questions or MailQuestions()).open_to,
         vouched=vouched,
     )
 
@@ -493,12 +492,12 @@ class MailHandlers:
         channels: Channels,
         book: AddressBook,
         clock: Clock,
-        asked: MailQuestions | None = None,
+        questions: MailQuestions | None = None,
     ) -> None:
         """`name`: the input's."""
         self._channels, self._book, self._clock = channels, book, clock
         self.dead_letter = dead_letter_inputs(name, channels, clock)
-        self.catch_up = (asked or MailQuestions()).catch_up
+        self.catch_up = (questions or MailQuestions()).catch_up
 
     async def bounced(self, mail: Bounce) -> None:
         """Reports a delivery that was sent and bounced as failed."""

@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rapport.channel.access.admission import full_bucket, take
+from rapport.channel.access.identities import full_bucket, take
 from rapport.channel.mqtt.bridge import (
     Broker,
     Packet,
@@ -56,7 +56,6 @@ from rapport.communication.adapters.base import (
 )
 from rapport.communication.adapters.input_base import (
     SHOWN_TEXT,
-    TOO_FAST,
     AdapterState,
     DeadLetterInput,
     Intake,
@@ -65,7 +64,8 @@ from rapport.communication.adapters.input_base import (
     kept_raw,
     refused_input,
 )
-from rapport.communication.templates import clean
+from rapport.communication.arrivals import TOO_FAST
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
@@ -546,7 +546,7 @@ class MqttInput:
         client = BrokerClient(settings.broker, settings.password, settings.client, topics)
         self._client = client
         client.start()
-        intake.schedule(self._take_in, name="mqtt")
+        intake.schedule(self._receive_packets, name="mqtt")
 
     async def stop(self) -> None:
         """Disconnects; the broker keeps what comes meanwhile."""
@@ -560,32 +560,32 @@ class MqttInput:
         message = read_packet(packet, self._settings.topics)
         return message if message.id else msgspec.structs.replace(message, id=found.id)
 
-    async def _take_in(self) -> None:
+    async def _receive_packets(self) -> None:
         client = self._client
         assert client is not None, "start() comes first"
         while True:
             arrived = [await client.arrived.get()]
             while len(arrived) < MOST_TOGETHER and not client.arrived.empty():
                 arrived.append(client.arrived.get_nowait())
-            await self._take(arrived)
+            await self._process(arrived)
             for one in arrived:
                 client.acknowledge(one.packet.number, one.quality)
 
-    async def _take(self, arrived: Sequence[ReceivedPacket]) -> None:
+    async def _process(self, arrived: Sequence[ReceivedPacket]) -> None:
         """Publishes or refuses packets, retrying until each is durable: the broker waits."""
         found = [self._read(one) for one in arrived]
         # The ids are on disk before their messages are: a packet that comes again finds its.
         values, gone = self._packets.unkept()
-        await self._surely(partial(self._intake.state.put_many, values, forget=gone))
+        await self._until_stored(partial(self._intake.state.put_many, values, forget=gone))
         self._packets.kept()
         for unusable in found:
             if isinstance(unusable, RejectedInput):
                 await self._refuse(unusable)
         messages = [one for one in found if isinstance(one, Message)]
         if messages:
-            await self._hand_in(messages)
+            await self._publish_patiently(messages)
 
-    async def _hand_in(self, messages: list[Message]) -> None:
+    async def _publish_patiently(self, messages: list[Message]) -> None:
         for _ in range(MOST_TRIES):
             messages = await self._publish(messages)
             if not messages:
@@ -596,7 +596,7 @@ class MqttInput:
 
     async def _publish(self, messages: list[Message]) -> list[Message]:
         """Publishes messages; returns those to try again because their sender is too fast."""
-        arrivals = await self._surely(partial(self._intake.publish, messages))
+        arrivals = await self._until_stored(partial(self._intake.publish, messages))
         again = []
         for message, arrival in zip(messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
@@ -620,9 +620,9 @@ class MqttInput:
             kept=is_kept,
         )
         if is_kept:
-            await self._surely(partial(self._set_aside, unusable))
+            await self._until_stored(partial(self._set_aside, unusable))
 
-    async def _surely(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _until_stored(self, work: Callable[[], Awaitable[T]]) -> T:
         """Retries until the store is available: the broker waits."""
         while True:
             try:

@@ -3,8 +3,7 @@
 A removed name is still served by `AbsentAdapter`: deliveries queued for it at the last moment fail
 and go another way, so nothing is dropped. A stateful adapter has one instance per peer and address,
 created on first use and closed when idle; to a dispatch all instances of a class are one adapter.
-Where several engines work, their shares send the deliveries (`Carrier`), and registrations and
-removals made here are announced to the others.
+`SharedOutputs` of `cluster.py` serves a process of several engines.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.communication.adapters.attempts import Report
 from rapport.communication.adapters.base import (
     AbsentAdapter,
     Delivery,
@@ -31,6 +31,7 @@ from rapport.communication.adapters.base import (
 )
 from rapport.communication.adapters.dispatch import (
     DEFAULT_SETTINGS,
+    CircuitStatus,
     Dispatch,
     DispatchSettings,
     MaySend,
@@ -39,8 +40,6 @@ from rapport.communication.adapters.dispatch import (
     never_decided,
 )
 from rapport.communication.adapters.isolation import run_within
-from rapport.communication.adapters.outcome_events import Report
-from rapport.communication.adapters.peer_queues import CircuitStatus
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy import (
     NO_FUNCTIONS,
@@ -54,7 +53,6 @@ from rapport.core.errors import (
     InvalidInput,
     RapportError,
     SourceUnavailable,
-    Unsupported,
 )
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, first_of
@@ -238,37 +236,23 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Peers with an open circuit breaker."""
 
 
-class Carrier(Protocol):
-    """Sends deliveries in place of `Outputs` where several engines work, and announces changes to
-    the others: `sharing/registrations.py`.
-    """
+class RetryingEngine(Protocol):
+    """The part of `CommunicationEngine` that removing an adapter needs."""
 
-    async def announce(self, name: str) -> None:
-        """All engines that can create an adapter of that name have it soon; durable on return."""
-
-    async def withdraw(self, name: str) -> bool:
-        """The others remove it soon; False when it was never announced."""
-
-    async def carry(self, adapter: OutputAdapter) -> None:
-        """From now on it gets the deliveries queued for its name; the adapter before it is done
-        when this returns.
-        """
-
-
-class Retries(Protocol):
-    """The deliveries that failed and are tried again later: `CommunicationEngine`."""
+    async def handle_accepted(self) -> None:
+        """Returns when every message accepted so far is queued for its adapters."""
 
     async def next_retry_ms(self, adapter: str) -> int:
         """When the next one by this adapter is due, ms UTC; 0 = there is none."""
 
-    async def take_due(self) -> None:
-        """Queues what is due now."""
+    async def run_due(self) -> None:
+        """Queues the due deliveries now."""
 
     async def retry_now(self, adapter: str) -> None:
         """Queues the rest by this adapter at once."""
 
 
-class _RunningOutput(msgspec.Struct, frozen=True):
+class RunningOutput(msgspec.Struct, frozen=True):
     """An adapter and its dispatch."""
 
     adapter: OutputAdapter
@@ -292,13 +276,12 @@ class Outputs:
         may_go: MaySend = may_always_send,
         settings: Mapping[str, DispatchSettings] = NO_SETTINGS,
         idle_ms: int = IDLE_MS,
-        shared: bool = False,
     ) -> None:
         """`settings` by adapter name; `idle_ms`: when unused instances of stateful adapters are
-        closed; `shared`: the shares of several engines send the deliveries.
+        closed.
         """
         self._channels, self._clock, self._idle_ms = channels, clock, idle_ms
-        self._settings, self._shared = settings, shared
+        self._settings = settings
         self._make = partial(
             Dispatch,
             channels=channels,
@@ -309,16 +292,12 @@ class Outputs:
             recall=recall,
             may_go=may_go,
         )
-        self._served: dict[str, _RunningOutput] = {}
+        self._served: dict[str, RunningOutput] = {}
         self._absent: dict[str, Dispatch] = {}
         self._tasks = Tasks(clock)
-        self.carrier: Carrier | None = None
-        """Needed for changes at run time where several engines work."""
-        self.handle_accepted: Callable[[], Awaitable[None]] = _nothing_accepted
-        """Returns when every message accepted so far is queued for its adapters."""
-        self.retries: Retries | None = None
-        """Deliveries in a retry pause; None where there is no engine."""
-        self._departing: dict[str, _RunningOutput] = {}
+        self.engine: RetryingEngine | None = None
+        """None where there is no engine."""
+        self._departing: dict[str, RunningOutput] = {}
         """Adapters being removed for which nothing more is queued."""
         self._removals: set[str] = set()
         """Names of all adapters being removed."""
@@ -354,9 +333,8 @@ class Outputs:
         """
         self._check(adapter.name)
         check_output(adapter, adapter.name)
-        dispatch = self._new_dispatch(adapter)
-        self._served[adapter.name] = _RunningOutput(adapter, dispatch)
-        return dispatch
+        served = self._served[adapter.name] = self._running(adapter)
+        return served.dispatch
 
     def hold_absent(self, may_return: Collection[str] = ()) -> None:
         """Answers for adapters that no longer exist but have a channel; `may_return` names those
@@ -374,14 +352,16 @@ class Outputs:
 
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """The tasks of the adapters held so far, by name; each may be restarted after a failure."""
-        carrying = () if self._shared else self.dispatches()
-        work: dict[str, Callable[[], Awaitable[None]]] = {
-            dispatch.reader: dispatch.run for dispatch in carrying
+        sending = {dispatch.reader: dispatch.run for dispatch in self.dispatches()}
+        return sending | self._instance_work()
+
+    def _instance_work(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """The tasks that close unused instances of stateful adapters."""
+        return {
+            f"adapter.{name}.instances": served.adapter.run
+            for name, served in self._served.items()
+            if isinstance(served.adapter, PeerInstances)
         }
-        for name, served in self._served.items():
-            if isinstance(served.adapter, PeerInstances):
-                work[f"adapter.{name}.instances"] = served.adapter.run
-        return work
 
     # --- at run time ---
 
@@ -396,17 +376,12 @@ class Outputs:
         return await self.use(make_output(kind, self._clock, idle_ms=self._idle_ms))
 
     async def use(self, adapter: OutputAdapter) -> str:
-        """Adds an adapter instance as `register` does. Of several engines those that can create
-        one of that name have it a moment later; see `OtherEngineAdapter`.
-        """
+        """Adds an adapter instance as `register` does."""
         check_output(adapter, adapter.name)
-        if self._shared:
-            return await self._use_shared(adapter)
         name = adapter.name
-        await self._tasks.ended(_removal(name))
+        await self._tasks.ended(removal_task(name))
         self._check(name)
-        served = _RunningOutput(adapter, self._new_dispatch(adapter))
-        self._served[name] = served
+        served = self._served[name] = self._running(adapter)
         absent = self._absent.pop(name, None)
         if absent is not None:
             # They share a position in the channel: never both at a time.
@@ -423,71 +398,15 @@ class Outputs:
         peer's next address, or fail and their sender is notified.
 
         Takes as long as the medium does, the deadline per send at most. A cancelled caller does not
-        stop the removal. Of several engines each removes its own part; the others follow a moment
-        later.
+        stop the removal.
         """
-        if self._shared:
-            return await self._remove_shared(name)
         if name not in self._served:
             return False
         if name not in self._removals:
             self._removals.add(name)
-            self._tasks.start(_removal(name), partial(self._drain_and_close, name))
-        await self._tasks.ended(_removal(name))
+            self._tasks.start(removal_task(name), partial(self._drain_and_close, name))
+        await self._tasks.ended(removal_task(name))
         return True
-
-    # --- where several engines work ---
-
-    async def _use_shared(self, adapter: OutputAdapter) -> str:
-        carrier, name = self._checked_carrier(), adapter.name
-        await self._tasks.ended(_removal(name))
-        self._check(name)
-        before = self._served.get(name)
-        self._served[name] = _RunningOutput(adapter, self._new_dispatch(adapter))
-        try:
-            await carrier.announce(name)
-        except BaseException:
-            del self._served[name]
-            if before is not None:
-                self._served[name] = before
-            raise
-        await self.carry(adapter)
-        return name
-
-    async def carry(self, adapter: OutputAdapter) -> None:
-        """Adds an adapter that was announced; for the carrier."""
-        name = adapter.name
-        self._served[name] = _RunningOutput(adapter, self._new_dispatch(adapter))
-        self._absent.pop(name, None)
-        if isinstance(adapter, PeerInstances):
-            self._tasks.start(f"adapter.{name}.instances", adapter.run)
-        await self._checked_carrier().carry(adapter)
-
-    async def _remove_shared(self, name: str) -> bool:
-        if name not in self._served:
-            return False
-        if not await self._checked_carrier().withdraw(name):
-            raise Unsupported(
-                "removing a medium of the site at run time",
-                "several engines",
-                hint="take it out of the site file, or of what each process is opened with",
-            )
-        await self.let_go(name)
-        return True
-
-    async def let_go(self, name: str) -> None:
-        """Removes an adapter that was withdrawn; for the carrier. As `remove` otherwise."""
-        served = self._served.pop(name, None)
-        if served is not None:
-            self._tasks.start(_removal(name), partial(self._let_go, name, served))
-        await self._tasks.ended(_removal(name))
-
-    async def _let_go(self, name: str, served: _RunningOutput) -> None:
-        """May be called again after a failure."""
-        absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
-        await self._checked_carrier().carry(absent.adapter)
-        await self._tasks.stop(f"adapter.{name}.instances")
-        await self._close(served.adapter)
 
     def peer_changed(self, peer: str) -> None:
         """The peer's record changed: its instances are created anew when next needed."""
@@ -508,7 +427,8 @@ class Outputs:
     async def _drain_and_close(self, name: str) -> None:
         """May be called again after a failure."""
         if name in self._served:
-            await self.handle_accepted()
+            if self.engine is not None:
+                await self.engine.handle_accepted()
             self._departing[name] = self._served.pop(name)
         served = self._departing[name]
         await served.dispatch.drain()
@@ -524,22 +444,22 @@ class Outputs:
     async def _give_up_retries(self, name: str) -> None:
         """Sends what still waits another way now; where that fails, it goes at its own time."""
         try:
-            if self.retries is not None:
-                await self.retries.retry_now(name)
+            if self.engine is not None:
+                await self.engine.retry_now(name)
         except RapportError as error:
             _log.error("retries not brought forward", adapter=name, error=repr(error))
 
     async def _wait_for_retries(self, name: str, dispatch: Dispatch) -> None:
         """Lets the adapter make the attempts that are due soon."""
-        if self.retries is None:
+        if self.engine is None:
             return
         until_ms = self._clock.now_ms() + RETRIES_WITHIN_MS
-        while 0 < (due_ms := await self.retries.next_retry_ms(name)) <= until_ms:
+        while 0 < (due_ms := await self.engine.next_retry_ms(name)) <= until_ms:
             now_ms = self._clock.now_ms()
             if now_ms >= until_ms:
                 return
             await self._clock.sleep(max(due_ms - now_ms, _RETRY_STEP_MS))
-            await self.retries.take_due()
+            await self.engine.run_due()
             await dispatch.drain()
 
     async def _close(self, adapter: OutputAdapter) -> None:
@@ -549,17 +469,11 @@ class Outputs:
         except Exception as error:
             _log.error("adapter not closed", adapter=adapter.name, error=repr(error))
 
+    def _running(self, adapter: OutputAdapter) -> RunningOutput:
+        return RunningOutput(adapter, self._new_dispatch(adapter))
+
     def _new_dispatch(self, adapter: OutputAdapter) -> Dispatch:
         return self._make(adapter, settings=self._settings.get(adapter.name, DEFAULT_SETTINGS))
-
-    def _checked_carrier(self) -> Carrier:
-        if self.carrier is None:
-            raise Unsupported(
-                "changing media at run time",
-                "several engines without anybody to tell them",
-                hint="say the media in the site file, or where each process is opened",
-            )
-        return self.carrier
 
     def _check(self, name: str) -> None:
         if not _NAME.match(name):
@@ -575,10 +489,6 @@ class Outputs:
                 code="adapter.registered",
                 hint=f"remove {name!r} first, or give this one another name",
             )
-
-
-async def _nothing_accepted() -> None:
-    """There is no engine."""
 
 
 def make_output(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
@@ -616,7 +526,7 @@ def _made(kind: type[Any], name: str) -> OutputAdapter:
     return made
 
 
-def _status(served: _RunningOutput, now_ms: int) -> OutputStatus:
+def _status(served: RunningOutput, now_ms: int) -> OutputStatus:
     adapter = served.adapter
     of_peers = adapter if isinstance(adapter, PeerInstances) else None
     return OutputStatus(
@@ -631,7 +541,7 @@ def _status(served: _RunningOutput, now_ms: int) -> OutputStatus:
     )
 
 
-def _removal(name: str) -> str:
+def removal_task(name: str) -> str:
     return f"adapter.{name}.leaving"
 
 

@@ -60,8 +60,8 @@ class PullSchedule:
         if self._next_ms is not None and self._plan.interval_ms is not None:
             self._next_ms = min(self._next_ms, now_ms + self._plan.interval_ms)
         self._not_before_ms = min(self._not_before_ms, now_ms + self._paused_ms)
-        wishes = (self._next_ms, self._plan.deadline_ms, requested_ms)
-        due_ms = min((moment for moment in wishes if moment is not None), default=None)
+        moments = (self._next_ms, self._plan.deadline_ms, requested_ms)
+        due_ms = min((moment for moment in moments if moment is not None), default=None)
         return None if due_ms is None else max(due_ms, self._not_before_ms)
 
     def pulled(self, began_ms: int, now_ms: int, *, found: bool) -> None:
@@ -154,7 +154,7 @@ class OpenRequests:
         self._settled = {position for position in settled if position > committed}
         self._open: dict[int, _OpenRequest] = {}
 
-    def take(self, position: int, request: PullRequest | None) -> None:
+    def add(self, position: int, request: PullRequest | None) -> None:
         """A request was read; None for an event that is no request."""
         self.read_until = max(self.read_until, position)
         if request is None:
@@ -175,7 +175,7 @@ class OpenRequests:
         ends = (entry.request.expires for entry in self._open.values())
         return min((moment for moment in ends if moment), default=None)
 
-    def take_expired(self, now_ms: int) -> list[PullRequest]:
+    def pop_expired(self, now_ms: int) -> list[PullRequest]:
         """Settles and returns the requests whose time is over although no pull was possible."""
         ended = [
             (position, entry.request)

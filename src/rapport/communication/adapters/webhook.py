@@ -31,9 +31,9 @@ from rapport.channel.push import (
     SIGNATURE,
     TIMED_SIGNATURE,
     is_signed,
+    signature,
     timed_signature,
 )
-from rapport.channel.push import signature as signature
 from rapport.communication.actions import Effect
 from rapport.communication.adapters.base import (
     Confirmed,
@@ -43,8 +43,9 @@ from rapport.communication.adapters.base import (
     adapter,
     read_secret_field,
 )
-from rapport.communication.adapters.input_base import Arrival, Intake
-from rapport.communication.templates import clean
+from rapport.communication.adapters.input_base import Intake
+from rapport.communication.arrivals import ArrivalResult
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, NotAuthenticated, TooLarge, Unavailable
 from rapport.core.event import Event
 from rapport.core.ids import content_id
@@ -333,7 +334,7 @@ class WebhookInput:
         *,
         caller: str = "",
         admit: Callable[[int], None] = lambda _messages: None,
-    ) -> Sequence[Arrival]:
+    ) -> Sequence[ArrivalResult]:
         """Publishes the messages of a request, or of the CloudEvents in it; durable on return. The
         same key or signature again is taken once. Raises InvalidInput for a body without a message,
         Unavailable while the input is not running. `admit` gets the number of messages before any
@@ -380,14 +381,14 @@ class RecentRequests:
     """
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[str, tuple[int, Sequence[Arrival]]] = OrderedDict()
+        self._seen: OrderedDict[str, tuple[int, Sequence[ArrivalResult]]] = OrderedDict()
 
-    def get(self, signature: str) -> Sequence[Arrival] | None:
+    def get(self, signature: str) -> Sequence[ArrivalResult] | None:
         """The results of the request with that signature; None for a new one."""
         found = self._seen.get(signature)
         return None if found is None else found[1]
 
-    def note(self, signature: str, sent_at: str, arrivals: Sequence[Arrival]) -> None:
+    def note(self, signature: str, sent_at: str, arrivals: Sequence[ArrivalResult]) -> None:
         """Called after a request; one with a refused message may come again."""
         if not signature or not arrivals or not all(one.accepted for one in arrivals):
             return

@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.channel.access.admission import full_bucket, take
+from rapport.channel.access.identities import full_bucket, take
 from rapport.channel.channel import Channels
-from rapport.communication.blocking import run_blocking, run_to_end
 from rapport.communication.sessions.passwords import (
     ConcurrencyLimit,
     LoginAttempts,
@@ -39,6 +38,7 @@ from rapport.core.times import format_time
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.store.base import RecordStore
 
 CHANNEL = "auth"
@@ -55,7 +55,7 @@ must not fill the disk.
 """
 
 Authenticate = Callable[[Identifier, str], "bool | Awaitable[bool]"]
-"""Says whether this is the peer's password; what it raises means that it could not find out. A
+"""Says whether this is the peer's password; an exception means that the check failed. A
 plain function is called in a worker thread.
 """
 AfterLogin = Callable[[str], Awaitable[object]]
@@ -178,7 +178,7 @@ class Authenticator:
         return True
 
     async def end_all(self, peer: str, *, by: str, reason: str) -> int:
-        """Ends all sessions of a peer, notes in `auth` by whom, and returns their number."""
+        """Ends all sessions of a peer, notes the author in `auth`, and returns their number."""
         for login in self._under_way.get(peer, ()):
             login.is_ended = True
         ended = await self.sessions.end_all(peer)
@@ -192,14 +192,14 @@ class Authenticator:
         not possible. It is for the requester only and must not be logged.
         """
         try:
-            opened = await self._asked(message, origin)
+            opened = await self._open_for(message, origin)
         except NotAuthenticated as error:
             return _answer(message, "FAILED", {"code": error.code, "reason": error.message})
         except RapportError as error:
-            told: dict[str, Any] = {"code": error.code, "reason": error.message}
+            detail: dict[str, Any] = {"code": error.code, "reason": error.message}
             if isinstance(error, TooFast):
-                told["retry_after_seconds"] = error.retry_after_seconds
-            return _answer(message, "ERROR", told)
+                detail["retry_after_seconds"] = error.retry_after_seconds
+            return _answer(message, "ERROR", detail)
         content = {
             "expires": format_time(opened.expires_ms),
             "session": opened.session,
@@ -227,7 +227,7 @@ class Authenticator:
         except RapportError as error:
             _log.error("unknown peers not removed", error=error.code)
 
-    async def _asked(self, message: Message, origin: str) -> OpenedSession:
+    async def _open_for(self, message: Message, origin: str) -> OpenedSession:
         if message.sender.kind != "peer":
             raise InvalidInput("only peers log in", code="auth.bad_request")
         peer = message.sender.name
@@ -248,9 +248,9 @@ class Authenticator:
         # Checked in any case: an unknown peer must take as long as a known one.
         is_known = await run_blocking(partial(self._is_peer, peer)) and is_known
         identifier = Identifier("peer", peer if is_known else "")
-        return await self._in_time(self._ask(identifier, password)) and is_known
+        return await self._in_time(self._verify(identifier, password)) and is_known
 
-    async def _ask(self, peer: Identifier, password: str) -> bool:
+    async def _verify(self, peer: Identifier, password: str) -> bool:
         async with self._turns.take():
             if inspect.iscoroutinefunction(self._authenticate):
                 is_right = await self._authenticate(peer, password)
@@ -260,11 +260,11 @@ class Authenticator:
                     is_right = await is_right
         return is_right is True
 
-    async def _in_time(self, asking: Coroutine[Any, Any, bool]) -> bool:
+    async def _in_time(self, checking: Coroutine[Any, Any, bool]) -> bool:
         """The result within the deadline; raises Unavailable after it. A thread cannot be stopped,
         so it runs on.
         """
-        work = asyncio.create_task(asking)
+        work = asyncio.create_task(checking)
         deadline = asyncio.ensure_future(self._clock.sleep(_DEADLINE_MS))
         try:
             await asyncio.wait({work, deadline}, return_when=asyncio.FIRST_COMPLETED)
@@ -274,7 +274,7 @@ class Authenticator:
                 self._late.add(work)
                 work.add_done_callback(self._forget_late)
         if not work.done():
-            raise Unavailable("whoever checks passwords does not answer", code="auth.unavailable")
+            raise Unavailable("the password check did not answer in time", code="auth.unavailable")
         return work.result()
 
     def _forget_late(self, work: asyncio.Task[bool]) -> None:
@@ -297,7 +297,7 @@ class Authenticator:
             try:
                 await call(opened.peer)
             except RapportError as error:
-                # The peer is in all the same; what waits for it is tried again at its next login.
+                # The peer is in all the same; its held messages are tried again at its next login.
                 _log.error("after login", peer=opened.peer, error=error.code)
         return opened
 
@@ -316,14 +316,14 @@ class Authenticator:
             events.insert(0, self._event("request", request, now_ms))
         await self._channels.channel(CHANNEL).append(events)
 
-    def _event(self, kind: str, said: dict[str, str], now_ms: int) -> Event:
+    def _event(self, kind: str, data: dict[str, str], now_ms: int) -> Event:
         return make_event(
             source=_SOURCE,
             id=self._ids.new(),
             type=_PREFIX + kind,
-            subject=f"peer:{said['peer']}",
+            subject=f"peer:{data['peer']}",
             time=now_ms,
-            data={name: value for name, value in said.items() if value},
+            data={name: value for name, value in data.items() if value},
         )
 
 

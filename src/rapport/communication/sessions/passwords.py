@@ -19,10 +19,10 @@ import msgspec
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
-from rapport.communication.blocking import run_blocking
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier
+from rapport.kernel.threads import in_thread, run_blocking
 from rapport.store.base import Change, Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
 
 _ATTEMPTS = "login.attempts"
@@ -227,17 +227,23 @@ class Passwords:
         check_password(peer, password)
         await self._hashing(partial(self._set, peer, _normal(password)))
 
-    async def remove(self, peer: str) -> bool:
+    @in_thread
+    def remove(self, peer: str) -> bool:
         """Removes the peer's password; False when it had none."""
-        return await run_blocking(partial(self._remove, peer))
+        if self._records.get(_PASSWORDS, _key(peer)) is None:
+            return False
+        self._records.delete(_PASSWORDS, _key(peer))
+        return True
 
-    async def has(self, peer: str) -> bool:
+    @in_thread
+    def has(self, peer: str) -> bool:
         """Whether the peer has a password."""
-        return await run_blocking(partial(self._records.get, _PASSWORDS, _key(peer))) is not None
+        return self._records.get(_PASSWORDS, _key(peer)) is not None
 
-    async def peers(self) -> list[str]:
-        """Who has a password, sorted; reads all of them."""
-        return await run_blocking(lambda: sorted(self._peers()))
+    @in_thread
+    def peers(self) -> list[str]:
+        """The peers with a password, sorted; reads all of them."""
+        return sorted(self._peers())
 
     async def check(self, peer: Identifier, password: str) -> bool:
         """Whether this is the peer's password; takes as long for a peer without one. Raises
@@ -262,12 +268,6 @@ class Passwords:
         while page := self._records.find(_PASSWORDS, after=after, limit=_PAGE):
             yield from (name for _key, kept in page if (name := _read(kept)[1]))
             after = page[-1][0]
-
-    def _remove(self, peer: str) -> bool:
-        if self._records.get(_PASSWORDS, _key(peer)) is None:
-            return False
-        self._records.delete(_PASSWORDS, _key(peer))
-        return True
 
     def _check(self, peer: str, password: str) -> bool:
         if not self._nobody:

@@ -210,7 +210,7 @@ TokenFault = Literal[
     "session.ended",
     "session.expired",
 ]
-"""What is wrong with a token, for the node's own log only."""
+"""The fault of a token, for the node's own log only."""
 
 
 class TokenClaims(msgspec.Struct, frozen=True, array_like=True):

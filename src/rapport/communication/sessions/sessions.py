@@ -16,7 +16,6 @@ from functools import partial
 
 import msgspec
 
-from rapport.communication.blocking import run_blocking
 from rapport.communication.sessions.seals import (
     TokenClaims,
     TokenFault,
@@ -28,6 +27,7 @@ from rapport.communication.sessions.seals import (
 )
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
+from rapport.kernel.threads import in_thread, run_blocking
 from rapport.store.base import Delete, RecordStore
 
 _SESSIONS, _KEYS = "sessions", "secrets"
@@ -58,73 +58,6 @@ class SessionKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"SessionKey(id={self.id!r}, made_ms={self.made_ms})"
-
-
-def signing_key(keys: Sequence[SessionKey], now_ms: int, rotate_ms: int) -> SessionKey | None:
-    """The newest key, which signs; None when a new one is due."""
-    newest = max(keys, key=lambda key: (key.made_ms, key.id), default=None)
-    if newest is None or now_ms - newest.made_ms >= rotate_ms:
-        return None
-    return newest
-
-
-def is_over(key: SessionKey, now_ms: int, rotate_ms: int, longest_ms: int) -> bool:
-    """Whether the last session that the key signed has ended for good."""
-    return now_ms - key.made_ms >= rotate_ms + longest_ms
-
-
-class SessionRecords:
-    """Sessions by peer and id, and keys by id, in the record store. Blocks."""
-
-    def __init__(self, records: RecordStore) -> None:
-        self._records = records
-
-    def get(self, peer: str, session: str) -> Session | None:
-        """The session; None when it has ended or never existed."""
-        kept = self._records.get(_SESSIONS, _key(peer, session))
-        return msgspec.msgpack.decode(kept, type=Session) if kept else None
-
-    def put(self, session: Session) -> None:
-        """Durable when it returns."""
-        key = _key(session.peer, session.id)
-        self._records.put(_SESSIONS, key, msgspec.msgpack.encode(session))
-
-    def delete(self, sessions: Sequence[Session]) -> None:
-        """Ends sessions, all or none; durable on return."""
-        changes = [Delete(_SESSIONS, _key(one.peer, one.id)) for one in sessions]
-        if changes:
-            self._records.apply(changes)
-
-    def of_peer(self, peer: str) -> list[Session]:
-        """All sessions of a peer."""
-        return list(self._find(f"{_of(peer)}/"))
-
-    def peers(self) -> set[str]:
-        """Peers with a session; reads all sessions."""
-        return {one.peer for one in self._find("")}
-
-    def over(self, before_ms: int) -> list[Session]:
-        """Sessions whose newest token expired before that time; reads all of them."""
-        return [one for one in self._find("") if one.expires_ms < before_ms]
-
-    def all_keys(self) -> list[SessionKey]:
-        """All keys."""
-        found = self._records.find(_KEYS, prefix=_KEY_PREFIX)
-        return [msgspec.msgpack.decode(value, type=SessionKey) for _key, value in found]
-
-    def put_key(self, key: SessionKey) -> None:
-        """Durable when it returns."""
-        self._records.put(_KEYS, _KEY_PREFIX + key.id, msgspec.msgpack.encode(key))
-
-    def delete_key(self, key: SessionKey) -> None:
-        """Tokens that the key signed are invalid from now on."""
-        self._records.delete(_KEYS, _KEY_PREFIX + key.id)
-
-    def _find(self, prefix: str) -> Iterator[Session]:
-        after = ""
-        while page := self._records.find(_SESSIONS, prefix=prefix, after=after, limit=_PAGE):
-            yield from (msgspec.msgpack.decode(value, type=Session) for _key, value in page)
-            after = page[-1][0]
 
 
 def _key(peer: str, session: str) -> str:
@@ -170,7 +103,7 @@ class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
     """For sealing (see seals.py), base64url; the same through all renewals."""
 
     def __repr__(self) -> str:
-        return f"Opened(peer={self.peer!r}, session={self.session!r})"
+        return f"OpenedSession(peer={self.peer!r}, session={self.session!r})"
 
 
 class TokenCheck(msgspec.Struct, frozen=True):
@@ -193,7 +126,7 @@ class Sessions:
     def __init__(
         self, records: RecordStore, clock: Clock, settings: SessionSettings | None = None
     ) -> None:
-        self._records, self._clock = SessionRecords(records), clock
+        self._records, self._clock = records, clock
         self.settings = settings or SessionSettings()
         self._keys: dict[str, SessionKey] = {}
         self._keys_read_ms: int | None = None
@@ -204,9 +137,21 @@ class Sessions:
 
     # --- life ---
 
-    async def begin(self, peer: str) -> OpenedSession:
+    @in_thread
+    def begin(self, peer: str) -> OpenedSession:
         """Opens a session for a peer whose identity is proven; durable on return."""
-        return await run_blocking(partial(self._begin, peer))
+        with self._guard:
+            now_ms = self._now()
+            key = self._signing_key(now_ms)
+            session = Session(
+                id=to_text(secrets.token_bytes(_ID_BYTES)),
+                peer=peer,
+                began_ms=now_ms,
+                expires_ms=now_ms + self.settings.lifetime_ms,
+                ends_ms=now_ms + max(self.settings.longest_ms, self.settings.lifetime_ms),
+                key=key.id,
+            )
+            return self._issue(session, key, now_ms)
 
     async def renew(self, token: str) -> OpenedSession | None:
         """A new token for the session of a valid one, which stays valid until it expires; None when
@@ -216,7 +161,7 @@ class Sessions:
         session = checked.session
         if not checked.is_good or session is None or self._now() >= session.ends_ms:
             return None
-        return await run_blocking(partial(self._renew, session.peer, session.id))
+        return await self._renew(session.peer, session.id)
 
     async def end(self, token: str) -> bool:
         """Ends the session of a valid token, at once; False for any other."""
@@ -226,15 +171,28 @@ class Sessions:
         await run_blocking(partial(self._end, [checked.session]))
         return True
 
-    async def end_all(self, peer: str) -> int:
+    @in_thread
+    def end_all(self, peer: str) -> int:
         """Ends all sessions of a peer; returns their number."""
-        return await run_blocking(partial(self._end_all, peer))
+        found = list(self._find(f"{_of(peer)}/"))
+        self._end(found)
+        return len(found)
 
-    async def forget_over(self) -> int:
+    @in_thread
+    def forget_over(self) -> int:
         """Deletes expired sessions and unneeded keys; returns the number of sessions. Reads all
         sessions, so it is called now and then.
         """
-        return await run_blocking(self._forget_over)
+        now_ms, settings = self._now(), self.settings
+        over = [one for one in self._find() if one.expires_ms < now_ms - settings.remember_ms]
+        self._delete(over)
+        self._read_keys()
+        for key in list(self._keys.values()):
+            # The last session that it signed has ended for good.
+            if now_ms - key.made_ms >= settings.rotate_ms + settings.longest_ms:
+                self._records.delete(_KEYS, _KEY_PREFIX + key.id)
+        self._read_keys()
+        return len(over)
 
     # --- asking ---
 
@@ -254,13 +212,14 @@ class Sessions:
 
     async def open_sessions(self, peer: str) -> list[Session]:
         """The peer's open sessions, the one that lasts longest first."""
-        found = await run_blocking(partial(self._records.of_peer, peer))
+        found = await run_blocking(lambda: list(self._find(f"{_of(peer)}/")))
         alive = [one for one in found if one.expires_ms > self._now()]
         return sorted(alive, key=lambda one: (-one.expires_ms, one.id))
 
-    async def peers(self) -> list[str]:
+    @in_thread
+    def peers(self) -> list[str]:
         """Peers with a session, sorted; reads all sessions."""
-        return sorted(await run_blocking(self._records.peers))
+        return sorted({one.peer for one in self._find()})
 
     async def sealing(self, peer: str, session: str) -> tuple[Session, bytes] | None:
         """An open session of the peer and its sealing key; None when there is none of that id."""
@@ -326,36 +285,20 @@ class Sessions:
 
     # --- in a worker thread ---
 
-    def _begin(self, peer: str) -> OpenedSession:
+    @in_thread
+    def _renew(self, peer: str, id: str) -> OpenedSession | None:
         with self._guard:
-            return self._new_session(peer, self._now())
-
-    def _new_session(self, peer: str, now_ms: int) -> OpenedSession:
-        key = self._signing_key(now_ms)
-        ends_ms = now_ms + max(self.settings.longest_ms, self.settings.lifetime_ms)
-        session = Session(
-            id=to_text(secrets.token_bytes(_ID_BYTES)),
-            peer=peer,
-            began_ms=now_ms,
-            expires_ms=now_ms + self.settings.lifetime_ms,
-            ends_ms=ends_ms,
-            key=key.id,
-        )
-        return self._issue(session, key, now_ms)
-
-    def _renew(self, peer: str, session: str) -> OpenedSession | None:
-        with self._guard:
-            kept = self._records.get(peer, session)
-            return None if kept is None else self._renewed(kept, self._now())
-
-    def _renewed(self, session: Session, now_ms: int) -> OpenedSession:
-        expires_ms = min(now_ms + self.settings.lifetime_ms, session.ends_ms)
-        # Never shorter than what a token already out promises.
-        moved = msgspec.structs.replace(session, expires_ms=max(expires_ms, session.expires_ms))
-        return self._issue(moved, self._signing_key(now_ms), now_ms)
+            session, now_ms = self._get(peer, id), self._now()
+            if session is None:
+                return None
+            expires_ms = min(now_ms + self.settings.lifetime_ms, session.ends_ms)
+            # Never shorter than what a token already out promises.
+            moved = msgspec.structs.replace(session, expires_ms=max(expires_ms, session.expires_ms))
+            return self._issue(moved, self._signing_key(now_ms), now_ms)
 
     def _issue(self, session: Session, key: SessionKey, now_ms: int) -> OpenedSession:
-        self._records.put(session)
+        record = msgspec.msgpack.encode(session)
+        self._records.put(_SESSIONS, _key(session.peer, session.id), record)
         self._remember(session.id, session, now_ms)
         claims = TokenClaims(session.peer, session.id, now_ms, session.expires_ms)
         seal = sealing_key(self._keys[session.key].secret, session.id, session.peer)
@@ -369,29 +312,30 @@ class Sessions:
 
     def _end(self, sessions: Sequence[Session]) -> None:
         with self._guard:
-            self._records.delete(sessions)
+            self._delete(sessions)
             for session in sessions:
                 self._remember(session.id, None, self._now())
 
-    def _end_all(self, peer: str) -> int:
-        found = self._records.of_peer(peer)
-        self._end(found)
-        return len(found)
+    def _get(self, peer: str, id: str) -> Session | None:
+        """The session; None when it has ended or never existed."""
+        kept = self._records.get(_SESSIONS, _key(peer, id))
+        return msgspec.msgpack.decode(kept, type=Session) if kept else None
 
-    def _forget_over(self) -> int:
-        now_ms = self._now()
-        over = self._records.over(now_ms - self.settings.remember_ms)
-        self._records.delete(over)
-        for key in self._records.all_keys():
-            if is_over(key, now_ms, self.settings.rotate_ms, self.settings.longest_ms):
-                self._records.delete_key(key)
-        self._read_keys()
-        return len(over)
+    def _find(self, prefix: str = "") -> Iterator[Session]:
+        after = ""
+        while page := self._records.find(_SESSIONS, prefix=prefix, after=after, limit=_PAGE):
+            yield from (msgspec.msgpack.decode(value, type=Session) for _key, value in page)
+            after = page[-1][0]
+
+    def _delete(self, sessions: Sequence[Session]) -> None:
+        """Ends sessions, all or none; durable on return."""
+        if sessions:
+            self._records.apply([Delete(_SESSIONS, _key(one.peer, one.id)) for one in sessions])
 
     def _load(self, claims: Sequence[TokenClaims], now_ms: int) -> None:
         with self._guard:
             for one in claims:
-                self._remember(one.session, self._records.get(one.peer, one.session), now_ms)
+                self._remember(one.session, self._get(one.peer, one.session), now_ms)
 
     def _remember(self, id: str, session: Session | None, now_ms: int) -> None:
         self._known[id] = (session, now_ms)
@@ -400,17 +344,19 @@ class Sessions:
             self._known.popitem(last=False)
 
     def _read_keys(self) -> None:
-        self._keys = {key.id: key for key in self._records.all_keys()}
+        found = self._records.find(_KEYS, prefix=_KEY_PREFIX)
+        keys = [msgspec.msgpack.decode(value, type=SessionKey) for _key, value in found]
+        self._keys = {key.id: key for key in keys}
         self._keys_read_ms = self._now()
         self._read = OrderedDict()  # a new one: the event loop may be in the old one
 
     def _signing_key(self, now_ms: int) -> SessionKey:
         """The key that signs now; a new one is durable before it is used."""
         self._read_keys()
-        key = signing_key(list(self._keys.values()), now_ms, self.settings.rotate_ms)
-        if key is None:
+        key = max(self._keys.values(), key=lambda key: (key.made_ms, key.id), default=None)
+        if key is None or now_ms - key.made_ms >= self.settings.rotate_ms:
             id, secret = secrets.token_hex(8), secrets.token_bytes(_KEY_BYTES)
             key = SessionKey(id=id, made_ms=now_ms, secret=secret)
-            self._records.put_key(key)
+            self._records.put(_KEYS, _KEY_PREFIX + key.id, msgspec.msgpack.encode(key))
             self._keys[key.id] = key
         return key

@@ -27,23 +27,23 @@ from rapport.context.broker.walks import AnswerRouter, NeighbourProbes, WalkForw
 from rapport.context.protocol import (
     Ask,
     Command,
-    Departed,
-    Found,
+    Departure,
+    FoundRecord,
     Have,
-    Heard,
     Hop,
+    HopAck,
+    Invalidation,
     Join,
     Message,
     Notice,
-    Noticed,
-    Outdated,
+    NoticeAck,
     Ping,
     Pong,
     Probe,
     Put,
     Question,
-    Refused,
     Request,
+    SearchRefusal,
     Status,
     Unwatch,
     Watch,
@@ -56,36 +56,36 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
 
-PLANNED_AS_THEY_COME = frozenset((Ask, Found, Refused, Probe, Have, Request))
+PLANNED_AS_THEY_COME = frozenset((Ask, FoundRecord, SearchRefusal, Probe, Have, Request))
 """The most frequent messages; their timers are set when they are handled."""
 HANDLERS: Final[dict[type[Message], Callable[[Any], Callable[..., None]]]] = {
     Put: attrgetter("_updates.put"),
     Request: attrgetter("_requests.request"),
-    Ask: attrgetter("_walks.asked"),
-    Found: attrgetter("_answer_router.found"),
-    Refused: attrgetter("_answer_router.refused"),
-    Heard: attrgetter("_hop_sender.heard"),
+    Ask: attrgetter("_walks.arrived"),
+    FoundRecord: attrgetter("_answer_router.found"),
+    SearchRefusal: attrgetter("_answer_router.refused"),
+    HopAck: attrgetter("_hop_sender.acknowledged"),
     Probe: attrgetter("_probes.probed"),
     Have: attrgetter("_probes.have"),
     Ping: attrgetter("_neighbourhood.pinged"),
     Pong: attrgetter("_neighbourhood.ponged"),
-    Join: attrgetter("_neighbourhood.join_asked"),
+    Join: attrgetter("_neighbourhood.join_requested"),
     Welcome: attrgetter("_neighbourhood.welcomed"),
-    Departed: attrgetter("_neighbourhood.departed"),
+    Departure: attrgetter("_neighbourhood.departed"),
     Command: attrgetter("_neighbourhood.commanded"),
     Watch: attrgetter("_subscriptions.watch"),
     Unwatch: attrgetter("_subscriptions.unwatch"),
-    Noticed: attrgetter("_subscriptions.noticed"),
+    NoticeAck: attrgetter("_subscriptions.noticed"),
     Notice: attrgetter("_upstream_subscriptions.noticed_change"),
     Status: attrgetter("_upstream_subscriptions.answered"),
-    Outdated: attrgetter("_updates.outdated"),
+    Invalidation: attrgetter("_updates.outdated"),
 }
 """Which part takes what. One table for all machines: ten thousand of them have no room for theirs
 in a processor's cache.
 """
 
 
-CLIENTS_MAY = frozenset((Put, Request, Watch, Unwatch, Noticed, Ping, Command))
+CLIENTS_MAY = frozenset((Put, Request, Watch, Unwatch, NoticeAck, Ping, Command))
 """Messages accepted from a sender of kind `client`."""
 
 _SWEEP_MS = 1_000.0
@@ -98,7 +98,7 @@ class BrokerMachine:
     """One broker.
 
     After each call the shell sends what is in `outbox`, carries out `effects`, and empties both;
-    it calls `tick` when `next_due_ms` has come. No call raises because of what a message says.
+    it calls `tick` when `next_due_ms` has come. No call raises because of the content of a message.
     """
 
     __slots__ = (
@@ -196,11 +196,11 @@ class BrokerMachine:
             if message.depth or self.table.may_answer(key_of(message.question)):
                 self._probes.probed(message, sender, now)
             return
-        if type(message) is Heard:
+        if type(message) is HopAck:
             if message.kind == RECALLED:
-                self._invalidation.heard(message, sender)
+                self._invalidation.acknowledged(message, sender)
             else:
-                self._hop_sender.heard(message, sender, now)
+                self._hop_sender.acknowledged(message, sender, now)
             return
         taker = HANDLERS.get(kind)
         if taker is None:
@@ -235,14 +235,14 @@ class BrokerMachine:
         wake_ms = self.agenda.settle(self._hop_sender.next_due_ms())
         return None if wake_ms == NEVER else wake_ms
 
-    # What the broker's own shell asks for
+    # Requests of the broker's own shell
 
     def ask(
         self,
         question: Question,
         now: Now,
         *,
-        answer: Callable[[Found | Refused], None],
+        answer: Callable[[FoundRecord | SearchRefusal], None],
         within_ms: int = 2_000,
         identity: str = "",
     ) -> None:
@@ -252,7 +252,7 @@ class BrokerMachine:
         held = self.table.answer(key_of(question), now.wall_ms)
         if held is not None:
             holder = held.holder or self.address
-            answer(Found(0, 0, 0, held.record, (OWN_CONSUMER,), (), holder))
+            answer(FoundRecord(0, 0, 0, held.record, (OWN_CONSUMER,), (), holder))
             return
         self._searches.begin(
             OWN_CONSUMER, question, within_ms, identity, now, lambda ended, _now: answer(ended)

@@ -1,4 +1,4 @@
-"""What a broker may be told to do differently; the defaults are the decisions of CX-5 and CX-6.
+"""Settings of a broker; the defaults are the decisions of CX-5 and CX-6.
 [CX-4, CX-5, CX-6]
 """
 
@@ -121,8 +121,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     monitors: bool = True
     """Whether neighbours are pinged from the beginning, else from `monitor` on."""
     durable: bool = False
-    """Whether somebody keeps updates on disk: then 102 waits for `kept`, else it goes out at
-    once and there are no Kept effects.
+    """Whether the shell keeps updates on disk: then 102 waits for `kept`, else it goes out at
+    once and there are no StoreRecord effects.
     """
     audits: bool = False
     """Whether operations of clients produce AuditEffects."""

@@ -37,7 +37,7 @@ class TimerQueue:
         self._number = 0
         self.wake_ms = NEVER
         """A time not after the first at which anything at all is due, also of what is kept
-        elsewhere: whoever runs many machines looks here instead of asking each time.
+        elsewhere: a shell with many machines reads this instead of calling each of them.
         """
         self.others_ms = NEVER
         """The same for what seldom changes: membership, and the table."""

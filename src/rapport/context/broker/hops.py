@@ -7,12 +7,12 @@ from collections.abc import Callable
 import msgspec
 
 from rapport.context.broker.broker_state import BrokerState
-from rapport.context.protocol import NOT_FOUND, Ask, Found, Heard, Hop, Refused
+from rapport.context.protocol import NOT_FOUND, Ask, FoundRecord, Hop, HopAck, SearchRefusal
 from rapport.kernel.clock import Now
 from rapport.overlay.hops import HopFailed, HopRetries, HopSettings
 from rapport.transport.base import Address, Sender
 
-KINDS: dict[type[Hop], str] = {Ask: "ask", Found: "fnd", Refused: "ref"}
+KINDS: dict[type[Hop], str] = {Ask: "ask", FoundRecord: "fnd", SearchRefusal: "ref"}
 _WAYS_BACK_TIMEOUT_MS = 80.0
 _PART_OF_WHAT_IS_LEFT = 24
 _SILENT_MS = 1_000.0
@@ -26,7 +26,7 @@ HopId = tuple[int, int, int, str, Address]
 class HopSender:
     """Sends a message of a search to a broker until it is acknowledged.
 
-    A broker that let all tries pass is `silent` until something is heard from it, at most for a
+    A broker that let all tries pass is `silent` until something arrives from it, at most for a
     second: walkers go elsewhere meanwhile. With `tries` 1 nothing is acknowledged.
     """
 
@@ -71,18 +71,18 @@ class HopSender:
             return True
         kind = KINDS[type(message)]
         search, walker, hop = message.search, message.walker, message.hop
-        heard = Heard(search, walker, hop, kind)
+        ack = HopAck(search, walker, hop, kind)
         outbox = self._state.outbox
-        outbox.append((heard, sender.address))
+        outbox.append((ack, sender.address))
         if self._hops.arrived((search, walker, hop, kind), sender.address, now):
             return True
         # An acknowledgement was lost, so twice now: a hop that is believed to have failed though it
         # arrived makes two walkers of one.
-        outbox.append((heard, sender.address))
+        outbox.append((ack, sender.address))
         self._state.counts["repeated"] += 1
         return False
 
-    def heard(self, message: Heard, sender: Sender, now: Now) -> None:
+    def acknowledged(self, message: HopAck, sender: Sender, now: Now) -> None:
         """An acknowledgement came."""
         by = sender.address
         id = (message.search, message.walker, message.hop, message.kind, by)
@@ -114,7 +114,7 @@ class HopSender:
         return self._hops.next_due()
 
     def avoided(self, now: Now) -> tuple[Address, ...]:
-        """Who is better not gone to now."""
+        """Neighbours to avoid on the next hop because they recently timed out."""
         if not self.silent:
             return ()
         over = [address for address, until in self.silent.items() if until <= now.steady_ms]
@@ -124,8 +124,8 @@ class HopSender:
 
     def _send_again(self, message: Hop, to: Address, now: Now) -> None:
         """Repeats a message; an expired record is replaced by a refusal."""
-        if type(message) is Found and not message.record.is_valid_at(now.wall_ms):
-            refused = Refused(
+        if type(message) is FoundRecord and not message.record.is_valid_at(now.wall_ms):
+            refused = SearchRefusal(
                 message.search, message.walker, message.hop, message.path, NOT_FOUND, EXPIRED
             )
             self._hops.acknowledged(_id_of(message, to), to)

@@ -22,7 +22,7 @@ from rapport.context.protocol import (
     RECEIVED,
     TOO_BUSY,
     Command,
-    Departed,
+    Departure,
     Join,
     Message,
     Ping,
@@ -71,10 +71,10 @@ class BrokerNeighbourhood:
         self.carry_out(self._state.membership.answered(sender.address, pong.id, now), now)
         self._probes.learned(sender.address, pong.filter)
 
-    def join_asked(self, join: Join, sender: Sender, now: Now) -> None:
+    def join_requested(self, join: Join, sender: Sender, now: Now) -> None:
         """Another broker wants to be a neighbour."""
         membership = self._state.membership
-        admission = membership.asked_to_join(sender.address, now, by_hand=join.by_hand)
+        admission = membership.join_requested(sender.address, now, by_hand=join.by_hand)
         welcome = Welcome(join.id, admission.accepted, admission.others)
         self._state.send(welcome, sender.address)
         self.carry_out(admission.steps, now)
@@ -85,7 +85,7 @@ class BrokerNeighbourhood:
         steps = membership.welcomed(sender.address, welcome.accepted, welcome.others, now)
         self.carry_out(steps, now)
 
-    def departed(self, departed: Departed, sender: Sender, now: Now) -> None:
+    def departed(self, departed: Departure, sender: Sender, now: Now) -> None:
         """Word came that a broker is gone."""
         steps = self._state.membership.departed(
             departed.broker, departed.id, departed.ttl, departed.abrupt, sender.address, now
@@ -93,7 +93,7 @@ class BrokerNeighbourhood:
         self.carry_out(steps, now)
 
     def commanded(self, command: Command, sender: Sender, now: Now) -> None:
-        """A controller says what to do: `join` the nearest of these, `connect` to exactly these,
+        """A command of a controller: `join` the nearest of these, `connect` to exactly these,
         `leave`, or `monitor` the neighbours.
         """
         status, why = self._judge(command, sender)
@@ -129,7 +129,7 @@ class BrokerNeighbourhood:
                 case SendJoin(to=to, number=number):
                     state.send(Join(number, step.by_hand), to)
                 case SendDeparted(to=to):
-                    message = Departed(step.number, step.broker, step.ttl, step.abrupt)
+                    message = Departure(step.number, step.broker, step.ttl, step.abrupt)
                     state.send(message, to)
                 case Lost(address=address):
                     self._probes.forget(address)
@@ -137,11 +137,11 @@ class BrokerNeighbourhood:
                     self.lost(address, now)
                 case JoinedNetwork(neighbours=neighbours):
                     state.effects.append(NetworkJoined(neighbours))
-                    self._tell_controllers(PROCESSED, "")
+                    self._notify_controllers(PROCESSED, "")
                 case Isolated():
                     state.effects.append(JoinFailed(step.answered, step.needed))
                     why = f"{step.answered} brokers answered, {step.needed} are needed"
-                    self._tell_controllers(NOT_FOUND, why)
+                    self._notify_controllers(NOT_FOUND, why)
 
     def _judge(self, command: Command, sender: Sender) -> tuple[int, str]:
         if not self._state.allows(sender.identity, "control", None, ""):
@@ -153,7 +153,7 @@ class BrokerNeighbourhood:
             return TOO_BUSY, "too many controllers wait for a join"
         return RECEIVED, ""
 
-    def _tell_controllers(self, status: int, why: str) -> None:
+    def _notify_controllers(self, status: int, why: str) -> None:
         for id, address in self._controllers:
             self._state.send(Status(id, status, why), address)
         self._controllers.clear()

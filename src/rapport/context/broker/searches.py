@@ -19,17 +19,17 @@ from rapport.context.protocol import (
     TOO_BUSY,
     Answer,
     Ask,
-    Found,
+    FoundRecord,
     Question,
-    Refused,
     Request,
+    SearchRefusal,
     Status,
 )
 from rapport.kernel.clock import Now
 from rapport.overlay.liveness import UNKNOWN_MS
 from rapport.transport.base import Address, Sender
 
-SearchResult = Found | Refused
+SearchResult = FoundRecord | SearchRefusal
 SearchCallback = Callable[[SearchResult, Now], None]
 
 OWN_CONSUMER: Address = ("own", 0)
@@ -83,8 +83,8 @@ class Search:
 class Searches:
     """The searches of this broker's clients and its own.
 
-    Each ends exactly once, by Found or Refused, a tenth of its time (at most 0.2 s) before its
-    deadline at the latest. Later answers are ignored.
+    Each ends exactly once, by FoundRecord or SearchRefusal, a tenth of its time (at most 0.2 s)
+    before its deadline at the latest. Later answers are ignored.
     """
 
     __slots__ = ("_searches", "_state", "_strategy", "_walks")
@@ -129,7 +129,7 @@ class Searches:
         state.agenda.at(search.deadline_ms, self._time_is_up, id)
         self._launch(search, now)
 
-    def found(self, found: Found, now: Now) -> None:
+    def found(self, found: FoundRecord, now: Now) -> None:
         """A walker or flood brought the record home."""
         search = self._searches.get(found.search)
         if search is None:
@@ -145,7 +145,7 @@ class Searches:
             del self._searches[search.id]
             search.answered(found, now)
 
-    def _await_beginning(self, search: Search, found: Found, now: Now) -> None:
+    def _await_beginning(self, search: Search, found: FoundRecord, now: Now) -> None:
         """Waits for a record that begins soon by the local clock, which is behind the holder's."""
         begins_ms = now.steady_ms + (found.record.valid_from - now.wall_ms)
         if begins_ms >= search.deadline_ms:
@@ -154,7 +154,7 @@ class Searches:
         search.round += 1  # and none sets out: what was planned for the one before does nothing
         self._state.agenda.at(begins_ms, self.found, found)
 
-    def refused(self, refused: Refused, now: Now) -> None:
+    def refused(self, refused: SearchRefusal, now: Now) -> None:
         """A walker came home with nothing. When all did, the search has failed, unless some broker
         did not answer them: then it begins again after a pause.
         """
@@ -224,13 +224,13 @@ class Searches:
         return max(map(membership.timeout_ms, membership.neighbours), default=UNKNOWN_MS)
 
 
-def _refusal(search: Search, status: int, why: str) -> Refused:
-    return Refused(search.id, 0, 0, (search.consumer,), status, why)
+def _refusal(search: Search, status: int, why: str) -> SearchRefusal:
+    return SearchRefusal(search.id, 0, 0, (search.consumer,), status, why)
 
 
 RequestKey = tuple[Address, int, Question]
-"""A client that was started anew may count its requests from the beginning; the question tells a
-repetition from another request.
+"""A client that was started anew may count its requests from the beginning; the question
+distinguishes a repetition from another request.
 """
 
 _REMEMBERED_MS = 10_000.0
@@ -239,11 +239,11 @@ _REMEMBERED_MS = 10_000.0
 class ConsumerRequests:
     """Requests of consumers. One answered from the table costs a look-up and leaves no state."""
 
-    __slots__ = ("_finished", "_per_sender", "_searches", "_state", "_under_way")
+    __slots__ = ("_finished", "_pending", "_per_sender", "_searches", "_state")
 
     def __init__(self, state: BrokerState, searches: Searches) -> None:
         self._state, self._searches = state, searches
-        self._under_way: dict[RequestKey, float] = {}
+        self._pending: dict[RequestKey, float] = {}
         """Since when, in steady time."""
         self._per_sender: defaultdict[Address, int] = defaultdict(int)
         self._finished: OrderedDict[RequestKey, tuple[Answer | Status, float]] = OrderedDict()
@@ -255,7 +255,7 @@ class ConsumerRequests:
         entity = question.entity
         if not state.allows(sender.identity, "read", entity, question.scope):
             state.counts["not_allowed"] += 1
-            self._tell(Status(request.id, NOT_ALLOWED, "no right to read this"), question, sender)
+            self._answer(Status(request.id, NOT_ALLOWED, "no right to read this"), question, sender)
             return
         look = state.table.answer_own if request.fresh else state.table.answer
         held = look((entity.type, entity.id, question.scope), now.wall_ms)
@@ -269,17 +269,17 @@ class ConsumerRequests:
 
     def _search(self, request: Request, sender: Sender, now: Now) -> None:
         key = (sender.address, request.id, request.question)
-        if key in self._under_way:
+        if key in self._pending:
             return  # repeated because the answer takes its time
-        before = self._told_before(key, now)
+        before = self._remembered_answer(key, now)
         if before is not None:
             self._state.send(before, sender.address)
             return
         if self._per_sender[sender.address] >= self._state.settings.limits.searches_per_sender:
             busy = Status(request.id, TOO_BUSY, "you have too many searches under way")
-            self._tell(busy, request.question, sender)
+            self._answer(busy, request.question, sender)
             return
-        self._under_way[key] = now.steady_ms
+        self._pending[key] = now.steady_ms
         self._per_sender[sender.address] += 1
 
         def answered(ended: SearchResult, now: Now) -> None:
@@ -296,20 +296,20 @@ class ConsumerRequests:
         )
 
     def _ended(self, key: RequestKey, ended: SearchResult, sender: Sender, now: Now) -> None:
-        took_ms = now.steady_ms - self._under_way.pop(key, now.steady_ms)
+        took_ms = now.steady_ms - self._pending.pop(key, now.steady_ms)
         self._per_sender[sender.address] -= 1
         if not self._per_sender[sender.address]:
             del self._per_sender[sender.address]
-        if isinstance(ended, Found):
+        if isinstance(ended, FoundRecord):
             answer: Answer | Status = Answer(key[1], ended.record, ended.hops)
             self._state.counts["answered_from_elsewhere"] += 1
         else:
             answer = Status(key[1], ended.status, ended.why)
             self._state.counts["refused"] += 1
         self._remember(key, answer, now)
-        self._tell(answer, key[2], sender, took_ms)
+        self._answer(answer, key[2], sender, took_ms)
 
-    def _tell(
+    def _answer(
         self, answer: Answer | Status, question: Question, sender: Sender, took_ms: float = 0.0
     ) -> None:
         self._state.send(answer, sender.address)
@@ -329,7 +329,7 @@ class ConsumerRequests:
         while len(finished) > most or next(iter(finished.values()))[1] <= now.steady_ms:
             finished.popitem(last=False)
 
-    def _told_before(self, key: RequestKey, now: Now) -> Answer | Status | None:
+    def _remembered_answer(self, key: RequestKey, now: Now) -> Answer | Status | None:
         """The answer that this request got before, while it may be repeated."""
         before = self._finished.get(key)
         if before is None:

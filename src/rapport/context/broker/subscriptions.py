@@ -19,9 +19,9 @@ from rapport.context.protocol import (
     NOT_FOUND,
     RECEIVED,
     TOO_BUSY,
-    Found,
+    FoundRecord,
     Notice,
-    Noticed,
+    NoticeAck,
     Question,
     Status,
     Unwatch,
@@ -102,7 +102,7 @@ class Subscriptions:
     ended: Callable[[QuestionKey, Now], None]
     """Called when the last consumer of a question unsubscribes."""
     fetch: Callable[[Subscriber, Now], None]
-    """Finds the current record for a periodic subscriber, and calls `tell`."""
+    """Finds the current record for a periodic subscriber, and calls `notify`."""
     not_here: Callable[[QuestionKey, Now], None]
     """Called when this broker has no valid record of its own for a subscribed question."""
 
@@ -145,7 +145,7 @@ class Subscriptions:
         if watcher is not None:
             self._end(watcher, now)
 
-    def noticed(self, noticed: Noticed, sender: Sender, now: Now) -> None:
+    def noticed(self, noticed: NoticeAck, sender: Sender, now: Now) -> None:
         """A subscriber acknowledged a notice."""
         watcher = self._watchers.get((sender.address, noticed.id))
         if watcher is not None and watcher.number == noticed.number:
@@ -160,17 +160,17 @@ class Subscriptions:
         if held is not None:
             for watcher in list(watchers.values()):
                 if not watcher.every_ms:
-                    self.tell(watcher, held.record, now)
+                    self.notify(watcher, held.record, now)
         if not self.is_here(held):
             self.not_here(key, now)
 
-    def tell_consumers(self, key: QuestionKey, record: ContextRecord, now: Now) -> None:
+    def notify_consumers(self, key: QuestionKey, record: ContextRecord, now: Now) -> None:
         """Notifies consumers of a record that changed at its holder."""
         for watcher in list(self._by_question.get(key, {}).values()):
             if not (watcher.every_ms or watcher.at_holder):
-                self.tell(watcher, record, now)
+                self.notify(watcher, record, now)
 
-    def tell(self, watcher: Subscriber, record: ContextRecord, now: Now) -> None:
+    def notify(self, watcher: Subscriber, record: ContextRecord, now: Now) -> None:
         """Tells one watcher, unless it knows, knows better, or the record is not valid now."""
         if not record.is_valid_at(now.wall_ms):
             return
@@ -209,7 +209,7 @@ class Subscriptions:
         watcher.every_ms = 0
         held = self._state.table.answer(question, now.wall_ms)
         if held is not None:
-            self.tell(watcher, held.record, now)
+            self.notify(watcher, held.record, now)
         if not watcher.at_holder:
             self.begun(watcher, now)
 
@@ -381,7 +381,7 @@ class UpstreamSubscriptions:
             self._upstreams[key] = self._by_id[id] = upstream
             self._look(upstream, now)
         elif upstream.record is not None:
-            self._subscriptions.tell(watcher, upstream.record, now)
+            self._subscriptions.notify(watcher, upstream.record, now)
 
     def ended(self, key: QuestionKey, now: Now) -> None:
         """The last consumer is gone: unsubscribes at the holder."""
@@ -396,12 +396,12 @@ class UpstreamSubscriptions:
         key = key_of(watcher.question)
         held = self._state.table.answer(key, now.wall_ms)
         if held is not None:
-            self._subscriptions.tell(watcher, held.record, now)
+            self._subscriptions.notify(watcher, held.record, now)
             return
 
         def answered(ended: SearchResult, now: Now) -> None:
-            if isinstance(ended, Found) and self._subscriptions.is_watched(watcher):
-                self._subscriptions.tell(watcher, ended.record, now)
+            if isinstance(ended, FoundRecord) and self._subscriptions.is_watched(watcher):
+                self._subscriptions.notify(watcher, ended.record, now)
 
         within_ms = min(max(watcher.every_ms, 500), _SEARCH_MS)
         question, identity = watcher.question, watcher.identity
@@ -425,13 +425,13 @@ class UpstreamSubscriptions:
         record = notice.record
         wait_ms = record.valid_from - now.wall_ms
         if sender.address != upstream.holder or wait_ms > MOST_BEHIND_MS:
-            return  # by this clock its time is far off; it is told again
-        self._state.send(Noticed(notice.id, notice.number), sender.address)
+            return  # by this clock its time is far off; it is notified again
+        self._state.send(NoticeAck(notice.id, notice.number), sender.address)
         upstream.unanswered = 0
-        asked = upstream.question
+        question = upstream.question
         if not is_late(notice.number, upstream.notice) and (record.entity, record.scope) == (
-            asked.entity,
-            asked.scope,
+            question.entity,
+            question.scope,
         ):
             upstream.notice = notice.number
             if wait_ms > 0:
@@ -501,7 +501,7 @@ class UpstreamSubscriptions:
             upstream.searching = False
             if self._by_id.get(upstream.id) is not upstream or upstream.holder is not None:
                 return
-            if isinstance(ended, Found):
+            if isinstance(ended, FoundRecord):
                 self._found(upstream, ended, now)
             else:
                 self._look_later(upstream, now)
@@ -511,7 +511,7 @@ class UpstreamSubscriptions:
         without = (self._state.address, *upstream.gone)
         self._searches.begin(OWN_CONSUMER, question, _SEARCH_MS, identity, now, answered, without)
 
-    def _found(self, upstream: _Upstream, found: Found, now: Now) -> None:
+    def _found(self, upstream: _Upstream, found: FoundRecord, now: Now) -> None:
         if found.holder == self._state.address:
             self._found_own(upstream, now)
             return
@@ -556,7 +556,7 @@ class UpstreamSubscriptions:
         if not record.is_valid_at(now.wall_ms):
             return
         upstream.record = record
-        self._subscriptions.tell_consumers(key_of(upstream.question), record, now)
+        self._subscriptions.notify_consumers(key_of(upstream.question), record, now)
         self._plan_end(upstream, record, now)
 
     def _plan_end(self, upstream: _Upstream, record: ContextRecord, now: Now) -> None:

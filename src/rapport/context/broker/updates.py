@@ -16,8 +16,8 @@ from rapport.context.protocol import (
     PROCESSED,
     RECEIVED,
     TOO_BUSY,
-    Heard,
-    Outdated,
+    HopAck,
+    Invalidation,
     Put,
     Status,
 )
@@ -113,7 +113,7 @@ class ReplicaInvalidation:
             return  # what it was is over, and so are its copies
         record = held.record
         newest = record.rank()
-        calls: list[tuple[Outdated, Address]] = []
+        calls: list[tuple[Invalidation, Address]] = []
         for to, rank in given.to.items():
             start, provider = rank
             if rank >= newest or to == held.holder:
@@ -130,13 +130,13 @@ class ReplicaInvalidation:
         if key in self._given and 0 < wait_ms <= _SOON_MS:
             self._state.agenda.at(now.steady_ms + wait_ms + 1, self.changed, key)
 
-    def called(self, outdated: Outdated, sender: Sender, now: Now) -> None:
+    def called(self, outdated: Invalidation, sender: Sender, now: Now) -> None:
         """Applies an invalidation, and passes it to the recipients of replicas from here."""
         provider, key = outdated.key[0], outdated.key[1:]
         self._void.rises(outdated.key, outdated.before, now)
         if outdated.called:
-            heard = Heard(outdated.id, 0, 0, RECALLED)
-            self._state.send(heard, sender.address)
+            ack = HopAck(outdated.id, 0, 0, RECALLED)
+            self._state.send(ack, sender.address)
         given = self._given.get(key)
         if given is None:
             return
@@ -154,19 +154,19 @@ class ReplicaInvalidation:
         before = self._void.level_of(record.key(), now)
         return before is not None and record.valid_from < before
 
-    def heard(self, heard: Heard, sender: Sender) -> None:
+    def acknowledged(self, ack: HopAck, sender: Sender) -> None:
         """An invalidation was acknowledged."""
-        self._open.discard((heard.search, sender.address))
+        self._open.discard((ack.search, sender.address))
 
-    def _call(self, key: QuestionKey, provider: str, before: int) -> Outdated:
+    def _call(self, key: QuestionKey, provider: str, before: int) -> Invalidation:
         id = self._state.chance.getrandbits(63)
-        return Outdated(id, (provider, *key), before, 0, called=True)
+        return Invalidation(id, (provider, *key), before, 0, called=True)
 
     def _send_all(
         self,
         key: QuestionKey,
         given: _IssuedReplica,
-        calls: list[tuple[Outdated, Address]],
+        calls: list[tuple[Invalidation, Address]],
         now: Now,
     ) -> None:
         state = self._state
@@ -181,7 +181,7 @@ class ReplicaInvalidation:
         if not given.to:
             self._given.pop(key, None)
 
-    def _send(self, outdated: Outdated, to: Address, tries: int, now: Now) -> None:
+    def _send(self, outdated: Invalidation, to: Address, tries: int, now: Now) -> None:
         """Sends an invalidation, and repeats it until acknowledged; older brokers do not
         acknowledge.
         """
@@ -327,7 +327,7 @@ class RecordUpdates:
         """A record could not be stored; it stays in the table while it is valid."""
         self._release(token, INTERNAL_ERROR, why)
 
-    def outdated(self, outdated: Outdated, sender: Sender, now: Now) -> None:
+    def outdated(self, outdated: Invalidation, sender: Sender, now: Now) -> None:
         """Drops outdated replicas, and forwards the message once while its ttl lasts."""
         state = self._state
         key = (outdated.id, outdated.key)
@@ -371,12 +371,12 @@ class RecordUpdates:
         settings = self._state.settings.replication
         id = self._state.chance.getrandbits(63)
         ttl = settings.invalidate_ttl
-        self._spread(Outdated(id, record.key(), record.valid_from, ttl), None, now)
+        self._spread(Invalidation(id, record.key(), record.valid_from, ttl), None, now)
 
-    def _spread(self, outdated: Outdated, came_from: Address | None, now: Now) -> None:
+    def _spread(self, outdated: Invalidation, came_from: Address | None, now: Now) -> None:
         state = self._state
         ttl = min(outdated.ttl, state.settings.replication.invalidate_ttl)
-        on = Outdated(outdated.id, outdated.key, outdated.before, ttl - 1)
+        on = Invalidation(outdated.id, outdated.key, outdated.before, ttl - 1)
         key = (outdated.id, outdated.key)
         for to in self._flood.spread(key, ttl, came_from, state.membership.neighbours, now):
             state.send(on, to)

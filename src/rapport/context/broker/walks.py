@@ -18,7 +18,7 @@ from rapport.context.broker.broker_state import BrokerState
 from rapport.context.broker.hops import EXPIRED, HopSender
 from rapport.context.broker.search_strategies import FLOOD, NORMALIZED, WALK
 from rapport.context.broker.updates import ReplicaInvalidation
-from rapport.context.protocol import NOT_FOUND, Ask, Found, Have, Probe, Refused
+from rapport.context.protocol import NOT_FOUND, Ask, FoundRecord, Have, Probe, SearchRefusal
 from rapport.context.records import Outcome, QuestionKey, key_of
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import Corrupt
@@ -76,10 +76,10 @@ agree better.
 class SearchEntry(Protocol):
     """Receives answers at the broker whose client sent the request."""
 
-    def found(self, found: Found, now: Now) -> None:
+    def found(self, found: FoundRecord, now: Now) -> None:
         """A search has its record."""
 
-    def refused(self, refused: Refused, now: Now) -> None:
+    def refused(self, refused: SearchRefusal, now: Now) -> None:
         """A walker came home with nothing."""
 
 
@@ -112,12 +112,12 @@ class AnswerRouter:
         """A walker ends here."""
         state = self._state
         path = answer_path(ask.path, state.address, state.settings.replication)
-        refused = Refused(
+        refused = SearchRefusal(
             ask.search, ask.walker, ask.hop, path, NOT_FOUND, why, doubtful=ask.doubtful
         )
         self._back(refused, now)
 
-    def found(self, found: Found, sender: Sender, now: Now) -> None:
+    def found(self, found: FoundRecord, sender: Sender, now: Now) -> None:
         """A record comes by."""
         if not found.path or not self._hop_sender.arrived(found, sender, now):
             return
@@ -126,12 +126,12 @@ class AnswerRouter:
             self._replicate(found.record, found.holder, now)
         self._back(found, now)
 
-    def refused(self, refused: Refused, sender: Sender, now: Now) -> None:
+    def refused(self, refused: SearchRefusal, sender: Sender, now: Now) -> None:
         """A refusal comes by."""
         if refused.path and self._hop_sender.arrived(refused, sender, now):
             self._back(refused, now)
 
-    def failed(self, message: Found | Refused, to: Address, now: Now) -> None:
+    def failed(self, message: FoundRecord | SearchRefusal, to: Address, now: Now) -> None:
         """The next on the way back is gone: go to the one before it."""
         if len(message.path) > 1:
             self._state.counts["back_repairs"] += 1
@@ -154,7 +154,7 @@ class AnswerRouter:
                 given = [path[mark] for mark in marks if mark < len(path)]
                 self._invalidation.gave(record, given, now)
         hops = ask.hop + ahead
-        found = Found(ask.search, ask.walker, ask.hop, record, path, marks, holder, hops)
+        found = FoundRecord(ask.search, ask.walker, ask.hop, record, path, marks, holder, hops)
         self._back(found, now)
 
     def _replicate(self, record: ContextRecord, holder: Address, now: Now) -> None:
@@ -169,7 +169,7 @@ class AnswerRouter:
                 entity = record.entity
                 self._invalidation.changed((entity.type, entity.id, record.scope), now)
 
-    def _may_go_on(self, found: Found, now: Now) -> bool:
+    def _may_go_on(self, found: FoundRecord, now: Now) -> bool:
         """Whether a found record is still valid; the entry broker also waits for one that begins
         soon.
         """
@@ -178,22 +178,24 @@ class AnswerRouter:
             is_entry or found.record.valid_from <= now.wall_ms
         )
 
-    def _back(self, message: Found | Refused, now: Now) -> None:
+    def _back(self, message: FoundRecord | SearchRefusal, now: Now) -> None:
         """Sends an answer one step back; at the entry broker to its client. An expired record
         becomes a refusal; one that has not begun by the local clock waits.
         """
         path = message.path
-        if type(message) is Found and len(path) > 1:
+        if type(message) is FoundRecord and len(path) > 1:
             wait_ms = message.record.valid_from - now.wall_ms
             if 0 < wait_ms <= MOST_BEHIND_MS:
                 self._state.agenda.at(now.steady_ms + wait_ms, self._back, message)
                 return
-        if type(message) is Found and not self._may_go_on(message, now):
+        if type(message) is FoundRecord and not self._may_go_on(message, now):
             self._state.counts["expired_on_the_way"] += 1
-            message = Refused(message.search, message.walker, message.hop, path, NOT_FOUND, EXPIRED)
+            message = SearchRefusal(
+                message.search, message.walker, message.hop, path, NOT_FOUND, EXPIRED
+            )
         if len(path) > 1:
-            if type(message) is Found:
-                on: Found | Refused = Found(
+            if type(message) is FoundRecord:
+                on: FoundRecord | SearchRefusal = FoundRecord(
                     message.search,
                     message.walker,
                     message.hop + 1,
@@ -204,8 +206,8 @@ class AnswerRouter:
                     message.hops,
                 )
             else:
-                assert type(message) is Refused
-                on = Refused(
+                assert type(message) is SearchRefusal
+                on = SearchRefusal(
                     message.search,
                     message.walker,
                     message.hop + 1,
@@ -215,10 +217,10 @@ class AnswerRouter:
                     message.doubtful,
                 )
             self._hop_sender.send(on, path[-1], now)
-        elif type(message) is Found:
+        elif type(message) is FoundRecord:
             self.entry.found(message, now)
         else:
-            assert type(message) is Refused
+            assert type(message) is SearchRefusal
             self.entry.refused(message, now)
 
 
@@ -249,12 +251,12 @@ class WalkForwarder:
         seen = SeenFilter(state.settings.limits.remembered, _FLOODS_KEPT_MS)
         self._flood = Flood(seen, state.chance)
 
-    def asked(self, ask: Ask, sender: Sender, now: Now) -> None:
+    def arrived(self, ask: Ask, sender: Sender, now: Now) -> None:
         """A question came from another broker."""
         search = self._state.settings.search
         too_long = len(ask.path) > search.hop_limit + 2
         if not ask.path or too_long or ask.hop < 0 or ask.strategy not in _TRAVELS:
-            # Not acknowledged either: whoever sent it finds another way.
+            # Not acknowledged either: its sender finds another way.
             self._state.counts["malformed"] += 1
             return
         if self._hop_sender.arrived(ask, sender, now):
@@ -506,7 +508,7 @@ class NeighbourProbes:
 
     def own_filter(self, now: Now) -> bytes:
         """The filter of what can be answered here, at most half a second old; none when it would
-        be so full that it says yes to everything.
+        be so full that it matches everything.
         """
         search = self._state.settings.search
         if search.look_ahead != "bloom":

@@ -13,6 +13,8 @@ import asyncio
 import heapq
 import math
 from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
@@ -105,7 +107,7 @@ class PendingCalls:
             return
         is_received = isinstance(message, Status) and message.status == RECEIVED
         if is_received and not call.received_ends:
-            # It is at work, and what it says in the end may be lost as well.
+            # It is at work, and its final answer may be lost as well.
             call.retry_ms = min(_AT_WORK_MS, self._longest_retry_ms)
             call.due_ms = now_ms + call.retry_ms
             return
@@ -245,7 +247,7 @@ class BrokerChoice:
         elif address == self.current or one.answers > self._settings.pings:
             self._compare(one)
 
-    def heard(self, address: Address, now_ms: float) -> None:
+    def mark_alive(self, address: Address, now_ms: float) -> None:
         """A broker sent something: it lives."""
         if (one := self.candidates.get(address)) is not None:
             one.misses, one.heard_ms = 0, now_ms
@@ -486,7 +488,7 @@ class BrokerLink:
             return  # none of ours, or of a version that we do not speak
         now, before = steady_ms(self.clock), self.choice.current
         address = sender.address
-        self.choice.heard(address, now)
+        self.choice.mark_alive(address, now)
         if isinstance(message, Answer | Status):
             self._calls.answered(message, address, now)
         elif isinstance(message, Pong):
@@ -516,11 +518,56 @@ class BrokerLink:
         for call in self._calls.all():
             if call.to is None:
                 self._send(call, now)
-        for told in self.on_change:
-            told(current, before)
+        for changed in self.on_change:
+            changed(current, before)
 
     def _next_due_ms(self) -> float | None:
         calls = self._calls.next_due_ms()
         pings = self.choice.next_due_ms() if self.choice.candidates else None
         known = [due for due in (calls, pings) if due is not None]
         return min(known, default=None)
+
+
+class ContextClient:
+    """What providers, consumers and controllers share: a link to their brokers."""
+
+    def __init__(self, link: BrokerLink) -> None:
+        self._link = link
+
+    @classmethod
+    async def open(
+        cls,
+        brokers: Sequence[Address],
+        *,
+        keys: DatagramKeys | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        settings: ClientSettings | None = None,
+        link: EndpointWrapper = direct_link,
+    ) -> Self:
+        """A client that uses one of these brokers; raises as `BrokerLink.open` does."""
+        return cls(
+            await BrokerLink.open(
+                brokers, keys=keys, clock=clock, chance=chance, settings=settings, link=link
+            )
+        )
+
+    @property
+    def broker(self) -> Address | None:
+        """The broker of its choice."""
+        return self._link.broker
+
+    async def close(self) -> None:
+        """Ends."""
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

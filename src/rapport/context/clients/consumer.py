@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import AsyncGenerator
 
 import msgspec
 
-from rapport.context.clients.broker_link import BrokerLink
-from rapport.context.connections import ClientSettings, ContextNotFound, refusal
+from rapport.context.clients.broker_link import BrokerLink, ContextClient
+from rapport.context.connections import ContextNotFound, refusal
 from rapport.context.protocol import (
     NOT_FOUND,
     Answer,
     Message,
     Notice,
-    Noticed,
+    NoticeAck,
     Question,
     Request,
     Unwatch,
@@ -31,12 +29,8 @@ from rapport.context.protocol import (
 )
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Conflict, Corrupt, RapportError, Unavailable
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, first_of
 from rapport.transport.base import Address
-from rapport.transport.keys import DatagramKeys
-from rapport.transport.station import EndpointWrapper, direct_link
 
 _AGAIN_MS = 500
 
@@ -115,7 +109,7 @@ class ContextSubscription:
             self._link.post(Unwatch(self._id), before)
 
     def _take(self, notice: Notice, sender: Address) -> None:
-        self._link.post(Noticed(self._id, notice.number), sender)
+        self._link.post(NoticeAck(self._id, notice.number), sender)
         if self._is_known(notice, sender):
             return
         if len(self._records) >= self._link.settings.waiting_notices:
@@ -135,7 +129,7 @@ class ContextSubscription:
         latest = self._latest.get(record.provider)
         if latest is not None:
             is_older = record.rank() < latest.rank()
-            # What began earlier counts once what began later is over, if it was told after it.
+            # What began earlier counts once what began later is over, if it was provided after it.
             still_counts = latest.valid_until > self._link.clock.now_ms()
             if record == latest or (is_older and (still_counts or comes_late)):
                 return True
@@ -154,7 +148,7 @@ _TIMES = 2
 
 class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An answer: the record, how many hops away it was found, the broker that its provider gives it
-    to (clients are not told), when it was asked for (ms UTC) and how long that took.
+    to (clients do not learn it), when it was asked for (ms UTC) and how long that took.
     """
 
     record: ContextRecord
@@ -166,33 +160,12 @@ class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The broker that answered."""
 
 
-class ContextConsumer:
+class ContextConsumer(ContextClient):
     """Requests records from its broker, which searches the network for those it lacks."""
 
     def __init__(self, link: BrokerLink) -> None:
-        self._link = link
+        super().__init__(link)
         self._subscriptions: list[ContextSubscription] = []
-
-    @staticmethod
-    async def open(
-        brokers: Sequence[Address],
-        *,
-        keys: DatagramKeys | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        settings: ClientSettings | None = None,
-        link: EndpointWrapper = direct_link,
-    ) -> ContextConsumer:
-        """A consumer that uses one of these brokers."""
-        tie = await BrokerLink.open(
-            brokers, keys=keys, clock=clock, chance=chance, settings=settings, link=link
-        )
-        return ContextConsumer(tie)
-
-    @property
-    def broker(self) -> Address | None:
-        """The broker of its choice."""
-        return self._link.broker
 
     async def request(
         self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000, fresh: bool = False
@@ -200,8 +173,8 @@ class ContextConsumer:
         """What is true now; never a record before or past its validity. With `fresh` from the
         broker that the provider gives it to, never from a copy on the way.
 
-        Raises ContextNotFound, NotAllowed, Unavailable (too busy, nobody answers), all within the
-        deadline; InvalidInput for what is no question.
+        Raises ContextNotFound, NotAllowed, Unavailable (too busy, no broker answers), all within
+        the deadline; InvalidInput for an invalid question.
         """
         question = _question(entity, scope)
         what = f"{question.entity} {scope}"
@@ -251,18 +224,7 @@ class ContextConsumer:
         """Ends, and with it all subscriptions."""
         for subscription in list(self._subscriptions):
             await subscription.close()
-        await self._link.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
+        await super().close()
 
 
 def _question(entity: EntityRef | str, scope: str) -> Question:

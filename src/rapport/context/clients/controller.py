@@ -1,49 +1,24 @@
-"""A controller: tells brokers to join, leave and watch their neighbours. [CX-3, CX-4]"""
+"""A controller: commands brokers to join, leave and watch their neighbours. [CX-3, CX-4]"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
 from rapport.context.broker_status import BrokerStatus
-from rapport.context.clients.broker_link import BrokerLink
-from rapport.context.connections import ClientSettings, ContextNotFound
+from rapport.context.clients.broker_link import ContextClient
+from rapport.context.connections import ContextNotFound
 from rapport.context.protocol import Command, Message, Status
 from rapport.core.errors import Corrupt, Unavailable
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
 from rapport.transport.addresses import format_address, resolve
 from rapport.transport.base import Address
-from rapport.transport.keys import DatagramKeys
-from rapport.transport.station import EndpointWrapper, direct_link
 
 _WITHIN_MS = 10_000
 
 
-class ContextController:
+class ContextController(ContextClient):
     """Needs the right `control`. Each call names the broker to control."""
-
-    def __init__(self, link: BrokerLink) -> None:
-        self._link = link
-
-    @staticmethod
-    async def open(
-        brokers: Sequence[Address],
-        *,
-        keys: DatagramKeys | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        settings: ClientSettings | None = None,
-        link: EndpointWrapper = direct_link,
-    ) -> ContextController:
-        """A controller for these brokers and others that are reached the same way."""
-        tie = await BrokerLink.open(
-            brokers, keys=keys, clock=clock, chance=chance, settings=settings, link=link
-        )
-        return ContextController(tie)
 
     async def join(
         self, broker: Address, brokers: Sequence[Address], *, within_ms: int = _WITHIN_MS
@@ -64,7 +39,7 @@ class ContextController:
         await self._find_neighbours(broker, "connect", brokers, within_ms)
 
     async def leave(self, broker: Address, *, within_ms: int = _WITHIN_MS) -> None:
-        """Has a broker say goodbye to its neighbours; it goes on to serve its own clients."""
+        """Has a broker leave its neighbours; it goes on to serve its own clients."""
         await self._command(broker, "leave", (), within_ms)
 
     async def monitor(self, broker: Address, *, within_ms: int = _WITHIN_MS) -> None:
@@ -78,21 +53,6 @@ class ContextController:
             return msgspec.json.decode(answer.why, type=BrokerStatus)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise Corrupt(f"the broker's state cannot be read: {error}") from None
-
-    async def close(self) -> None:
-        """Ends."""
-        await self._link.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _find_neighbours(
         self, broker: Address, what: str, brokers: Sequence[Address], within_ms: int

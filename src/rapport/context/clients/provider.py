@@ -1,27 +1,23 @@
-"""A provider: tells a broker what is true, once or at a rate. [CX-3]"""
+"""A provider: sends records to a broker, once or at a rate. [CX-3]"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from rapport.context.clients.broker_link import BrokerLink
-from rapport.context.connections import ClientSettings, ContextNotFound
+from rapport.context.clients.broker_link import BrokerLink, ContextClient
+from rapport.context.connections import ContextNotFound
 from rapport.context.protocol import Message, Put, check_record
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
-from rapport.transport.station import EndpointWrapper, direct_link
 
 Values = Mapping[str, Any]
 Measure = Callable[[], Values | Awaitable[Values]]
@@ -32,38 +28,37 @@ _SET_BACK_MS = 2_000
 """A clock that is set back by no more leaves the order of updates as it is."""
 _LEAST_FORGOTTEN = 1_000
 _FAREWELLS_MS, _FAREWELL_WITHIN_MS = (50, 2_000), 1_000
-"""What the old broker is told last is true for a moment, so that it knows nothing afterwards; for a
-longer one if that was over when it came: datagrams are lost, and clocks differ.
+"""The last record for the old broker is valid for a moment, so that it knows nothing afterwards;
+for a longer one if that had expired when it arrived: datagrams are lost, and clocks differ.
 """
 _log = get_logger(__name__)
 
 
-class ContextProvider:
-    """Tells what is true of entities. `update` has returned: the broker has it on disk.
+class ContextProvider(ContextClient):
+    """Provides records of entities. When `update` has returned, the broker has the record on disk.
 
-    What it told and is still valid is told again to a new broker when it changes brokers.
+    Valid records are sent again to a new broker when it changes brokers.
     """
 
-    def __init__(self, link: BrokerLink, name: str) -> None:
-        self._link, self.name = link, name
-        self._told: dict[tuple[EntityRef, str], ContextRecord] = {}
+    def __init__(self, link: BrokerLink, name: str = "") -> None:
+        super().__init__(link)
+        self.name = name
+        self._provided: dict[tuple[EntityRef, str], ContextRecord] = {}
         self._forget_at = _LEAST_FORGOTTEN
         self._tasks = Tasks(link.clock)
         link.on_change.append(self._carry_along)
 
-    @staticmethod
+    @classmethod
     async def open(
+        cls,
         brokers: Sequence[Address],
         *,
         name: str = "",
         keys: DatagramKeys | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        settings: ClientSettings | None = None,
-        link: EndpointWrapper = direct_link,
-    ) -> ContextProvider:
-        """A provider that uses one of these brokers. `name` is the provider of its records; left
-        out, the owner of its keys.
+        **options: Any,
+    ) -> Self:
+        """A provider that uses one of these brokers; takes the options of ContextClient. `name` is
+        the provider of its records; left out, the owner of its keys.
         """
         name = name or (keys.own if keys is not None else "")
         if not name:
@@ -72,15 +67,9 @@ class ContextProvider:
                 code="context.no_provider",
                 hint='say who provides: name="station-7", or --provider station-7',
             )
-        tie = await BrokerLink.open(
-            brokers, keys=keys, clock=clock, chance=chance, settings=settings, link=link
-        )
-        return ContextProvider(tie, name)
-
-    @property
-    def broker(self) -> Address | None:
-        """The broker of its choice."""
-        return self._link.broker
+        provider = await super().open(brokers, keys=keys, **options)
+        provider.name = name
+        return provider
 
     async def update(
         self,
@@ -92,17 +81,17 @@ class ContextProvider:
         valid_from: int | None = None,
         within_ms: int = _WITHIN_MS,
     ) -> ContextRecord:
-        """Tells the values of a scope, valid from now (or `valid_from`) for so long; returns when
-        the broker has kept them.
+        """Provides the values of a scope, valid from now (or `valid_from`) for so long; returns
+        when the broker has kept them.
 
-        Raises InvalidInput (what cannot be told), NotAllowed, Unavailable (nobody answers).
+        Raises InvalidInput (what cannot be a record), NotAllowed, Unavailable (no broker answers).
         """
         subject = EntityRef.parse(entity) if isinstance(entity, str) else entity
         record = self._record(subject, scope, values, valid_for_ms, valid_from)
-        advertises = (subject, scope) not in self._told
-        if len(self._told) >= self._forget_at:
+        advertises = (subject, scope) not in self._provided
+        if len(self._provided) >= self._forget_at:
             self._forget_past()
-        self._told[subject, scope] = record
+        self._provided[subject, scope] = record
         await self._put(record, advertises, within_ms)
         return record
 
@@ -116,9 +105,9 @@ class ContextProvider:
         valid_for_ms: int | None = None,
         within_ms: int = _WITHIN_MS,
     ) -> None:
-        """Measures and tells, every so often, until cancelled. What nobody took, or was over when
-        it came, is not told again: the next measurement is newer. Valid for two periods unless said
-        otherwise. Raises InvalidInput (what cannot be told), NotAllowed.
+        """Measures and provides, every so often, until cancelled. A record that no broker took, or
+        that had expired, is not repeated: the next measurement is newer. Valid for two periods
+        unless `valid_for_ms` is set. Raises InvalidInput (what cannot be a record), NotAllowed.
         """
         while True:
             began_ns = self._link.clock.steady_ns()
@@ -136,34 +125,23 @@ class ContextProvider:
             except RapportError as error:
                 if not _may_pass(error):
                     raise
-                _log.warning("context was not told", entity=str(entity), error=error.message)
+                _log.warning("context was not provided", entity=str(entity), error=error.message)
             took_ms = (self._link.clock.steady_ns() - began_ns) / 1e6
             await self._link.clock.sleep(max(every_ms - took_ms, 0))
 
     async def close(self) -> None:
         """Closes the provider; its records stay valid for their time."""
         await self._tasks.stop()
-        await self._link.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
+        await super().close()
 
     def _record(
         self, entity: EntityRef, scope: str, values: Values, valid_for_ms: int, start: int | None
     ) -> ContextRecord:
         if start is None:
             start = self._link.clock.now_ms()
-            before = self._told.get((entity, scope))
+            before = self._provided.get((entity, scope))
             # Later by a millisecond at least: so it wins whatever way it takes. What begins much
-            # later was announced, or told by a clock that was wrong: this is true before it.
+            # later was announced, or provided by a wrong clock: this is true before it.
             if before is not None and start <= before.valid_from <= start + _SET_BACK_MS:
                 start = before.valid_from + 1
         record = ContextRecord(self.name, entity, scope, start, start + valid_for_ms, dict(values))
@@ -183,7 +161,7 @@ class ContextProvider:
             raise Unavailable(
                 f"the broker did not confirm {what} in time",
                 code="context.not_confirmed",
-                hint="it may have it all the same; telling it again does no harm",
+                hint="it may have it all the same; providing it again does no harm",
             ) from None
 
     def _carry_along(self, _broker: Address, before: Address | None) -> None:
@@ -194,19 +172,19 @@ class ContextProvider:
         self._tasks.start(name, lambda: self._move_all(before))
 
     async def _move_all(self, before: Address) -> None:
-        """Tells the new broker everything, then has the old one forget it: else it would answer
+        """Sends everything to the new broker, then has the old one forget it: else it would answer
         with this while the new one knows better.
         """
         moved: list[ContextRecord] = []
-        for some in _batches(list(self._told.values())):
-            told = await asyncio.gather(*(self._tell_anew(one) for one in some))
-            moved += [one for one, is_told in zip(some, told, strict=True) if is_told]
+        for some in _batches(list(self._provided.values())):
+            provided = await asyncio.gather(*(self._provide_again(one) for one in some))
+            moved += [one for one, is_provided in zip(some, provided, strict=True) if is_provided]
         for some in _batches(moved):
-            heard = await asyncio.gather(*(self._say_farewell(one, before) for one in some))
-            if not any(heard):
+            withdrawn = await asyncio.gather(*(self._withdraw(one, before) for one in some))
+            if not any(withdrawn):
                 return  # it is gone, which is why we changed
 
-    async def _tell_anew(self, record: ContextRecord) -> bool:
+    async def _provide_again(self, record: ContextRecord) -> bool:
         try:
             await self._put(record, True, _WITHIN_MS)
             return True
@@ -214,9 +192,9 @@ class ContextProvider:
             _log.info("context was not carried along", error=error.message)
             return False
 
-    async def _say_farewell(self, record: ContextRecord, before: Address) -> bool:
+    async def _withdraw(self, record: ContextRecord, before: Address) -> bool:
         """The same once more, but over in a moment; it begins just after it, so that it counts for
-        no more than what others told since, or we. Whether the old broker took it.
+        no more than newer records of others, or our own. Whether the old broker took it.
         """
         start = record.valid_from + 1
         for lasts_ms in _FAREWELLS_MS:
@@ -232,26 +210,26 @@ class ContextProvider:
             except InvalidInput:
                 continue
             except RapportError as error:
-                _log.info("the broker of before was not told", error=error.message)
+                _log.info("the former broker was not updated", error=error.message)
                 return False
         return False
 
     def _let_begin_after(self, start: int, record: ContextRecord) -> None:
-        """Told once more to a broker that had its farewell, a record must be newer than that."""
+        """A record that is sent again to a broker from which it was withdrawn must be newer."""
         key = (record.entity, record.scope)
-        if self._told.get(key) is record and start + 1 < record.valid_until:
-            self._told[key] = msgspec.structs.replace(record, valid_from=start + 1)
+        if self._provided.get(key) is record and start + 1 < record.valid_until:
+            self._provided[key] = msgspec.structs.replace(record, valid_from=start + 1)
 
     def _forget_past(self) -> None:
         """Keeps memory within twice what is valid."""
         now = self._link.clock.now_ms()
-        self._told = {key: one for key, one in self._told.items() if one.valid_until > now}
-        self._forget_at = 2 * len(self._told) + _LEAST_FORGOTTEN
+        self._provided = {key: one for key, one in self._provided.items() if one.valid_until > now}
+        self._forget_at = 2 * len(self._provided) + _LEAST_FORGOTTEN
 
 
 def _may_pass(error: RapportError) -> bool:
-    """Whether the next update may well be taken: nobody answered, or this one was too late, which
-    is all that a broker calls a bad request of what can be a record.
+    """Whether the next update may well be taken: no broker answered, or this one was too late,
+    which is the only reason for which a broker calls a valid record a bad request.
     """
     return isinstance(error, Unavailable) or error.code == "context.bad_request"
 

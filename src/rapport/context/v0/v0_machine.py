@@ -128,7 +128,7 @@ class V0Broker:
             if operation is not None:
                 self._outgoing.refuse(caller, BAD_REQUEST, operation, now)
             return
-        self._neighbourhood.heard(sender, now)
+        self._neighbourhood.mark_alive(sender, now)
         self._act(message, caller, now)
 
     def tick(self, now: Now) -> None:
@@ -158,7 +158,7 @@ class V0Broker:
                 self._searching.response(message, caller, now)
             case m.V0Ping():
                 host = self.address[0]
-                self._outgoing.tell(m.V0PingResponse(now.wall_ms, host), caller)
+                self._outgoing.reply(m.V0PingResponse(now.wall_ms, host), caller)
             case m.V0Acknowledgement():
                 self._neighbourhood.acknowledged(message, caller, now)
             case m.V0Refusal(operation="BrokerJoining"):

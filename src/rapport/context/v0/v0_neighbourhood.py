@@ -62,11 +62,11 @@ class V0Neighbourhood:
         """Whether an answer may be handed to it: a broker that has not left."""
         return self.is_broker(address) and address not in self._departed
 
-    def heard(self, address: Address, now: Now) -> None:
+    def mark_alive(self, address: Address, now: Now) -> None:
         """Any message of a broker is a sign of life."""
         self._departed.pop(address, None)
         if address in self._neighbours:
-            self._liveness.heard(address, now)
+            self._liveness.mark_alive(address, now)
 
     def monitor(self, caller: V0Caller, now: Now) -> None:
         """The command 0: from now on silent neighbours are found."""

@@ -70,7 +70,7 @@ class V0Request(msgspec.Struct, frozen=True):
 
 class V0Response(msgspec.Struct, frozen=True):
     """4, back along the path. `marks` are the places on the path (from 0) behind which an asterisk
-    stands: who receives it with that place last keeps a replica.
+    stands: the broker that receives it with that place last keeps a replica.
     """
 
     sent: int
@@ -303,7 +303,7 @@ def _until_payload(datagram: bytes, bar: bytes, before: int) -> tuple[list[str],
     size, rest = _number(parts[2].decode()), parts[before]
     behind = rest[size:].rstrip(_END)
     if size > len(rest) or not (behind == b"" or behind.startswith(bar)):
-        _refuse(f"its payload does not have the {size} bytes that it says")
+        _refuse(f"its payload does not have the {size} bytes that it declares")
     fields = [part.decode() for part in parts[1:before]]
     return fields, rest[:size].decode(), behind[len(bar) :].decode()
 

@@ -188,7 +188,7 @@ class V0Search:
         if record is not None:
             self._answer(caller, record, now)
         elif caller.address[0] not in self._clients:
-            # A search costs many messages: not for whoever writes any address as the sender.
+            # A search costs many messages: not for a sender that may write any address.
             self._outgoing.refuse(caller, NOT_FOUND, _REQUEST, now)
         elif not self._may_wait(caller):
             self._outgoing.refuse(caller, INTERNAL_ERROR, _REQUEST, now)
@@ -246,7 +246,7 @@ class V0Search:
 
     def _answer(self, caller: V0Caller, record: ContextRecord, now: Now) -> None:
         try:
-            self._outgoing.tell(m.V0Response(now.wall_ms, record), caller)
+            self._outgoing.reply(m.V0Response(now.wall_ms, record), caller)
         except TooLarge:
             self._outgoing.refuse(caller, INTERNAL_ERROR, _REQUEST, now)
             return
@@ -331,7 +331,7 @@ class V0Search:
         if way and is_entry:
             self._reached_consumer(record, question, way[0], now)
         elif way and way[0][0] in self._clients:
-            self._tell_directly(record, V0Caller(way[0], None), now)
+            self._reply_directly(record, V0Caller(way[0], None), now)
 
     def _pass_on(
         self,
@@ -352,8 +352,8 @@ class V0Search:
         self._say(m.V0Refusal(now.wall_ms, status, _REQUEST, way[0][0], way), to)
 
     def _say(self, message: m.V0Message, to: Address) -> None:
-        """To a broker. A path that fits no datagram any more goes nowhere: whoever was asked first
-        refuses in time.
+        """Sends to a broker. A path that fits no datagram any more goes nowhere: the broker that
+        was queried first refuses in time.
         """
         try:
             self._outgoing.send(message, to)
@@ -381,7 +381,7 @@ class V0Search:
         else:
             self._go_on_in_v1(waiting, now)
 
-    def _tell_directly(self, record: ContextRecord | None, consumer: V0Caller, now: Now) -> None:
+    def _reply_directly(self, record: ContextRecord | None, consumer: V0Caller, now: Now) -> None:
         """Every broker between here and the consumer is gone."""
         if record is not None:
             self._answer(consumer, record, now)

@@ -196,7 +196,7 @@ class V0Outbox:
         """To a broker; raises TooLarge."""
         self.outbox.append((write(message), to))
 
-    def tell(self, message: V0Message, caller: V0Caller) -> None:
+    def reply(self, message: V0Message, caller: V0Caller) -> None:
         """Sends to a caller, unless the datagram is larger than its limit; raises TooLarge."""
         datagram = write(message)
         if caller.takes(len(datagram)):
@@ -214,7 +214,7 @@ class V0Outbox:
     def acknowledge(self, caller: V0Caller, status: int, operation: str, now: Now) -> None:
         """An ACK."""
         host = caller.address[0]
-        self.tell(V0Acknowledgement(now.wall_ms, status, operation, host), caller)
+        self.reply(V0Acknowledgement(now.wall_ms, status, operation, host), caller)
 
     def refuse(self, caller: V0Caller, status: int, operation: str, now: Now) -> None:
         """A NACK."""
@@ -222,4 +222,4 @@ class V0Outbox:
         code = _IN_V0.get(status, status)
         if code not in (INTERNAL_ERROR, NOT_FOUND, BAD_REQUEST):
             code = INTERNAL_ERROR
-        self.tell(V0Refusal(now.wall_ms, code, operation, caller.address[0]), caller)
+        self.reply(V0Refusal(now.wall_ms, code, operation, caller.address[0]), caller)

@@ -9,7 +9,7 @@ decides. Attributes keep the order of the type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -17,17 +17,18 @@ import msgspec
 
 from rapport.core.event import Event
 from rapport.core.schema import PARTS, AttributeType
-from rapport.mediation.codegen.json_structs import (
+from rapport.mediation.codegen.json_writer import (
     MAX_FAST_NUMBER,
+    AttributeText,
     BoundedNumber,
+    CallTable,
+    JsonCodeWriter,
     NoFastPathError,
-    RawObject,
     StructField,
     StructLayout,
     decoded_layout,
     is_formula,
 )
-from rapport.mediation.codegen.json_writer import AttributeText, CallTable, JsonCodeWriter
 from rapport.mediation.concepts import ConceptAttribute
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.plans import KeepStep, ObjectStep, Plan
@@ -35,7 +36,7 @@ from rapport.mediation.types import TAG, Types
 
 _ENCODER = msgspec.json.Encoder()
 
-_ROOM_BYTES = 1024
+_BUFFER_BYTES = 1024
 """Initial size of a batch's buffer; it grows on demand."""
 
 EventFunction = Callable[[bytes], bytes | None]
@@ -71,7 +72,7 @@ class NumberCondition(msgspec.Struct, frozen=True):
 
 
 def compile_event_path(
-    way: PlanSequence, surroundings: ConversionEnvironment | None = None
+    plans: PlanSequence, surroundings: ConversionEnvironment | None = None
 ) -> EventFunction | None:
     """Compiles all plans into one function without intermediate values. None for plans that
     need decoded values: split events, several stages, conversions that must not run twice (site
@@ -81,10 +82,10 @@ def compile_event_path(
     calls = CallTable(surroundings)
     writer = JsonCodeWriter(calls)
     try:
-        decoded, form, tail = _turned(writer, way)
+        decoded, layout, tail = _convert_plans(writer, plans)
     except NoFastPathError:
         return None
-    result = f"encode({writer.whole(form, tail)})"
+    result = f"encode({writer.whole(layout, tail)})"
     decode = msgspec.json.Decoder(decoded.struct).decode
     found: EventFunction = _compiled(
         writer, calls, "data", "value = decode(data)", result, decode=decode
@@ -93,7 +94,7 @@ def compile_event_path(
 
 
 def compile_batch_path(
-    way: PlanSequence,
+    plans: PlanSequence,
     wanted: NumberCondition | None = None,
     surroundings: ConversionEnvironment | None = None,
 ) -> BatchFunction | None:
@@ -102,60 +103,36 @@ def compile_batch_path(
     `surroundings` it returns None for plans whose conversions may need the time of an event,
     since these must run one by one.
     """
-    for may_be_uncut in (True, False):  # a later plan may need objects that the first passes on
-        try:
-            return _made_batch(way, wanted, surroundings, may_be_uncut=may_be_uncut)
-        except NoFastPathError:
-            continue
-    return None
-
-
-def _made_batch(
-    way: PlanSequence,
-    wanted: NumberCondition | None,
-    surroundings: ConversionEnvironment | None,
-    *,
-    may_be_uncut: bool,
-) -> BatchFunction:
     calls = CallTable(surroundings)
-    writer = JsonCodeWriter(calls, give_up="told.append(None); continue")
-    uncut: list[RawObject] = []
-    decoded, form, tail = _turned(writer, way, wanted, uncut if may_be_uncut else None)
+    writer = JsonCodeWriter(calls, give_up="results.append(None); continue")
+    try:
+        decoded, layout, tail = _convert_plans(writer, plans, wanted)
+    except NoFastPathError:
+        return None
     if surroundings is not None and not calls.are_none:
-        raise NoFastPathError
-    result = writer.whole(form, tail)
-    names: dict[str, Any] = {"decode_first": msgspec.json.Decoder(decoded.struct).decode}
-    for number, each in enumerate(uncut):
-        names[f"is_usual_{number}"], names[f"decode_{number}"] = each.is_usual, each.decode
-    if uncut:
-        (first, types), *_ = way
-        whole = decoded_layout(types, first.type, _only_step(first))
-        names |= {"decode_all": msgspec.json.Decoder(whole.struct).decode, "Raw": msgspec.Raw}
-    found: BatchFunction = _compiled_loop(writer, calls, result, **names)
+        return None
+    decode = msgspec.json.Decoder(decoded.struct).decode
+    found: BatchFunction = _compiled_loop(writer, calls, writer.whole(layout, tail), decode=decode)
     return found
 
 
-def _turned(
+def _convert_plans(
     writer: JsonCodeWriter,
-    way: PlanSequence,
+    plans: PlanSequence,
     wanted: NumberCondition | None = None,
-    uncut: list[RawObject] | None = None,
 ) -> tuple[StructLayout, StructLayout, str]:
     """The decoded layout, the result layout, and the variable with the result."""
-    (first, types), *_ = way
-    form = decoded = decoded_layout(types, first.type, _only_step(first), uncut)
-    for number, each in enumerate(uncut or ()):
-        writer.look_at_uncut(each, number)
+    (first, types), *_ = plans
+    layout = decoded = decoded_layout(types, first.type, _only_step(first))
     tail, seen = "value", ""
-    for plan, types in way:
-        tail, form = writer.turned(_only_step(plan), types, form, tail)
+    for plan, types in plans:
+        tail, layout = writer.convert(_only_step(plan), types, layout, tail)
         if wanted is not None and not seen:
-            seen = writer.value_of(form, tail, wanted.attribute)
-    _untagged(form)
-    writer.check()
+            seen = writer.value_of(layout, tail, wanted.attribute)
+    _untagged(layout)
     if wanted is not None:
-        writer.unless(wanted.text(seen), "told.append(FILTERED_OUT); continue")
-    return decoded, form, tail
+        writer.unless(wanted.text(seen), "results.append(FILTERED_OUT); continue")
+    return decoded, layout, tail
 
 
 def compile_reading_path(
@@ -171,10 +148,9 @@ def compile_reading_path(
     try:
         step = _only_step(plan)
         calculated = any(part.attribute == attribute and is_formula(part) for part in step.parts)
-        held = _reading_held(attribute, kind, calculated=calculated)
-        tail, form = writer.built(step, types, held)
-        _untagged(form)
-        writer.check()
+        held = _reading_attributes(attribute, kind, calculated=calculated)
+        tail, layout = writer.build(step, types, held)
+        _untagged(layout)
     except NoFastPathError:
         return None
     decode = msgspec.json.Decoder(_reading_struct(kind, calculated=calculated)).decode
@@ -195,9 +171,9 @@ def _only_step(plan: Plan) -> ObjectStep:
     return step
 
 
-def _untagged(form: StructLayout) -> None:
+def _untagged(layout: StructLayout) -> None:
     """Events with `@type` may have several types."""
-    if TAG in form.fields:
+    if TAG in layout.fields:
         raise NoFastPathError
 
 
@@ -207,7 +183,7 @@ def _reading_struct(kind: AttributeType, *, calculated: bool) -> type[msgspec.St
     return msgspec.defstruct("Reading", [("key", str), ("value", value)], gc=False)
 
 
-def _reading_held(
+def _reading_attributes(
     attribute: str, kind: AttributeType, *, calculated: bool
 ) -> dict[str, AttributeText]:
     """A position is one value with several parts, any other reading its only part."""
@@ -233,7 +209,7 @@ def _compiled(
     """Every exception falls back to the transformer, which reports it."""
     writer.close()
     lines = [
-        f"def straight({given}):",
+        f"def convert({given}):",
         "    try:",
         *(f"        {line}" for line in (first, *writer.lines) if line),
         f"        return {result}",
@@ -250,16 +226,16 @@ def _compiled_loop(writer: JsonCodeWriter, calls: CallTable, result: str, **name
     """
     writer.close()
     lines = [
-        "def straight(several):",
-        f"    told, room, odd, decode = [], bytearray({_ROOM_BYTES}), 0, decode_first",
+        "def convert(several):",
+        f"    results, buffer = [], bytearray({_BUFFER_BYTES})",
         "    for data in several:",
         "        try:",
         *(f"            {line}" for line in ("value = decode(data)", *writer.lines)),
-        f"            encode_into({result}, room)",
-        "            told.append(join((room,)))",  # half of what bytes(room) costs
+        f"            encode_into({result}, buffer)",
+        "            results.append(join((buffer,)))",  # half of what bytes(buffer) costs
         "        except Exception:",
-        "            told.append(None)",
-        "    return told",
+        "            results.append(None)",
+        "    return results",
     ]
     names |= {"FILTERED_OUT": FILTERED_OUT, "encode_into": _ENCODER.encode_into, "join": b"".join}
     return _executed(lines, writer, calls, names)
@@ -269,8 +245,8 @@ def _executed(
     lines: list[str], writer: JsonCodeWriter, calls: CallTable, names: dict[str, Any]
 ) -> Any:
     names |= {**calls.names, **writer.structs, "UNSET": msgspec.UNSET, "encode": _ENCODER.encode}
-    exec(compile("\n".join([*lines, ""]), "<straight>", "exec"), names)
-    return names["straight"]
+    exec(compile("\n".join([*lines, ""]), "<convert>", "exec"), names)
+    return names["convert"]
 
 
 _PATIENCE = 50
@@ -290,7 +266,7 @@ class JsonFastPath:
         declared: ConceptAttribute | None = None,
     ) -> None:
         """`attribute` and its declaration if the events are readings."""
-        self._surroundings, self._way = surroundings, [(plan, types)]
+        self._surroundings, self._plans = surroundings, [(plan, types)]
         self._is_reading = declared is not None
         self._reading: ReadingFunction | None = None
         if declared is not None:
@@ -318,8 +294,8 @@ class JsonFastPath:
         if self._credit <= 0 or self._batch is None:
             return None
         found = self._batch([event.data for event in events])
-        unusual = found.count(None)
-        self._credit = _PATIENCE if unusual < len(found) else self._credit - unusual
+        irregular = found.count(None)
+        self._credit = _PATIENCE if irregular < len(found) else self._credit - irregular
         return found
 
     def prepare(self) -> None:
@@ -333,11 +309,36 @@ class JsonFastPath:
 
     @cached_property
     def _through(self) -> EventFunction | None:
-        return None if self._is_reading else compile_event_path(self._way, self._surroundings)
+        return None if self._is_reading else compile_event_path(self._plans, self._surroundings)
 
     @cached_property
     def _batch(self) -> BatchFunction | None:
         """Compiled at the first batch, since many types never get one."""
         if self._is_reading:
             return None
-        return compile_batch_path(self._way, surroundings=self._surroundings)
+        return compile_batch_path(self._plans, surroundings=self._surroundings)
+
+
+def convert_batch(
+    events: Iterable[tuple[int, Event]],
+    fast_path_of: Callable[[Event], JsonFastPath | None],
+    *,
+    least: int,
+) -> dict[int, tuple[str, bytes]]:
+    """Type and data of the events that the fast path converts, by their numbers; the others are to
+    be converted alone. Types with fewer than `least` events are not worth a batch.
+    """
+    rows: dict[str, list[tuple[int, Event]]] = {}
+    for numbered in events:
+        rows.setdefault(numbered[1].type, []).append(numbered)
+    found: dict[int, tuple[str, bytes]] = {}
+    for row in rows.values():
+        fast_path = fast_path_of(row[0][1]) if len(row) >= least else None
+        converted = fast_path.data_of_all([event for _, event in row]) if fast_path else None
+        if fast_path is None or converted is None:
+            continue
+        type_name = fast_path.type
+        for (number, _event), data in zip(row, converted, strict=True):
+            if data is not None:
+                found[number] = type_name, data
+    return found

@@ -1,30 +1,30 @@
-"""Generates the text that converts one struct into another: formulas inline, other steps as calls.
-[ME-8]
+"""Structs generated for one type each, into which JSON is decoded directly, and the text that
+converts one struct into another: formulas inline, other steps as calls; no I/O. [ME-8]
 
-An irregular value ends the text with None or an exception; rejections are left to the transformer.
+A struct accepts exactly what the plan can process: numbers where there is a formula, no undeclared
+attributes. An event that does not fit is not wrong, only irregular: the text ends with None or an
+exception, and rejections are left to the transformer. The range of numbers is known in advance, so
+results need not be checked one by one.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rapport.mediation.codegen.generator import CodeWriter, is_idle
-from rapport.mediation.codegen.json_structs import (
-    MAX_IRREGULAR,
-    NoFastPathError,
-    RawObject,
-    StructField,
-    StructLayout,
-    affine_of,
-    is_formula,
-    most_after,
-    result_layout,
-)
 from rapport.mediation.codegen.runtime import GENERATED_NAMES, callable_of
-from rapport.mediation.conversion.conversions import Call, Chain, Conversion, Stateful
+from rapport.mediation.codegen.transformer import CodeWriter
+from rapport.mediation.conversion.conversions import (
+    Call,
+    Chain,
+    Conversion,
+    Formula,
+    Stateful,
+    UnitChange,
+)
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.interpretations.model import (
     CreateAttribute,
@@ -35,9 +35,150 @@ from rapport.mediation.interpretations.model import (
     SplitAttribute,
 )
 from rapport.mediation.memory import ConversionMemory, remembers
-from rapport.mediation.plans import LEAVE, ConvertStep, ObjectPart, ObjectStep, Step
-from rapport.mediation.types import TAG, Types
+from rapport.mediation.plans import LEAVE, ConvertStep, ObjectPart, ObjectStep, Step, is_idle
+from rapport.mediation.types import TAG, Attribute, Types
 from rapport.units.quantities import Affine
+
+MAX_FAST_NUMBER = 1e100
+"""Larger inputs of formulas are irregular; below it hardly any formula overflows."""
+BoundedNumber = Annotated[float, msgspec.Meta(ge=-MAX_FAST_NUMBER, le=MAX_FAST_NUMBER)]
+_NEARLY_TOO_LARGE = 1e300
+
+
+def affine_of(part: ObjectPart) -> Affine:
+    """The arithmetic of a formula part."""
+    assert isinstance(part.step, ConvertStep)
+    how = part.step.conversion.how
+    assert isinstance(how, (Formula, UnitChange))
+    return how.affine()
+
+
+def most_after(affine: Affine, given: float) -> float:
+    """The maximum absolute value of results and intermediate results; infinite near overflow.
+    >>> most_after(Affine(5.0, -160.0, 9.0), 320.0), most_after(Affine(1e250, 0.0, 1.0), 1e100)
+    (195.55555555555554, inf)
+    """
+    if affine.divide == 0.0:
+        return math.inf
+    product = given * abs(affine.multiply) + abs(affine.add)
+    result = product / abs(affine.divide)
+    return result if max(product, result) < _NEARLY_TOO_LARGE else math.inf
+
+
+DEEPEST = 30
+"""Deeper objects are decoded as plain values."""
+
+
+class NoFastPathError(Exception):
+    """The plan needs decoded values."""
+
+
+class StructField(msgspec.Struct, frozen=True):
+    """The slot of an attribute in a struct, and what is known of its value."""
+
+    slot: str
+    kind: Literal["float", "plain", "struct"] = "plain"
+    """`plain`: any JSON."""
+    layout: StructLayout | None = None
+    may_lack: bool = True
+    """It may be null, or UNSET if the event lacks it."""
+    most: float = math.inf
+    """Maximum absolute value of a number."""
+
+
+class StructLayout(msgspec.Struct, frozen=True):
+    """A struct and its attributes by name."""
+
+    struct: type[msgspec.Struct]
+    fields: Mapping[str, StructField]
+
+
+def decoded_layout(types: Types, type_name: str, step: ObjectStep) -> StructLayout:
+    """The struct that an event is decoded into for a step. Linear in the plan and the types;
+    raises NoFastPathError.
+    """
+    return _LayoutBuilder(types).layout(type_name, step, 0)
+
+
+def result_layout(given: Iterable[tuple[str, StructField]]) -> StructLayout:
+    """The struct built from values by position and then encoded."""
+    fields = {
+        name: msgspec.structs.replace(field, slot=f"f{number}")
+        for number, (name, field) in enumerate(given)
+    }
+    return StructLayout(_struct([(field.slot, Any) for field in fields.values()], fields), fields)
+
+
+def is_formula(part: ObjectPart) -> bool:
+    return isinstance(part.step, ConvertStep) and isinstance(
+        part.step.conversion.how, (Formula, UnitChange)
+    )
+
+
+class _LayoutBuilder:
+    """Builds the layouts for one event; types that are only passed on have one layout each."""
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+        self._passed_on: dict[str, StructLayout] = {}
+
+    def layout(self, type_name: str, step: ObjectStep | None, depth: int) -> StructLayout:
+        """Without a step the object is passed on."""
+        attributes = self._types.attributes(type_name)
+        if TAG in attributes:
+            raise NoFastPathError
+        parts = {part.attribute: part for part in step.parts} if step else {}
+        fields: dict[str, StructField] = {}
+        defined: list[Any] = []
+        for number, attribute in enumerate(attributes.values()):
+            part, slot = parts.get(attribute.name), f"f{number}"
+            if part is None or is_idle(part.step):
+                field, kind = self._untouched(attribute, slot, depth)
+            else:
+                field, kind = self._changed(part, slot, depth)
+            fields[attribute.name] = field
+            defined.append((slot, kind, msgspec.UNSET) if field.may_lack else (slot, kind))
+        return StructLayout(_struct(defined, fields, kw_only=True), fields)
+
+    def _untouched(self, attribute: Attribute, slot: str, depth: int) -> tuple[StructField, Any]:
+        """Accepts anything that costs nothing to accept."""
+        kind = self._types.kind(attribute.type)
+        layout = self._passed(attribute.type, depth) if kind == "object" else None
+        if layout is not None:
+            return StructField(slot, "struct", layout), layout.struct | None
+        found: dict[str, Any] = {"text": str | None, "boolean": bool | None}
+        return StructField(slot), found.get(kind, Any)
+
+    def _passed(self, type_name: str, depth: int) -> StructLayout | None:
+        if depth >= DEEPEST or len(self._types.dynamic(type_name)) > 1:
+            return None
+        if type_name not in self._passed_on:
+            self._passed_on[type_name] = self.layout(type_name, None, depth + 1)
+        return self._passed_on[type_name]
+
+    def _changed(self, part: ObjectPart, slot: str, depth: int) -> tuple[StructField, Any]:
+        step, lacks = part.step, part.optional
+        if is_formula(part):
+            field = StructField(slot, "float", may_lack=lacks, most=MAX_FAST_NUMBER)
+            return field, BoundedNumber | None if lacks else BoundedNumber
+        if isinstance(step, ObjectStep) and not step.each and depth < DEEPEST:
+            layout = self.layout(step.type, step, depth + 1)
+            kind = layout.struct | None if lacks else layout.struct
+            return StructField(slot, "struct", layout, may_lack=lacks), kind
+        return StructField(slot, may_lack=lacks), Any
+
+
+def _struct(
+    defined: list[Any], fields: Mapping[str, StructField], *, kw_only: bool = False
+) -> type[msgspec.Struct]:
+    return msgspec.defstruct(
+        "Converted",
+        defined,
+        rename={field.slot: name for name, field in fields.items()},
+        forbid_unknown_fields=True,
+        kw_only=kw_only,
+        gc=False,
+    )
 
 
 class CallTable:
@@ -62,7 +203,7 @@ class CallTable:
         names = dict(GENERATED_NAMES)
         for number, conversion in enumerate(writer.conversions):
             names[f"convert_{number}"] = self._callable(conversion, types)
-        exec(compile("\n".join(writer.lines), "<straight step>", "exec"), names)
+        exec(compile("\n".join(writer.lines), "<JSON step>", "exec"), names)
         return self._called("part", names[about])
 
     def conversion(self, conversion: Conversion, types: Types) -> str:
@@ -111,76 +252,50 @@ class JsonCodeWriter:
         self._types = Types(())
         self._count = 0
         self._indent = ""
-        self._sums: list[str] = []
         self._known: dict[str, str] = {}
         """Variables by the expression whose value they hold."""
         self._unwritten: set[str] = set()
         """Expressions that are not updated yet."""
 
-    def turned(
-        self, step: ObjectStep, types: Types, form: StructLayout, variable: str
+    def convert(
+        self, step: ObjectStep, types: Types, layout: StructLayout, variable: str
     ) -> tuple[str, StructLayout]:
         """Returns the variable and the layout of the result; raises NoFastPathError.
         `types`: the types of the step's conversions.
         """
         self._types = types
-        return self._turned(step, form, variable)
+        return self._convert(step, layout, variable)
 
-    def built(
+    def build(
         self, step: ObjectStep, types: Types, held: dict[str, AttributeText]
     ) -> tuple[str, StructLayout]:
         """The same for attributes from any expressions."""
         self._types = types
-        return self._built(step, held)
+        return self._build(step, held)
 
-    def look_at_uncut(self, uncut: RawObject, number: int) -> None:
-        """Decodes an irregular object on its own; after many of them everything
-        (`decode_all`).
-        """
-        variable = "value"
-        for slot in uncut.path[:-1]:
-            place = f"{variable}.{slot}"
-            if place not in self._known:
-                self._known[place] = self._assigned(place)
-            variable = self._known[place]
-        place = f"{variable}.{uncut.path[-1]}"
-        bytes_ = self._assigned(place)
-        self._write(f"if {bytes_}.__class__ is Raw and is_usual_{number}({bytes_}) is None:")
-        self._write(f" {place} = decode_{number}({bytes_})")
-        self._write(" odd += 1")
-        self._write(f" if odd == {MAX_IRREGULAR}: decode = decode_all")
-
-    def value_of(self, form: StructLayout, variable: str, attribute: str) -> str:
+    def value_of(self, layout: StructLayout, variable: str, attribute: str) -> str:
         """A variable with the present value of an attribute; raises NoFastPathError."""
-        if attribute not in form.fields or form.fields[attribute].kind == "uncut":
+        if attribute not in layout.fields:
             raise NoFastPathError
-        present = self._present(f"{variable}.{form.fields[attribute].slot}")
+        present = self._present(f"{variable}.{layout.fields[attribute].slot}")
         return present if present.isidentifier() else self._assigned(present)
-
-    def check(self) -> None:
-        """Tests that all numbers are finite with one sum, which is finite only if they are.
-        An overflow of the sum counts as irregular.
-        """
-        if self._sums:
-            total = self._assigned(" + ".join(self._sums))
-            self._write(f"if {total} - {total} != 0.0: {self._give_up}")
 
     def unless(self, condition: str, otherwise: str) -> None:
         """Continues only if the condition holds."""
         self._write(f"if not {condition}: {otherwise}")
 
-    def whole(self, form: StructLayout, variable: str) -> str:
+    def whole(self, layout: StructLayout, variable: str) -> str:
         """The expression of a result that is only encoded. If many fields changed, a new
         struct is cheaper than writing into the old one.
         """
-        places = [f"{variable}.{field.slot}" for field in form.fields.values()]
+        places = [f"{variable}.{field.slot}" for field in layout.fields.values()]
         changed = self._unwritten.intersection(places)
         kept = len(places) - len(changed)
         if len(changed) * _WRITE_NS <= _MAKE_NS + kept * _LOAD_NS:
             return variable
         values = ", ".join(map(self._present, places))
         self._unwritten.difference_update(changed)
-        return f"{self._struct_named(result_layout(form.fields.items()))}({values})"
+        return f"{self._struct_named(result_layout(layout.fields.items()))}({values})"
 
     def close(self) -> None:
         """Writes the variables into their structs."""
@@ -192,19 +307,19 @@ class JsonCodeWriter:
 
     # --- objects ----------------------------------------------------------------------------------
 
-    def _turned(
-        self, step: ObjectStep, form: StructLayout, variable: str
+    def _convert(
+        self, step: ObjectStep, layout: StructLayout, variable: str
     ) -> tuple[str, StructLayout]:
         if not step.shape and step.only is None and step.tag in (LEAVE, ""):
-            return variable, self._in_place(step, form, variable)
+            return variable, self._in_place(step, layout, variable)
         held = {
             name: AttributeText(self._present(f"{variable}.{field.slot}"), field)
-            for name, field in form.fields.items()
+            for name, field in layout.fields.items()
         }
-        return self._built(step, held)
+        return self._build(step, held)
 
-    def _built(self, step: ObjectStep, held: dict[str, AttributeText]) -> tuple[str, StructLayout]:
-        for part in _at_work(step):
+    def _build(self, step: ObjectStep, held: dict[str, AttributeText]) -> tuple[str, StructLayout]:
+        for part in _active_parts(step):
             if part.attribute in held:
                 held[part.attribute] = self._part(part, held[part.attribute])
             elif not part.optional:
@@ -215,18 +330,18 @@ class JsonCodeWriter:
             held = {name: held[name] for name in step.only if name in held}
         if step.tag not in (LEAVE, ""):
             held[TAG] = AttributeText(repr(step.tag), StructField("", may_lack=False))
-        form = result_layout((name, each.field) for name, each in held.items())
+        layout = result_layout((name, each.field) for name, each in held.items())
         values = ", ".join(each.text for each in held.values())
-        made = self._assigned(f"{self._struct_named(form)}({values})")
+        made = self._assigned(f"{self._struct_named(layout)}({values})")
         if not self._indent:
-            for field, each in zip(form.fields.values(), held.values(), strict=True):
+            for field, each in zip(layout.fields.values(), held.values(), strict=True):
                 if each.text.isidentifier():  # an object must not have two names
                     self._known[f"{made}.{field.slot}"] = each.text
-        return made, form
+        return made, layout
 
-    def _in_place(self, step: ObjectStep, form: StructLayout, variable: str) -> StructLayout:
-        fields = dict(form.fields)
-        for part in _at_work(step):
+    def _in_place(self, step: ObjectStep, layout: StructLayout, variable: str) -> StructLayout:
+        fields = dict(layout.fields)
+        for part in _active_parts(step):
             field = fields.get(part.attribute)
             if field is not None:
                 place = f"{variable}.{field.slot}"
@@ -234,27 +349,25 @@ class JsonCodeWriter:
                 fields[part.attribute] = _replace(held.field, slot=field.slot)
             elif not part.optional:
                 raise NoFastPathError
-        return StructLayout(form.struct, fields)
+        return StructLayout(layout.struct, fields)
 
     # --- attributes -------------------------------------------------------------------------------
 
     def _part(self, part: ObjectPart, held: AttributeText, place: str = "") -> AttributeText:
         """Converts the value and assigns it to `place`, if given."""
-        if held.field.kind == "uncut":
-            raise NoFastPathError
         if part.optional:
             return self._optional(part, held, place)
         if is_formula(part) and held.field.kind == "float" and not held.field.may_lack:
             value, (result, field) = "", self._calculated(part, held)
         else:
-            known = held.field.form is not None and held.text.isidentifier()
+            known = held.field.layout is not None and held.text.isidentifier()
             value = held.text if known else self._assigned(held.text)
             result, field = self._value(part, value, held)
         if place and self._indent:
             self._write(f"{place} = {result}")
         elif place:
             self._known[place] = result
-            if field.form is None or result != value:
+            if field.layout is None or result != value:
                 self._unwritten.add(place)
         return AttributeText(result, _replace(field, may_lack=False))
 
@@ -277,13 +390,13 @@ class JsonCodeWriter:
         step, field = part.step, held.field
         if field.may_lack and not part.optional:
             self._write(f"if {value} is UNSET: {self._give_up}")
-        if field.form is not None:
+        if field.layout is not None:
             if not isinstance(step, ObjectStep) or step.each:
                 raise NoFastPathError
             if field.may_lack and not part.optional:
                 self._write(f"if {value} is None: {self._give_up}")
-            result, form = self._turned(step, field.form, value)
-            return result, _replace(field, form=form)
+            result, layout = self._convert(step, field.layout, value)
+            return result, _replace(field, layout=layout)
         if is_formula(part):
             return value, self._formula(part, value, held)
         call = self._calls.step(step, self._types)
@@ -307,16 +420,10 @@ class JsonCodeWriter:
         return result, self._finite(result, affine, held)
 
     def _finite(self, result: str, affine: Affine, held: AttributeText) -> StructField:
-        """Checks a result that may overflow, at the end if possible: a number that is not
-        finite stays so.
-        """
+        """Checks a result that may overflow: `x - x` is 0.0 only for finite numbers."""
         most = most_after(affine, held.field.most)
-        if most == math.inf and self._indent:
+        if most == math.inf:
             self._write(f"if {result} - {result} != 0.0: {self._give_up}")
-        elif most == math.inf:
-            if held.text in self._sums:
-                self._sums.remove(held.text)
-            self._sums.append(result)
         return _replace(held.field, kind="float", most=most)
 
     # --- changes of shape -------------------------------------------------------------------------
@@ -335,9 +442,9 @@ class JsonCodeWriter:
                 held[shape.new] = held.pop(shape.old)
         else:
             assert conversion is not None
-            self._converted(shape, conversion, held)
+            self._merge_or_split(shape, conversion, held)
 
-    def _converted(
+    def _merge_or_split(
         self,
         shape: MergeAttributes | SplitAttribute,
         conversion: Conversion,
@@ -347,7 +454,7 @@ class JsonCodeWriter:
         merges = isinstance(shape, MergeAttributes)
         sources = shape.sources if isinstance(shape, MergeAttributes) else (shape.source,)
         targets = (shape.target,) if isinstance(shape, MergeAttributes) else shape.targets
-        is_plain = all(name in held and _is_plain(held[name].field) for name in sources)
+        is_plain = all(name in held and held[name].field.layout is None for name in sources)
         if not is_plain or len(set(sources)) != len(sources) or not (merges or targets):
             raise NoFastPathError
         taken = [self._assigned(held.pop(name).text) for name in sources]
@@ -364,9 +471,9 @@ class JsonCodeWriter:
     def _present(self, place: str) -> str:
         return self._known.get(place, place)
 
-    def _struct_named(self, form: StructLayout) -> str:
+    def _struct_named(self, layout: StructLayout) -> str:
         name = f"Struct_{len(self.structs)}"
-        self.structs[name] = form.struct
+        self.structs[name] = layout.struct
         return name
 
     def _assigned(self, text: str) -> str:
@@ -382,9 +489,5 @@ class JsonCodeWriter:
         self.lines.append(f"{self._indent}{line}")
 
 
-def _is_plain(field: StructField) -> bool:
-    return field.form is None and field.kind != "uncut"
-
-
-def _at_work(step: ObjectStep) -> list[ObjectPart]:
+def _active_parts(step: ObjectStep) -> list[ObjectPart]:
     return [part for part in step.parts if not is_idle(part.step)]

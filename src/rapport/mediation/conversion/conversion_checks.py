@@ -155,7 +155,7 @@ def _fit(
         elif port.unit:
             yield from check_unit(conversion, port.unit, attribute.type)
         if attribute.optional and allowed is _TAKEN:
-            hint = "only what is always there can be converted"
+            hint = "only required attributes can be converted"
             yield bad(conversion, f"{port.name!r} may be missing", hint)
 
 
@@ -302,7 +302,7 @@ def _times(conversion: Conversion, how: ParseTime | WriteTime) -> Iterator[Probl
         return
     if isinstance(how, ParseTime) and not how.zone and "%z" not in how.format:
         hint = 'declare the zone of local times, such as zone = "Europe/Berlin"'
-        yield bad(conversion, f"{how.format!r} tells no offset from UTC", hint, "time.no_zone")
+        yield bad(conversion, f"{how.format!r} has no offset from UTC", hint, "time.no_zone")
 
 
 def _frames(

@@ -21,8 +21,8 @@ from rapport.mediation.rejections import (
 from rapport.units.quantities import Affine, parse_number
 
 
-class Lookups(Protocol):
-    """The tables of the site."""
+class SiteTables(Protocol):
+    """The tables of the site, such as `rapport.tables.Tables`."""
 
     @property
     def revision(self) -> int:
@@ -30,6 +30,9 @@ class Lookups(Protocol):
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
         """The text in `column` of the row with that key; None without row or text."""
+
+    def rows(self, table: str, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        """Some columns of every row; raises UnknownName."""
 
 
 class NoTables:
@@ -44,7 +47,7 @@ class NoTables:
         raise UnknownName("table", table, (), code="lookup.unknown_table")
 
 
-def text_finder(lookups: Lookups, table: str, column: str) -> Callable[[str], str | None]:
+def text_finder(lookups: SiteTables, table: str, column: str) -> Callable[[str], str | None]:
     """Returns a function from key to text."""
 
     def find(key: str) -> str | None:
@@ -54,7 +57,7 @@ def text_finder(lookups: Lookups, table: str, column: str) -> Callable[[str], st
 
 
 def numbers_finder(
-    lookups: Lookups, table: str, columns: tuple[tuple[str, Affine], ...]
+    lookups: SiteTables, table: str, columns: tuple[tuple[str, Affine], ...]
 ) -> Callable[[str], tuple[float, ...]]:
     """Returns a function from key to the converted numbers of some columns; raises Rejected.
     Rows are cached until the tables change, so a sensor's position is read once.
@@ -78,7 +81,7 @@ def numbers_finder(
     return find
 
 
-def _number_in(lookups: Lookups, table: str, key: str, column: str) -> float:
+def _number_in(lookups: SiteTables, table: str, key: str, column: str) -> float:
     text = lookups.lookup(table, key, column)
     if not text:
         raise Rejected(
@@ -140,13 +143,6 @@ class ContextLookup(msgspec.Struct, frozen=True, tag="context"):
 LookupKind = TableLookup | ContextLookup
 
 
-class SiteTables(Lookups, Protocol):
-    """The tables of the site with all rows, such as `rapport.tables.Tables`."""
-
-    def rows(self, table: str, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
-        """Some columns of every row; raises UnknownName."""
-
-
 class PresentContext(Protocol):
     """Present values of concepts."""
 
@@ -183,18 +179,18 @@ def _in_table(
     how: TableLookup, name: str, kinds: Sequence[str], surroundings: ConversionEnvironment
 ) -> Calculation:
     def look_up(key: Any) -> Sequence[Any]:
-        asked = text(key, name)
-        fields = [_field(how.table, asked, column, surroundings) for column in how.columns]
+        key = text(key, name)
+        fields = [_field(how.table, key, column, surroundings) for column in how.columns]
         if all(fields):
             return [
-                _typed(str(field), kind, f"table {how.table!r}, {asked[:SHOWN]!r}")
+                _typed(str(field), kind, f"table {how.table!r}, {key[:SHOWN]!r}")
                 for field, kind in zip(fields, kinds, strict=True)
             ]
         if how.otherwise is msgspec.UNSET:
             column = how.columns[fields.index(next(field for field in fields if not field))]
             raise Rejected(
                 "lookup.unknown",
-                f"{name}: table {how.table!r} has no {column!r} for {asked[:SHOWN]!r}",
+                f"{name}: table {how.table!r} has no {column!r} for {key[:SHOWN]!r}",
                 f"add it to {how.table!r}, or declare `otherwise`",
             )
         return how.otherwise
@@ -233,15 +229,15 @@ def _typed(field: str, kind: str, place: str) -> Any:
 def _in_context(
     how: ContextLookup, name: str, kinds: Sequence[str], surroundings: ConversionEnvironment
 ) -> Calculation:
-    def ask(key: Any) -> Sequence[Any]:
-        asked = text(key, name)
+    def look_up(key: Any) -> Sequence[Any]:
+        key = text(key, name)
         context = surroundings.context
-        found = context.value(how.concept, asked, how.attribute) if context is not None else None
+        found = context.value(how.concept, key, how.attribute) if context is not None else None
         if found is None:
             if how.otherwise is msgspec.UNSET:
                 raise Rejected(
                     "lookup.unknown",
-                    f"{name}: there is no present value of {how.attribute!r} of {asked[:SHOWN]!r}",
+                    f"{name}: there is no present value of {how.attribute!r} of {key[:SHOWN]!r}",
                     "it is known after its first reading; or declare `otherwise`",
                 )
             return how.otherwise
@@ -250,4 +246,4 @@ def _in_context(
             raise Rejected("lookup.bad_value", message, f"expected {', '.join(kinds)}")
         return found
 
-    return ask
+    return look_up

@@ -17,7 +17,7 @@ from rapport.mediation.rejections import (
     number,
     text,
 )
-from rapport.units.angles import AngleForm, Axis, parse_angle, write_angle
+from rapport.units.coordinates import AngleForm, Axis, parse_angle, write_angle
 from rapport.units.quantities import DecimalMark, parse_number
 from rapport.units.timeformats import Fold, from_epoch, from_iso, from_pattern, to_iso, to_pattern
 

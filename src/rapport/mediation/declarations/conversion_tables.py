@@ -115,19 +115,25 @@ def _formula(fields: Fields, key: str, _tables: ConversionTableReader) -> How | 
     return made
 
 
-def _lookup(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
-    example = '{ entries = { N = "north" } }'
-    table = fields.table(key, ("entries", "otherwise"), example)
+def _listed(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
+    """A look-up or an enumeration: pairs of keys and values, and the value for other keys."""
+    is_lookup = key == "lookup"
+    known = (
+        ("entries", "otherwise") if is_lookup else ("pairs", "entries", "otherwise", "backwards")
+    )
+    listing = "entries" if is_lookup else "pairs"
+    table = fields.table(key, known, f'{{ {listing} = {{ N = "north" }} }}')
     if table is None:
         return None
-    entries = _pairs(table, "entries", '{ N = "north" }')
-    otherwise: Scalar | msgspec.UnsetType = msgspec.UNSET
-    if table.has("otherwise"):
-        otherwise = table.section.values["otherwise"]
-        if not is_scalar(otherwise):
-            table.wrong("otherwise", "a text, a number, true or false", 'otherwise = "other"')
-            return None
-    return Lookup(entries, otherwise) if entries is not None else None
+    pairs = _pairs(table, "entries" if table.has("entries") else listing, '{ N = "north" }')
+    otherwise = table.section.values.get("otherwise", msgspec.UNSET)
+    if otherwise is not msgspec.UNSET and not is_scalar(otherwise):
+        table.wrong("otherwise", "a text, a number, true or false", 'otherwise = "other"')
+        return None
+    if is_lookup:
+        return Lookup(pairs, otherwise) if pairs is not None else None
+    backwards = table.flag("backwards")
+    return Enumeration(pairs, otherwise, backwards) if pairs is not None else None
 
 
 def _rename(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
@@ -215,25 +221,11 @@ def _identity(fields: Fields, key: str, _tables: ConversionTableReader) -> How |
     return Identity()
 
 
-def _enumeration(fields: Fields, key: str, _tables: ConversionTableReader) -> How | None:
-    example = '{ pairs = { N = "north" } }'
-    table = fields.table(key, ("pairs", "entries", "otherwise", "backwards"), example)
-    if table is None:
-        return None
-    pairs = _pairs(table, "entries" if table.has("entries") else "pairs", '{ N = "north" }')
-    otherwise = table.section.values.get("otherwise", msgspec.UNSET)
-    if otherwise is not msgspec.UNSET and not is_scalar(otherwise):
-        table.wrong("otherwise", "a text, a number, true or false", 'otherwise = "other"')
-        return None
-    backwards = table.flag("backwards")
-    return Enumeration(pairs, otherwise, backwards) if pairs is not None else None
-
-
 _READERS: Mapping[str, KindReader] = {
     "units": _units,
     "formula": _formula,
-    "lookup": _lookup,
-    "enumeration": _enumeration,
+    "lookup": _listed,
+    "enumeration": _listed,
     "rename": _rename,
     "join": _separated(Join),
     "cut": _separated(Cut),

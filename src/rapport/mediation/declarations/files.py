@@ -166,22 +166,17 @@ def read_file(name: str, text: bytes, kind: FileKind) -> FileContent:
 
 def typed_tables(file: TomlFile) -> dict[str, Section]:
     """The tables in the typed form."""
-    placed = file if isinstance(file, PlacedFile) else with_positions(file)
-    return {
-        name: section
-        for name, section in placed.section(SECTION).sections()
-        if is_typed_table(section.values)
-    }
+    return {name: each for name, each in _tables(file) if is_typed_table(each.values)}
 
 
 def fields_tables(file: TomlFile) -> dict[str, Section]:
     """The tables in the fields form."""
+    return {name: each for name, each in _tables(file) if not is_typed_table(each.values)}
+
+
+def _tables(file: TomlFile) -> Iterable[tuple[str, Section]]:
     placed = file if isinstance(file, PlacedFile) else with_positions(file)
-    return {
-        name: section
-        for name, section in placed.section(SECTION).sections()
-        if not is_typed_table(section.values)
-    }
+    return placed.section(SECTION).sections()
 
 
 def collect_declarations(

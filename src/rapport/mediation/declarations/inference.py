@@ -299,8 +299,8 @@ class _RuleSearch:
             return conversion
         taken, given = {each[0] for each in found}, {each[1] for each in found}
         if len(taken) > 1 or len(given) > 1:
-            said = ", ".join(sorted(f"{one} -> {other}" for one, other in found))
-            message = f"conversion {conversion.name} would be {said}"
+            signatures = ", ".join(sorted(f"{one} -> {other}" for one, other in found))
+            message = f"conversion {conversion.name} would be {signatures}"
             hint = "say from and to, or declare one conversion for each"
             problem = Problem(code="conversion.signature", message=message, hint=hint)
             self.problems[conversion.name] = problem

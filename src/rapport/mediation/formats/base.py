@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -99,6 +99,13 @@ def check_count(count: int) -> None:
             f"one event holds more than {MAX_DOCUMENTS:,} documents",
             "send them in several events; rapport import splits files",
         )
+
+
+def numbered_documents(values: Sequence[dict[str, Any]]) -> list[Document]:
+    """One document without an id, or several numbered from 1."""
+    if len(values) == 1:
+        return [Document(values[0])]
+    return [Document(each, id=str(number)) for number, each in enumerate(values, start=1)]
 
 
 def check_depth(value: Any) -> None:

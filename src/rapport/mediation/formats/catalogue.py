@@ -1,4 +1,4 @@
-"""The formats by name: readers for events and files, and the writer for consumers. [ME-13]
+"""The formats by name, for the payloads of events and for files. [ME-13]
 
 An interpretation declares `format = "senml"`, or with options `format = { name = "csv", delimiter =
 ";" }`; the default is JSON.
@@ -10,14 +10,12 @@ they are mediated); rows of CSV, elements of XML and maps of MessagePack become 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, BinaryIO
 
 import msgspec
 
-from rapport.core.codec import DATA_TYPE, octets_event_parts
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.mediation.formats.base import Format, decode_json, read_options
 from rapport.mediation.formats.csv_format import CsvFormat
@@ -32,16 +30,7 @@ from rapport.mediation.formats.objects import (
     unpack,
 )
 from rapport.mediation.formats.senml import SenmlFormat
-from rapport.mediation.formats.writers import (
-    WrittenValue,
-    write_csv,
-    write_json,
-    write_msgpack,
-    write_senml,
-    write_xml,
-)
 from rapport.mediation.formats.xml_format import XmlFormat
-from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.rejections import Rejected
 
 JSON = "json"
@@ -66,13 +55,6 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], Format]] = {
     "ngsi": NgsiFormat,
     "homeassistant": HomeAssistantFormat,
     "value": ValueFormat,
-}
-_WRITERS: dict[str, Callable[[Any, Mapping[str, Any]], WrittenValue]] = {
-    JSON: write_json,
-    "msgpack": write_msgpack,
-    "xml": write_xml,
-    "csv": write_csv,
-    "senml": write_senml,
 }
 
 FORMATS = tuple(_MAKERS)
@@ -101,17 +83,6 @@ def parse_format(declared: Any) -> tuple[str, dict[str, Any]]:
         code="format.bad_option",
         hint='such as format = "json" or format = { name = "csv", delimiter = ";" }',
     )
-
-
-def write_value(value: Any, name: str, options: Mapping[str, Any]) -> WrittenValue:
-    """Writes a value as bytes with its media type; raises InvalidInput, Unsupported."""
-    writer = _WRITERS.get(name)
-    if writer is not None:
-        return writer(value, options)
-    if name in _MAKERS:
-        written = ", ".join(sorted(_WRITERS))
-        raise Unsupported(f"writing the format {name!r}", hint=f"formats to write: {written}")
-    raise UnknownName("format", name[:40], FORMATS, code="format.unknown")
 
 
 MAX_WHOLE_BYTES = 256 * 1024 * 1024
@@ -216,42 +187,3 @@ def _whole(file: BinaryIO) -> bytes:
             "split it, or write one object on each line",
         )
     return raw
-
-
-_ENCODE = msgspec.json.Encoder().encode
-_AS_TEXT = ("csv", "xml")
-_NOT_IN_A_NAME = re.compile(r"[^\w.-]+", re.ASCII)
-
-
-def write_event_data(
-    value: Any, choice: FormatChoice, type_name: str
-) -> tuple[bytes, dict[str, str]]:
-    """Writes a consumer's value as event data with headers; raises Rejected if the format
-    cannot represent it. CSV (a heading and a row), XML and MessagePack are written; all other
-    formats give JSON.
-    """
-    if is_written_as_json(choice):
-        return _ENCODE(value), {}
-    try:
-        raw, media_type = write_value(value, choice.name, _options(choice, type_name))
-    except InvalidInput as error:
-        raise Rejected(error.code, error.message, error.hint) from None
-    if choice.name in _AS_TEXT:
-        return _ENCODE(raw.decode()), {DATA_TYPE: media_type}
-    return octets_event_parts(raw, media_type)
-
-
-def is_written_as_json(choice: FormatChoice) -> bool:
-    return choice.name not in (*_AS_TEXT, "msgpack")
-
-
-def _options(choice: FormatChoice, type_name: str) -> dict[str, Any]:
-    """The reading options that also apply to writing."""
-    if choice.name == "xml":
-        return {"root": _NOT_IN_A_NAME.sub("-", type_name)}
-    if choice.name == "csv":
-        known = {name: choice.options[name] for name in ("decimal",) if name in choice.options}
-        delimiter = choice.options.get("delimiter", ",")
-        delimiter = "," if delimiter == "sniffed" else delimiter
-        return known | {"delimiter": delimiter, "heading": True}
-    return {}

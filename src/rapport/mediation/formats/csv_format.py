@@ -19,6 +19,7 @@ from rapport.mediation.formats.base import (
     Document,
     bad_option,
     check_count,
+    numbered_documents,
     parsed_object,
     read_options,
     text_of,
@@ -206,9 +207,7 @@ class CsvFormat:
         for row in self.rows(io.StringIO(text, newline="")):
             rows.append(row)
             check_count(len(rows))
-        if len(rows) == 1:
-            return [Document(rows[0])]
-        return [Document(row, id=str(number)) for number, row in enumerate(rows, start=1)]
+        return numbered_documents(rows)
 
     def rows(self, lines: Iterable[str]) -> Iterator[Row]:
         """Streams the rows of a text; raises Rejected at the first invalid row."""

@@ -84,11 +84,14 @@ def _is_normalised(written: Any) -> bool:
 def _read(name: str, written: dict[str, Any]) -> Iterator[NgsiAttribute]:
     key = next(key for key in _value_keys(written) if key in written)
     metadata = written.get("metadata")
-    sayings = {**(metadata if isinstance(metadata, dict) else {}), **written}
+    members = {**(metadata if isinstance(metadata, dict) else {}), **written}
     yield NgsiAttribute(
-        name, written[key], unit=_text(sayings, _UNITS), observed=_text(sayings, _TIMES)
+        name,
+        written[key],
+        unit=_text(members, _UNITS),
+        observed=_text(members, _TIMES),
     )
-    for below, value in sayings.items():
+    for below, value in members.items():
         if below not in (key, *_OWN, *_TIMES, *_UNITS):
             yield NgsiAttribute(f"{name}.{below}", _inner(value))
 
@@ -99,9 +102,9 @@ def _value_keys(written: dict[str, Any]) -> tuple[str, ...]:
     return (own,) if own else _VALUES
 
 
-def _text(sayings: dict[str, Any], names: tuple[str, ...]) -> str:
+def _text(members: dict[str, Any], names: tuple[str, ...]) -> str:
     for name in names:
-        value = _inner(sayings.get(name))
+        value = _inner(members.get(name))
         if isinstance(value, str):
             return value
     return ""

@@ -18,6 +18,7 @@ from rapport.mediation.formats.base import (
     check_count,
     check_depth,
     json_of,
+    numbered_documents,
     octets_of,
     parsed_object,
     read_options,
@@ -112,9 +113,7 @@ def documents_of(value: Any) -> list[Document]:
     for number, each in enumerate(value, start=1):
         if not isinstance(each, dict):
             raise _no_object(f"element {number} of the list")
-    if len(value) == 1:
-        return [Document(value[0])]
-    return [Document(each, id=str(number)) for number, each in enumerate(value, start=1)]
+    return numbered_documents(value)
 
 
 def _plain(value: Any) -> Any:

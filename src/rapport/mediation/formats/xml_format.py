@@ -21,6 +21,7 @@ from rapport.mediation.formats.base import (
     Document,
     bad_option,
     check_count,
+    numbered_documents,
     octets_of,
     parsed_object,
     read_options,
@@ -80,9 +81,7 @@ class XmlFormat:
                 f"nothing stands at {self._options.path!r}",
                 f"the document's element is <{root.name}>",
             )
-        if len(found) == 1:
-            return [Document(found[0])]
-        return [Document(each, id=str(number)) for number, each in enumerate(found, start=1)]
+        return numbered_documents(found)
 
     def _found(self, root: XmlNode) -> Iterator[dict[str, Any]]:
         level: list[tuple[XmlNode, dict[str, str]]] = [(root, {})]

@@ -81,15 +81,15 @@ def flattened(
 
 
 def columns_of(
-    rows: Sequence[Mapping[str, Any]], marks: NumberMarks, said: Mapping[str, Iterable[str]]
+    rows: Sequence[Mapping[str, Any]], marks: NumberMarks, units: Mapping[str, Iterable[str]]
 ) -> tuple[Column, ...]:
-    """A profile of every column, in order of appearance; `said`: units in the data by name."""
+    """A profile of every column, in order of appearance; `units`: units in the data by name."""
     found: dict[ColumnPathName, list[Any]] = {}
     for row in rows:
         for path, value in flattened(row):
             found.setdefault(path, []).append(value)
     return tuple(
-        _column(path, values, len(rows), marks, tuple(sorted(said.get(".".join(path), ()))))
+        _column(path, values, len(rows), marks, tuple(sorted(units.get(".".join(path), ()))))
         for path, values in found.items()
     )
 

@@ -81,10 +81,10 @@ def short_name(name: str) -> str:
     >>> short_name("TEMPERATURA MÁXIMA NA HORA ANT. (°C)"), short_name("frp")
     ('temperature-max', '')
     """
-    said = meanings_of(name)
-    if said.isdisjoint(QUANTITIES):
+    meanings = meanings_of(name)
+    if meanings.isdisjoint(QUANTITIES):
         return ""
-    return "-".join(meaning for meaning in _MEANINGS if meaning in said)
+    return "-".join(meaning for meaning in _MEANINGS if meaning in meanings)
 
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
@@ -123,8 +123,8 @@ def concept_name(
     guess: Guess, source: str, taken: Collection[str], is_name: Callable[[str], bool]
 ) -> str:
     """The concept that the key's name suggests, else the source's name; never a taken one."""
-    said = set(words_of(guess.key.field[-1])) if guess.key else set()
-    things = [thing for thing, words in _THINGS.items() if said.intersection(words)]
+    words_of_key = set(words_of(guess.key.field[-1])) if guess.key else set()
+    things = [thing for thing, words in _THINGS.items() if words_of_key.intersection(words)]
     # NGSI entities have a type; a concept of that name would be confused with it.
     types = {
         str(value) for column in guess.columns if _is_type(column.path) for value in column.values

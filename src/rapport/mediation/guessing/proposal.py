@@ -344,7 +344,7 @@ def _values(guess: Guess, concept_match: ConceptMatch) -> Iterator[RenameLine]:
         elif not match.fits or value.unit.unit:
             yield RenameLine("", "", idle_line(name, new, match.because))
         elif name != new:
-            yield RenameLine("", "", idle_line(name, new, "once its unit is said"))
+            yield RenameLine("", "", idle_line(name, new, "once its unit is declared"))
 
 
 def _texts(guess: Guess, concept_match: ConceptMatch) -> list[ValueGuess]:
@@ -467,7 +467,7 @@ def _opening(guess: Guess, concept_match: ConceptMatch, file: str) -> Iterator[s
         yield "# Keep the interpretations you need; bind a source to each by its name."
     for doubt in guess.doubts:
         yield comment(f"{UNSURE} {doubt}")
-    if concept_match.known and concept_match.concept in _types_said(guess):
+    if concept_match.known and concept_match.concept in _entity_types(guess):
         yield comment(
             f"{UNSURE} the data have the type {concept_match.concept!r}, which is the concept and "
             "not the row: rename one of the two"
@@ -488,7 +488,7 @@ def _left_out(guess: Guess) -> Iterator[str]:
             yield comment(f"left out: {column.name} ({column.kind}): {shown[:100]}")
 
 
-def _types_said(guess: Guess) -> set[str]:
+def _entity_types(guess: Guess) -> set[str]:
     """The types of NGSI entities."""
     if guess.format != "ngsi":
         return set()

@@ -188,7 +188,7 @@ def sample_of(raw: bytes, *, name: str = "", options: Mapping[str, Any] | None =
     """Reads the beginning of a file; `name` and `options`: known properties of its format.
     Raises InvalidInput.
     """
-    chosen, because = (name, "said when it was called") if name else detect_format(raw)
+    chosen, because = (name, "declared by the caller") if name else detect_format(raw)
     given = dict(options or {})
     sample = (
         _of_table(raw, given, because)
@@ -213,8 +213,10 @@ def _of_table(raw: bytes, given: dict[str, Any], because: str) -> Sample:
         odd = (f"taken for no value: {', '.join(nulls)}",)
     marks = number_marks(rows)
     numbers = {"decimal": marks.decimal, "thousands": marks.thousands}
-    usual = {"decimal": "point", "thousands": "none"}
-    wanted = {key: each for key, each in numbers.items() if each != usual[key] and key not in given}
+    defaults = {"decimal": "point", "thousands": "none"}
+    wanted = {
+        key: each for key, each in numbers.items() if each != defaults[key] and key not in given
+    }
     if wanted:
         shape = shape.with_options(**wanted)
         rows, doubts = _rows_of(shape)
@@ -231,10 +233,10 @@ def _of_table(raw: bytes, given: dict[str, Any], because: str) -> Sample:
 
 def _described(shape: CsvShape) -> str:
     options = csv_options(shape.options)
-    said = [f"its columns are parted by {options.delimiter!r}"]
+    parts = [f"its columns are parted by {options.delimiter!r}"]
     if options.metadata or options.skip:
-        said.append(f"the heading is line {options.metadata + options.skip + 1}")
-    return ", ".join([*said, f"numbers have a decimal {options.decimal}"])
+        parts.append(f"the heading is line {options.metadata + options.skip + 1}")
+    return ", ".join([*parts, f"numbers have a decimal {options.decimal}"])
 
 
 def _known_marks(given: Mapping[str, Any], found: NumberMarks) -> NumberMarks:

@@ -48,6 +48,7 @@ from rapport.mediation.interpretations.type_changes import (
     Declare,
     Remove,
     ReplaceType,
+    parents_first,
 )
 from rapport.mediation.source_bindings import SourceBinding, source_problems
 from rapport.mediation.types import ComplexType, Type
@@ -277,38 +278,28 @@ class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Expected stamps by name; "" for an interpretation that must not exist."""
 
 
-_READ_WANTED = msgspec.json.Decoder(ChangeRequest)
-_READ_CHANGE = msgspec.json.Decoder(AnyChange)
-_READ_CHANGES = msgspec.json.Decoder(tuple[AnyChange, ...])
-
-
 def request_from_json(body: bytes) -> ChangeRequest:
     """Parses a change, a list of changes, or a `ChangeRequest`; raises InvalidInput. Unknown
     members are refused: ignoring one could change the meaning of data.
     """
     if len(body) > 2 * MOST_BYTES:
-        raise ChangeRefused([_too_long(len(body))])
+        message = f"the change has {len(body)} bytes; {MOST_BYTES} are allowed"
+        raise ChangeRefused([_too_large(message)])
     try:
         raw = msgspec.json.decode(body)
-        if isinstance(raw, dict) and "changes" in raw:
-            found: Any = _READ_WANTED.decode(body)
-            wanted: ChangeRequest = found
-        elif isinstance(raw, list):
-            found = _READ_CHANGES.decode(body)
-            wanted = ChangeRequest(changes=found)
-        else:
-            found = _READ_CHANGE.decode(body)
-            wanted = ChangeRequest(changes=(found,))
+        if not isinstance(raw, dict) or "changes" not in raw:
+            raw = {"changes": raw if isinstance(raw, list) else [raw]}
+        request = msgspec.convert(raw, ChangeRequest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = 'such as {"type": "remove", "name": "us"}; the schema lists every member'
         message = f"this is not a change of interpretations: {error}"
         raise InvalidInput(message[:500], code="change.not_a_change", hint=hint) from None
-    unknown = next(_unknown_members(raw, msgspec.to_builtins(found), "$"), None)
+    unknown = next(_unknown_members(raw, msgspec.to_builtins(request), "$"), None)
     if unknown is not None:
         raise InvalidInput(
             f"{unknown[0][:200]} has no meaning", code="change.unknown_member", hint=unknown[1]
         )
-    return wanted
+    return request
 
 
 def request_from_file(
@@ -341,7 +332,7 @@ def request_from_file(
         raise ChangeRefused([Problem(file=name, code="change.empty", message=message)])
     if how == "replace":
         return ChangeRequest(changes=_replacement(name, read, old))
-    changes = tuple(_change(each, how) for each in _parents_first(read.interpretations))
+    changes = tuple(_change(each, how) for each, _ in parents_first(read.interpretations.values()))
     return ChangeRequest(changes=(*changes, *fields), formats=read.formats)
 
 
@@ -384,17 +375,6 @@ def _both_ways(conversions: Mapping[str, Conversion]) -> tuple[Conversion, Conve
     return conversions["forth"], conversions["back"]
 
 
-def _parents_first(declared: Mapping[str, Interpretation]) -> Iterator[Interpretation]:
-    """The canonical model first; cyclic parents last, for the checks to report."""
-    waiting = dict(declared)
-    if CANONICAL in waiting:
-        yield waiting.pop(CANONICAL)
-    while waiting:
-        ready = [each for each in waiting.values() if each.parent not in waiting]
-        for each in ready or list(waiting.values()):
-            yield waiting.pop(each.name)
-
-
 def _unknown_members(raw: Any, known: Any, path: str) -> Iterator[tuple[str, str]]:
     """Paths of unknown members, each with a hint."""
     if isinstance(raw, dict) and isinstance(known, dict):
@@ -406,8 +386,3 @@ def _unknown_members(raw: Any, known: Any, path: str) -> Iterator[tuple[str, str
     elif isinstance(raw, list) and isinstance(known, (list, tuple)):
         for number, (one, other) in enumerate(zip(raw, known, strict=False)):
             yield from _unknown_members(one, other, f"{path}[{number}]")
-
-
-def _too_long(size: int) -> Problem:
-    message = f"the change has {size} bytes; {MOST_BYTES} are allowed"
-    return Problem(code="change.too_large", message=message, hint="split it into several")

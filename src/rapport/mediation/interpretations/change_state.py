@@ -239,20 +239,6 @@ class CombinedState(msgspec.Struct, frozen=True):
     """The problems of the files."""
 
 
-def combine(
-    files: SiteInterpretations, kept: ChangeLog, digests: Mapping[str, str]
-) -> CombinedState:
-    """Applies all changes that no file supersedes to the files. Costs the checks of every
-    interpretation and of every change.
-    """
-    standing, problems = InterpretationState.from_files(files)
-    file_numbers = kept.file_numbers(digests)
-    outcomes: dict[str, ChangeOutcome] = {}
-    for change in kept.changes():
-        standing, outcomes[change.id] = standing.after(change, file_numbers)
-    return CombinedState(standing, outcomes, problems)
-
-
 def _applied(
     typed: InterpretationRegistry, change: Change
 ) -> tuple[InterpretationRegistry, tuple[Problem, ...]]:
@@ -415,22 +401,24 @@ _READ_CHECKPOINT = msgspec.json.Decoder(Checkpoint)
 _IN_FORCE = ChangeOutcome("in force")
 
 
-def restore_state(
+def combine(
     files: SiteInterpretations,
     kept: ChangeLog,
     digests: Mapping[str, str],
-    records: RecordStore | None,
+    records: RecordStore | None = None,
 ) -> CombinedState:
-    """Like `combine`. A valid checkpoint saves the checks of its changes."""
+    """Applies all changes that no file supersedes to the files. Costs the checks of every
+    interpretation and of every change; a valid checkpoint in `records` saves those of its changes.
+    """
+    standing, problems = InterpretationState.from_files(files)
+    changes, file_numbers = kept.changes(), kept.file_numbers(digests)
     found = _load(records) if records is not None else None
-    changes = kept.changes()
-    file_numbers = kept.file_numbers(digests)
-    if found is None or not _fits(found, files, changes, file_numbers):
-        return combine(files, kept, digests)
-    _, problems = InterpretationState.from_files(files)
-    standing = _standing(found, files)
-    outcomes = {one.id: found.outcomes.get(one.id, _IN_FORCE) for one in changes[: found.count]}
-    for change in changes[found.count :]:
+    outcomes: dict[str, ChangeOutcome] = {}
+    if found is not None and _fits(found, files, changes, file_numbers):
+        standing = _standing(found, files)
+        done, changes = changes[: found.count], changes[found.count :]
+        outcomes = {one.id: found.outcomes.get(one.id, _IN_FORCE) for one in done}
+    for change in changes:
         standing, outcomes[change.id] = standing.after(change, file_numbers)
     return CombinedState(standing, outcomes, problems)
 

@@ -103,17 +103,6 @@ class ActiveInterpretations:
             },
         )
 
-    def with_parts(
-        self,
-        typed: InterpretationRegistry,
-        formats: Mapping[str, FormatChoice],
-        refused: Mapping[str, tuple[Problem, ...]],
-    ) -> ActiveInterpretations:
-        """A copy with other typed interpretations."""
-        return ActiveInterpretations(
-            self.fields, typed, formats=formats, concepts=self.concepts, refused=refused
-        )
-
 
 def activate(
     fields: Mapping[str, FieldsInterpretation],
@@ -121,22 +110,12 @@ def activate(
     *,
     concepts: Concepts,
     formats: Mapping[str, FormatChoice] | None = None,
-) -> tuple[ActiveInterpretations, tuple[Problem, ...]]:
-    """Checks all declarations of a site together; a faulty interpretation refuses only itself
-    and its descendants.
-    """
-    in_force, found = activate_each(fields, typed, concepts=concepts, formats=formats)
-    return in_force, tuple(_named(name, fault) for name, faults in found for fault in faults)
-
-
-def activate_each(
-    fields: Mapping[str, FieldsInterpretation],
-    typed: Iterable[Interpretation],
-    *,
-    concepts: Concepts,
-    formats: Mapping[str, FormatChoice] | None = None,
+    unread: Mapping[str, tuple[Problem, ...]] | None = None,
 ) -> tuple[ActiveInterpretations, list[tuple[str, tuple[Problem, ...]]]]:
-    """The same, with problems by the name of their interpretation."""
+    """Checks all declarations of a site together and returns the problems by the name of their
+    interpretation; a faulty one refuses only itself and its descendants. `unread`: interpretations
+    that could not be read, with the reasons; they are refused.
+    """
     base, problems = canonical_model(concepts)
     declared = {each.name: each for each in typed}
     declared[CANONICAL] = merged_canonical_model(base, declared.get(CANONICAL))
@@ -145,11 +124,10 @@ def activate_each(
     if has_errors(faulty_model[1]):  # the part from the ontology stays
         found, outcomes = load_all([*(declared | {CANONICAL: base}).values()])
         outcomes[CANONICAL] = faulty_model
-    refused = {
-        name: tuple(fault for fault in faults if fault.severity == "error")
-        for name, (_, faults) in outcomes.items()
-        if name not in found or has_errors(faults)
-    }
+    refused = dict(unread or {})
+    for name, (_, faults) in outcomes.items():
+        if name not in found or has_errors(faults):
+            refused[name] = tuple(fault for fault in faults if fault.severity == "error")
     in_force = ActiveInterpretations(
         fields, found, formats=formats, concepts=concepts, refused=refused
     )
@@ -171,11 +149,6 @@ def has_errors(problems: Iterable[Problem]) -> bool:
     return any(problem.severity == "error" for problem in problems)
 
 
-def _named(name: str, fault: Problem) -> Problem:
-    message = fault.message if fault.message.startswith(name) else f"{name}: {fault.message}"
-    return _replace(fault, message=message)
-
-
 class Repository:
     """Holds the active interpretations; a reader sees a change whole or not at all.
 
@@ -183,14 +156,8 @@ class Repository:
     on record in the change log.
     """
 
-    def __init__(
-        self,
-        interpretations: Mapping[str, FieldsInterpretation] | ActiveInterpretations | None = None,
-    ) -> None:
-        given = interpretations
-        self.in_force = (
-            given if isinstance(given, ActiveInterpretations) else ActiveInterpretations(given)
-        )
+    def __init__(self, in_force: ActiveInterpretations | None = None) -> None:
+        self.in_force = in_force or ActiveInterpretations()
         self.generation = 0
 
     def swap(self, in_force: ActiveInterpretations) -> None:

@@ -215,24 +215,31 @@ def load_all(
     """Loads interpretations, parents first; a faulty one refuses only itself and its
     descendants. The second part has the result by name.
     """
-    waiting = {each.name: each for each in interpretations}
-    model = waiting.pop(CANONICAL, None)
     now = InterpretationRegistry()
     found: dict[str, ApplyResult] = {}
-    if model is not None:
-        parts = (model.types, model.mappings, model.rules, model.conversions)
-        now, problems = apply_change(now, Augment(CANONICAL, *parts))
-        found[CANONICAL] = now, problems
-    while waiting:
-        ready = [each for each in waiting.values() if each.parent not in waiting]
-        for each in ready or list(waiting.values()):
-            del waiting[each.name]
-            if not ready:
-                found[each.name] = now, (_cyclic(each),)
-                continue
-            now, problems = apply_change(now, Declare(each))
-            found[each.name] = now, problems
+    for each, is_cyclic in parents_first(interpretations):
+        parts = (each.types, each.mappings, each.rules, each.conversions)
+        change = Augment(CANONICAL, *parts) if each.name == CANONICAL else Declare(each)
+        now, problems = (now, (_cyclic(each),)) if is_cyclic else apply_change(now, change)
+        found[each.name] = now, problems
     return now, found
+
+
+def parents_first(
+    interpretations: Iterable[Interpretation],
+) -> Iterator[tuple[Interpretation, bool]]:
+    """Parents before their children, the canonical model first; last those whose parents are
+    cyclic, marked with True.
+    """
+    waiting = {each.name: each for each in interpretations}
+    while waiting:
+        ready = [
+            each
+            for each in waiting.values()
+            if each.name == CANONICAL or each.parent not in waiting
+        ]
+        for each in ready or list(waiting.values()):
+            yield waiting.pop(each.name), not ready
 
 
 def _declare(old: InterpretationRegistry, declared: Interpretation) -> ApplyResult:
@@ -353,7 +360,7 @@ def _additions(old: InterpretationRegistry, change: Augment) -> Sequence[Augment
     additions = [change]
     for number in range(len(old.replacements) - 1, -1, -1):
         newer = _added(old.canonical_versions[number + 1], additions[0])
-        asked = Interpretation(
+        addition = Interpretation(
             name=CANONICAL,
             parent="",
             types=additions[0].types,
@@ -361,7 +368,7 @@ def _additions(old: InterpretationRegistry, change: Augment) -> Sequence[Augment
             rules=additions[0].rules,
             conversions=additions[0].conversions,
         )
-        said = rewrite(asked, Scope((newer,)), old.replacements[number], back=True)
+        said = rewrite(addition, Scope((newer,)), old.replacements[number], back=True)
         parts = (said.types, said.mappings, said.rules, said.conversions)
         additions.insert(0, Augment(CANONICAL, *parts))
     return additions

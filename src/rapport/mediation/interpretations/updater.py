@@ -21,7 +21,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.background_work import run_in_background
 from rapport.mediation.config import ProblemsByName, SiteInterpretations
-from rapport.mediation.conversion.lookups import Lookups
+from rapport.mediation.conversion.lookups import SiteTables
 from rapport.mediation.interpretations.change_log import (
     CHANNEL,
     ChangeLog,
@@ -44,7 +44,6 @@ from rapport.mediation.interpretations.change_state import (
     evaluate_change,
     file_digests,
     read_new_changes,
-    restore_state,
     write_checkpoint,
 )
 from rapport.mediation.interpretations.repository import ActiveInterpretations, Repository
@@ -56,7 +55,7 @@ READER = "interpretations"
 _log = get_logger(__name__)
 T = TypeVar("T")
 
-Prepare = Callable[[ActiveInterpretations, Lookups], Callable[[], None]]
+Prepare = Callable[[ActiveInterpretations, SiteTables], Callable[[], None]]
 """Called in the background with the next state; the returned function is called on the loop when it
 is activated.
 """
@@ -67,7 +66,7 @@ class PreviousConfiguration(msgspec.Struct, frozen=True):
 
     files: SiteInterpretations
     bindings: Mapping[str, SourceBinding]
-    lookups: Lookups
+    lookups: SiteTables
 
 
 class _PendingUpdate(msgspec.Struct, frozen=True):
@@ -105,7 +104,7 @@ class InterpretationUpdater:
         self._kept, self._records, self._in_checkpoint = ChangeLog(node), records, 0
         self._now: CombinedState | None = None
         self._bindings: Mapping[str, SourceBinding] = reader.bindings
-        self._lookups: Lookups = reader.lookups
+        self._lookups: SiteTables = reader.lookups
         self.prepares: list[Prepare] = []
         """Further preparations in the background."""
         self.on_activated: list[Callable[[], None]] = []
@@ -124,7 +123,7 @@ class InterpretationUpdater:
             return await self._load(files, record=record)
 
     async def load_files(
-        self, files: SiteInterpretations, bindings: Mapping[str, SourceBinding], lookups: Lookups
+        self, files: SiteInterpretations, bindings: Mapping[str, SourceBinding], lookups: SiteTables
     ) -> dict[str, str]:
         """Activates the present files and bindings in one step; returns the changed stamps.
         After a failure the former bindings stay.
@@ -179,9 +178,7 @@ class InterpretationUpdater:
             taken = FilesRecord(number=self._kept.next_number(), said=digests)
             events.append(files_event(taken, self._kept.node, self._clock.now_ms()))
         records = self._records
-        together = await self._in_background(
-            lambda: restore_state(files, self._kept, digests, records)
-        )
+        together = await self._in_background(lambda: combine(files, self._kept, digests, records))
         self._log_outcomes(together)
         await self._put_in_force(together, events, record=record)
         if record and not events:  # appended events must be read first
@@ -296,7 +293,7 @@ class InterpretationUpdater:
             await self._follow()
             digests, records = file_digests(files, self._kept), self._records
             return await self._in_background(
-                lambda: find(restore_state(files, self._kept, digests, records).standing)
+                lambda: find(combine(files, self._kept, digests, records).standing)
             )
 
     def history(self) -> list[tuple[LoggedChange, ChangeOutcome]]:
@@ -321,7 +318,7 @@ class InterpretationUpdater:
         """In the background: everything that lanes need, and unrecorded versions."""
         active = standing.in_force
         typed = active.typed.apart(self._repository.in_force.typed)
-        in_force = active.with_parts(typed, active.formats, active.refused)
+        in_force = active.with_typed(typed)
         in_force.stamps = active.stamps
         for name in {binding.interpretation for binding in self._bindings.values()}:
             if name in typed:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InterpretationError, Problem, UnknownName
-from rapport.mediation.codegen.generator import generate
+from rapport.mediation.codegen.transformer import generate
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.interpretations.change_log import LoggedChange, change_kind, change_target
 from rapport.mediation.interpretations.change_state import (

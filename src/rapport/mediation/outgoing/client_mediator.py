@@ -42,26 +42,26 @@ class _ExportedInterpretations(
 def export_interpretations(in_force: ActiveInterpretations) -> bytes:
     """Everything that clients need to mediate, as JSON."""
     typed = in_force.typed
-    spoken = _ExportedInterpretations(
+    exported = _ExportedInterpretations(
         typed.canonical_versions,
         typed.replacements,
         dict(typed.registered),
         {concept: dict(attributes) for concept, attributes in in_force.concepts.items()},
         dict(in_force.formats),
     )
-    return msgspec.json.encode(spoken)
+    return msgspec.json.encode(exported)
 
 
 def import_interpretations(body: bytes) -> ActiveInterpretations:
     """Reads the result of `export_interpretations`; raises InvalidInput."""
     try:
-        spoken = msgspec.json.decode(body, type=_ExportedInterpretations)
+        exported = msgspec.json.decode(body, type=_ExportedInterpretations)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(
             f"these are not exported interpretations: {error}", code="interpretation.unreadable"
         ) from None
-    typed = InterpretationRegistry(spoken.roots, spoken.replacements, spoken.held)
-    return ActiveInterpretations({}, typed, formats=spoken.formats, concepts=spoken.concepts)
+    typed = InterpretationRegistry(exported.roots, exported.replacements, exported.held)
+    return ActiveInterpretations({}, typed, formats=exported.formats, concepts=exported.concepts)
 
 
 class Mediator:
@@ -75,27 +75,27 @@ class Mediator:
         """
         self._in_force = import_interpretations(body)
         self._functions, self._memory = functions, ConversionMemory()
-        self._speech = ConsumerTransformer(self._in_force, interpretation, functions)
+        self._consumer = ConsumerTransformer(self._in_force, interpretation, functions)
         self._received: dict[str, Transformer] = {}
 
     @property
     def stamp(self) -> str:
         """`name@version`; comparable with the header `interpretation` of an event."""
-        return self._speech.stamp
+        return self._consumer.stamp
 
     def from_root(self, event: Event) -> list[Event]:
         """Converts a canonical event as the node would deliver it. Raises InvalidInput."""
-        said = self._speech.transform(StoredEvent(0, 0, event))
-        if said.code:
-            raise InvalidInput(said.message, code=said.code)
-        return list(said.events)
+        result = self._consumer.transform(StoredEvent(0, 0, event))
+        if result.code:
+            raise InvalidInput(result.message, code=result.code)
+        return list(result.events)
 
     def to_root(self, type_name: str, value: Any) -> list[tuple[str, Any]]:
         """Converts a value of one of this interpretation's types to canonical values, each
         with its type. Raises InvalidInput, InterpretationError, UnknownName.
         """
         if type_name not in self._received:
-            name, typed = self._speech.name, self._in_force.typed
+            name, typed = self._consumer.name, self._in_force.typed
             self._received[type_name] = make_transformer(
                 typed, name, type_name, "in", self._functions, self._memory
             )

@@ -9,7 +9,6 @@ to the consumer's interpretation in one step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, Protocol
 
 import msgspec
@@ -26,19 +25,20 @@ from rapport.core.errors import (
 from rapport.core.event import CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
 from rapport.core.release import without_release_headers
 from rapport.core.signature import SIGNATURE, SIGNED_BY, without_raw_signature
-from rapport.mediation.codegen.json_fast_path import JsonFastPath
+from rapport.mediation.codegen.json_fast_path import JsonFastPath, convert_batch
 from rapport.mediation.codegen.transformer import Transformer, make_transformer
 from rapport.mediation.concepts import ConceptAttribute, canonical_value
 from rapport.mediation.conversion.lookups import ConversionEnvironment
-from rapport.mediation.formats.catalogue import get_format, is_written_as_json, write_event_data
+from rapport.mediation.formats.catalogue import get_format
+from rapport.mediation.formats.writers import is_written_as_json, write_event_data
 from rapport.mediation.interpretations.model import CANONICAL
 from rapport.mediation.interpretations.registry import functions_needed as functions_called
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
-from rapport.mediation.lane import RAW_POSITION, EventTransformer
 from rapport.mediation.memory import Functions, remembers
-from rapport.mediation.rejections import Rejected, type_mismatch
+from rapport.mediation.reader import EventTransformer
+from rapport.mediation.rejections import Rejected, reason_of, type_mismatch
 from rapport.mediation.rule_resolution import Scope
-from rapport.mediation.source_bindings import RAW_PREFIX, SourceBinding
+from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX, SourceBinding
 from rapport.mediation.typed_source import as_declared, only_type, received_type
 from rapport.mediation.types import TAG
 
@@ -46,7 +46,7 @@ _OF_OTHER_DATA = frozenset((SIGNATURE, SIGNED_BY, DATA_TYPE, DATA_ENCODING))
 """Headers that do not apply to converted data."""
 _SAYS_HOW = frozenset((DATA_TYPE, DATA_ENCODING))
 _ENOUGH = 8
-"""Smallest run of events of one type that is worth a batch call."""
+"""Smallest number of events of one type that is worth a batch call."""
 
 
 class ConsumerResult(msgspec.Struct, frozen=True, gc=False):
@@ -105,42 +105,38 @@ class ConsumerTransformer:
         if self.passes(event):
             return ConsumerResult((event,), is_made=False)
         try:
-            if event.type not in self._fast_paths:
-                self._fast_paths[event.type] = self._make_fast_path(event.type)
-            return self._fast_path_result(event) or self._made(event, *self._canonical_value(event))
-        except Rejected as rejected:
-            return ConsumerResult((), rejected.code, rejected.message[:500])
-        except RapportError as error:
-            return ConsumerResult((), error.code, error.message[:500])
+            fast_path = self._fast_path(event.type)
+            data = fast_path.data_of(event) if fast_path is not None else None
+            if fast_path is None or data is None:
+                return self._made(event, *self._canonical_value(event))
+            return self._fast_result(event, fast_path.type, data)
         except Exception as error:  # one event that fails must never stop the others
-            return ConsumerResult((), "mediation.fault", f"{type(error).__name__}: {error}"[:500])
+            code, message, _hint = reason_of(error)
+            return ConsumerResult((), code, message)
 
     def transform_all(self, stored: Sequence[StoredEvent]) -> list[ConsumerResult]:
-        """Like `transform` for each; runs of one type cost less."""
-        results: list[ConsumerResult] = []
-        for _type, row in groupby(stored, _type_of):
-            alike = list(row)
-            results += (
-                self._batch_results(alike) if len(alike) >= _ENOUGH else map(self.transform, alike)
-            )
-        return results
-
-    def _batch_results(self, alike: Sequence[StoredEvent]) -> list[ConsumerResult]:
-        first = self.transform(alike[0])
-        fast_path = self._fast_paths.get(alike[0].event.type)
-        others = [one.event for one in alike[1:]]
-        found = fast_path.data_of_all(others) if fast_path is not None else None
-        if fast_path is None or found is None:
-            return [first, *map(self.transform, alike[1:])]
+        """Like `transform` for each; events of one type cost less together."""
+        if len(stored) < _ENOUGH:
+            return [self.transform(one) for one in stored]
+        numbered = ((number, one.event) for number, one in enumerate(stored))
+        converted = convert_batch(numbered, self._fast_path_of, least=_ENOUGH)
         return [
-            first,
-            *(
-                self.transform(one)
-                if data is None
-                else self._fast_result(one.event, fast_path, data)
-                for one, data in zip(alike[1:], found, strict=True)
-            ),
+            self._fast_result(one.event, *converted[number])
+            if number in converted
+            else self.transform(one)
+            for number, one in enumerate(stored)
         ]
+
+    def _fast_path_of(self, event: Event) -> JsonFastPath | None:
+        try:
+            return None if self.passes(event) else self._fast_path(event.type)
+        except Exception:
+            return None  # `transform` reports it
+
+    def _fast_path(self, type_name: str) -> JsonFastPath | None:
+        if type_name not in self._fast_paths:
+            self._fast_paths[type_name] = self._make_fast_path(type_name)
+        return self._fast_paths[type_name]
 
     def transformed_types(self) -> list[str]:
         """The canonical types converted so far."""
@@ -153,7 +149,7 @@ class ConsumerTransformer:
         for type_name in types:
             if self.is_canonical or type_name not in self._known_types:
                 continue
-            fast_path = self._fast_paths[type_name] = self._make_fast_path(type_name)
+            fast_path = self._fast_path(type_name)
             if fast_path is not None:
                 fast_path.prepare()
 
@@ -174,19 +170,9 @@ class ConsumerTransformer:
             message = f"event {event.id[:60]!r} is no reading of {event.type}"
             raise Rejected("reading.malformed", message) from None
 
-    def _fast_path_result(self, event: Event) -> ConsumerResult | None:
-        """Tries the fast path."""
-        fast_path = self._fast_paths[event.type]
-        data = fast_path.data_of(event) if fast_path is not None else None
-        if fast_path is None or data is None:
-            return None
-        return self._fast_result(event, fast_path, data)
-
-    def _fast_result(self, event: Event, fast_path: JsonFastPath, data: bytes) -> ConsumerResult:
+    def _fast_result(self, event: Event, type_name: str, data: bytes) -> ConsumerResult:
         headers = self._headers(event)
-        made = Event(
-            event.source, event.id, fast_path.type, event.subject, event.time, data, headers
-        )
+        made = Event(event.source, event.id, type_name, event.subject, event.time, data, headers)
         return ConsumerResult((made,))
 
     def _make_fast_path(self, type_name: str) -> JsonFastPath | None:
@@ -263,10 +249,6 @@ class ConsumerTransformer:
             message = f"{type_name} in {self.name!r} depends on the events before it"
             return Rejected("conversion.remembers", message, "use it for what is received only")
         return made
-
-
-def _type_of(stored: StoredEvent) -> str:
-    return stored.event.type
 
 
 def site_functions_of(in_force: ActiveInterpretations, name: str) -> tuple[str, ...]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
 import msgspec
 
-from rapport.channel.access.rights import Rights
+from rapport.channel.access.identities import Rights
 from rapport.channel.channel import Channels
 from rapport.channel.query.query_kinds import InterpretationView
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported
@@ -115,31 +115,18 @@ MAX_CACHE_BYTES = 32 * 1024 * 1024
 _OVERHEAD_BYTES = 1_000
 """Overhead per entry besides its data."""
 
-MakeAll = Callable[[list[int]], Awaitable[list[ConsumerResult]]]
-"""From the indexes of missing keys to their results, in the same order."""
-
 
 class ResultCache:
-    """Results of events by a key of everything they depend on. For one event loop. Evicts the
-    least recently used. Cost: `most_bytes`, half of it for keys.
+    """Results of events by a key of everything they depend on. Evicts the least recently used.
+    Cost: `most_bytes`, half of it for keys.
     """
 
     def __init__(self, most_bytes: int = MAX_CACHE_BYTES) -> None:
         self._most_bytes, self._bytes = most_bytes, 0
         self._known: OrderedDict[Hashable, tuple[ConsumerResult, int]] = OrderedDict()
-        self._making: dict[Hashable, asyncio.Future[ConsumerResult]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._known)
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._known
-
-    @property
-    def is_making(self) -> bool:
-        """Whether a result is pending."""
-        return bool(self._making)
 
     def get(self, key: Hashable) -> ConsumerResult | None:
         found = self._known.get(key)
@@ -159,84 +146,23 @@ class ResultCache:
             self._bytes -= self._known.popitem(last=False)[1][1]
 
     def clear(self) -> None:
-        """Drops everything; pending results still reach their waiters."""
         self._known.clear()
-        self._making.clear()
         self._bytes = 0
-
-    async def once(
-        self, keys: Sequence[Hashable], sizes: Sequence[int], make: MakeAll
-    ) -> list[ConsumerResult]:
-        """Returns the results of the keys: cached, awaited from a concurrent call, or made
-        now. A cancelled caller does not stop what others await. Raises what `make` raises.
-        """
-        found: list[ConsumerResult | asyncio.Future[ConsumerResult] | None] = [
-            self.get(key) or self._making.get(key) for key in keys
-        ]
-        missing = [number for number, one in enumerate(found) if one is None]
-        if missing:
-            loop = asyncio.get_running_loop()
-            for number in missing:
-                found[number] = self._making.setdefault(keys[number], loop.create_future())
-            first = {keys[number]: number for number in reversed(missing)}
-            futures = {number: self._making[keys[number]] for number in reversed(first.values())}
-            task = loop.create_task(self._make(futures, keys, sizes, make))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return [
-            await asyncio.shield(one) if isinstance(one, asyncio.Future) else _present(one)
-            for one in found
-        ]
-
-    async def _make(
-        self,
-        futures: dict[int, asyncio.Future[ConsumerResult]],
-        keys: Sequence[Hashable],
-        sizes: Sequence[int],
-        make: MakeAll,
-    ) -> None:
-        numbers = list(futures)
-        try:
-            for number, result in zip(numbers, await make(numbers), strict=True):
-                self.put(keys[number], result, sizes[number])
-                futures[number].set_result(result)
-        except BaseException as error:
-            for future in futures.values():
-                if not future.done():
-                    future.set_exception(error)
-                    future.exception()  # the waiter may be cancelled
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            for number, future in futures.items():
-                if self._making.get(keys[number]) is future:
-                    del self._making[keys[number]]
 
 
 def cache_key(transformer: Hashable, stored: StoredEvent) -> tuple[Hashable, ...]:
     """Everything that the result of an event in this interpretation depends on."""
     event = stored.event
     return (
-        *(
-            transformer,
-            stored.position,
-            event.source,
-            event.id,
-            event.type,
-            event.subject,
-            event.time,
-        ),
-        *(event.data, *event.headers, *event.headers.values()),
+        *(transformer, stored.position, event.source, event.id, event.type, event.subject),
+        *(event.time, event.data, *event.headers, *event.headers.values()),
     )
-
-
-def _present(one: ConsumerResult | None) -> ConsumerResult:
-    assert one is not None
-    return one
 
 
 _AT_ONCE = 200
 """Events converted before other tasks run."""
+
+AnyTransformer = ConsumerTransformer | RawConsumerTransformer
 
 
 class OutgoingMediation:
@@ -274,6 +200,8 @@ class OutgoingMediation:
         self._raw_consumers: dict[tuple[str, str], RawConsumerTransformer] = {}
         self._views: dict[str, InterpretationView] = {}
         self._types: dict[str, DeclaredTypes] = {}
+        self._turns: dict[AnyTransformer, asyncio.Lock] = {}
+        """Concurrent readers of an interpretation share results instead of making them twice."""
         self._opened: dict[ConsumerTransformer, SiteFunctions] = {}
         self._at_work: Counter[ConsumerTransformer] = Counter()
         self._closing: dict[ConsumerTransformer, SiteFunctions] = {}
@@ -326,8 +254,11 @@ class OutgoingMediation:
 
             def convert(stored: StoredEvent) -> ConsumerResult:
                 key = cache_key(consumer, stored)
-                known = self._cache.get(key)
-                return known or self._transform_new("", stored, consumer, consumer.name, key)
+                result = self._cache.get(key)
+                if result is None:
+                    result = consumer.transform(stored)
+                    self._keep("", stored, result, consumer.name, key)
+                return result
 
             self._views[interpretation] = query_view(consumer, self.repository.in_force, convert)
         return self._views[interpretation]
@@ -410,32 +341,25 @@ class OutgoingMediation:
         """Originals by index, as far as they exist. An original with several readings is
         delivered once, for the first of them.
         """
-        numbers = list(raws)
-        keys: list[Hashable] = [("original", *cache_key(consumer, stored[one])) for one in numbers]
         counts = self.statistics.of(consumer.name)
-
-        async def make(missing: list[int]) -> list[ConsumerResult]:
-            places = [raws[numbers[each]] for each in missing]
-            found = await read_raws(self._channels, places)
-            results = []
-            for each, place in zip(missing, places, strict=True):
-                raw = found.get(place)
-                is_there = raw is not None and is_original(raw, stored[numbers[each]].event)
-                counts.originals += is_there
-                results.append(
-                    ConsumerResult((self._as_received(raw, place, consumer),), is_made=False)
-                    if is_there and raw is not None
-                    else ConsumerResult((), "raw.gone")
-                )
-            return results
-
-        counts.from_cache += sum(self._cache.get(key) is not None for key in keys)
-        sizes = [len(stored[number].event.data) for number in numbers]
-        results = await self._cache.once(keys, sizes, make)
-        there = {number: one for number, one in zip(numbers, results, strict=True) if one.events}
+        keys = {number: ("original", *cache_key(consumer, stored[number])) for number in raws}
+        results = {n: found for n, key in keys.items() if (found := self._cache.get(key))}
+        counts.from_cache += len(results)
+        missing = [number for number in raws if number not in results]
+        read = await read_raws(self._channels, [raws[number] for number in missing])
+        for number in missing:
+            event, result = stored[number].event, ConsumerResult((), "raw.gone")
+            raw = read.get(raws[number])
+            if raw is not None and is_original(raw, event):
+                counts.originals += 1
+                received = self._as_received(raw, raws[number], consumer)
+                result = ConsumerResult((received,), is_made=False)
+            results[number] = result
+            self._cache.put(keys[number], result, len(event.data))
+        there = [number for number in raws if results[number].events]
         first = {raws[number]: number for number in reversed(there)}
         nothing = ConsumerResult((), is_made=False)
-        return {n: one if first[raws[n]] == n else nothing for n, one in there.items()}
+        return {n: results[n] if first[raws[n]] == n else nothing for n in there}
 
     def _as_received(self, raw: Event, place: RawLocation, consumer: ConsumerTransformer) -> Event:
         source = place.channel.removeprefix(RAW_PREFIX)
@@ -460,7 +384,7 @@ class OutgoingMediation:
             raw_consumer = RawConsumerTransformer(source, consumer, self._sources, in_force)
             self._raw_consumers[source, consumer.name] = raw_consumer
         raw_consumer = self._raw_consumers[source, consumer.name]
-        is_new = [cache_key(raw_consumer, one) not in self._cache for one in stored]
+        is_new = [self._cache.get(cache_key(raw_consumer, one)) is None for one in stored]
         results = await self._get_results(channel, stored, raw_consumer, consumer.name)
         originals = (new and not one.is_made for new, one in zip(is_new, results, strict=True))
         self.statistics.of(consumer.name).originals += sum(originals) if raw_consumer.is_own else 0
@@ -472,82 +396,51 @@ class OutgoingMediation:
         self,
         channel: str,
         stored: Sequence[StoredEvent],
-        transformer: ConsumerTransformer | RawConsumerTransformer,
+        transformer: AnyTransformer,
         name: str,
     ) -> list[ConsumerResult]:
-        """The result of each event, cached or made now."""
-        keys = [cache_key(transformer, one) for one in stored]
-        if not transformer.may_block and not self._cache.is_making and self._are_few(keys):
-            return self._make_results_now(channel, stored, keys, transformer, name)
-        self.statistics.of(name).from_cache += sum(key in self._cache for key in keys)
-
-        async def make(numbers: list[int]) -> list[ConsumerResult]:
-            results: list[ConsumerResult] = []
-            with self._in_use(
-                transformer
-                if isinstance(transformer, ConsumerTransformer)
-                else transformer.consumer
-            ):
-                for begin in range(0, len(numbers), _AT_ONCE):
-                    part = [stored[number] for number in numbers[begin : begin + _AT_ONCE]]
-                    results += await self._transform_all(transformer, part)
+        """The result of each event, cached or made now, with a pause after every part."""
+        if len(stored) <= _AT_ONCE and not transformer.may_block:
+            return await self._get_part(channel, stored, transformer, name)  # it awaits nothing
+        results: list[ConsumerResult] = []
+        async with self._turns.setdefault(transformer, asyncio.Lock()):
+            for begin in range(0, len(stored), _AT_ONCE):
+                if begin:
                     await self._clock.sleep(0)
-            for number, one in zip(numbers, results, strict=True):
-                self.statistics.made(name, channel, stored[number], one)
-            return results
+                part = stored[begin : begin + _AT_ONCE]
+                results += await self._get_part(channel, part, transformer, name)
+        return results
 
-        return await self._cache.once(keys, [len(one.event.data) for one in stored], make)
-
-    def _are_few(self, keys: Sequence[Hashable]) -> bool:
-        """Whether the missing results can be made without a pause."""
-        return len(keys) <= _AT_ONCE or sum(key not in self._cache for key in keys) <= _AT_ONCE
-
-    def _make_results_now(
+    async def _get_part(
         self,
         channel: str,
         stored: Sequence[StoredEvent],
-        keys: Sequence[Hashable],
-        transformer: ConsumerTransformer | RawConsumerTransformer,
+        transformer: AnyTransformer,
         name: str,
     ) -> list[ConsumerResult]:
         """Makes all missing results in one call; the same event may occur twice."""
+        keys = [cache_key(transformer, one) for one in stored]
         results = {key: found for key in keys if (found := self._cache.get(key)) is not None}
         new = {key: one for key, one in zip(keys, stored, strict=True) if key not in results}
-        for (key, one), made in zip(
-            new.items(), transformer.transform_all(list(new.values())) if new else (), strict=True
-        ):
-            self._keep(channel, one, made, name, key)
-            results[key] = made
         self.statistics.of(name).from_cache += len(keys) - len(new)
+        if not new:
+            return [results[key] for key in keys]
+        transform = partial(transformer.transform_all, list(new.values()))
+        if transformer.may_block:
+            loop = asyncio.get_running_loop()
+            made = await loop.run_in_executor(self._own_thread(), transform)
+        else:
+            made = transform()
+        for (key, one), result in zip(new.items(), made, strict=True):
+            self._keep(channel, one, result, name, key)
+            results[key] = result
         return [results[key] for key in keys]
-
-    def _transform_new(
-        self,
-        channel: str,
-        stored: StoredEvent,
-        transformer: ConsumerTransformer | RawConsumerTransformer,
-        name: str,
-        key: Hashable,
-    ) -> ConsumerResult:
-        result = transformer.transform(stored)
-        self._keep(channel, stored, result, name, key)
-        return result
 
     def _keep(
         self, channel: str, stored: StoredEvent, result: ConsumerResult, name: str, key: Hashable
     ) -> None:
         self.statistics.made(name, channel, stored, result)
         self._cache.put(key, result, len(stored.event.data))
-
-    async def _transform_all(
-        self,
-        transformer: ConsumerTransformer | RawConsumerTransformer,
-        stored: Sequence[StoredEvent],
-    ) -> list[ConsumerResult]:
-        if not transformer.may_block:
-            return transformer.transform_all(stored)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._own_thread(), transformer.transform_all, stored)
 
     # --- what holds until the next change ---------------------------------------------------------
 
@@ -573,6 +466,7 @@ class OutgoingMediation:
     def _forget(self) -> None:
         self._generation = self.repository.generation
         self._consumers, self._raw_consumers, self._views, self._types = {}, {}, {}, {}
+        self._turns = {}
         self._cache.clear()
         opened, self._opened = self._opened, {}
         for consumer, functions in opened.items():

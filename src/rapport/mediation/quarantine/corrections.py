@@ -18,9 +18,10 @@ from rapport.core.ids import content_id
 from rapport.core.release import CORRECTS, RELEASED, ReleasedBatch, without_release_headers
 from rapport.core.signature import without_raw_signature
 from rapport.core.times import format_time
-from rapport.mediation.lane import EVENTS, EventTransformer, SignReading
+from rapport.mediation.reader import EventTransformer, SignReading
 from rapport.mediation.reading_times import split_plausible
 from rapport.mediation.rejections import Rejection
+from rapport.mediation.source_bindings import EVENTS
 
 FindReading = Callable[[str, str], Awaitable[Event | None]]
 """Finds the event of a source and id in the channel of the readings."""

@@ -1,8 +1,8 @@
 """The quarantine index: what is quarantined now, by event and grouped for people. [ME-11, ME-16]
 
 It is derived from the channels `quarantine` and `releases` and updated by `refresh`; nothing is
-stored permanently. Memory is bounded: beyond ten thousand records it uses an anonymous temporary
-file.
+stored permanently. Memory is bounded: the records are in an unnamed SQLite database, which is in
+memory while it is small.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -23,61 +23,12 @@ from rapport.core.release import BATCH_RELEASED, RELEASES, ReleasedBatch
 from rapport.mediation.plausibility import plausible_unit
 from rapport.mediation.quarantine.rejection_events import QUARANTINE, REJECTED_TYPE, raw_event_of
 from rapport.mediation.source_bindings import RAW_PREFIX
-from rapport.store.base import Change, Delete, Put, RecordStore
-from rapport.store.memory import MemoryRecordStore
-
-MAX_IN_MEMORY = 10_000
-_SCRATCH_PAGE = 1_000
-
-
-class ScratchStore:
-    """Ordered key-value tables in memory, beyond `most` records in a temporary file. The file
-    is anonymous and disappears with the process.
-    """
-
-    def __init__(self, most: int = MAX_IN_MEMORY) -> None:
-        self._most, self._count = most, 0
-        self._tables: dict[str, None] = {}
-        self._store: RecordStore = MemoryRecordStore()
-        self.is_in_file = False
-        """Whether there are or were too many records for memory."""
-
-    def get(self, table: str, key: str) -> bytes | None:
-        return self._store.get(table, key)
-
-    def apply(self, changes: Sequence[Change]) -> None:
-        """Applies all changes in order; deleted records must exist."""
-        if not changes:
-            return
-        self._tables |= dict.fromkeys(each.table for each in changes)
-        self._count += sum(1 if isinstance(each, Put) else -1 for each in changes)
-        if self._count > self._most and not self.is_in_file:
-            self._move_to_file()
-        self._store.apply(changes)
-
-    def page(self, table: str, after: str, limit: int = _SCRATCH_PAGE) -> list[tuple[str, bytes]]:
-        """The next records after a key, in order; safe in another thread."""
-        return self._store.find(table, after=after, limit=limit)
-
-    def close(self) -> None:
-        self._store.close()
-
-    def _move_to_file(self) -> None:
-        # Imported here: small quarantines need no database.
-        from rapport.store.sqlite import SqliteRecordStore
-
-        in_memory, self._store = self._store, SqliteRecordStore(None)
-        self.is_in_file = True
-        for table in self._tables:
-            after = ""
-            while found := in_memory.find(table, after=after, limit=_SCRATCH_PAGE):
-                self._store.apply([Put(table, key, value) for key, value in found])
-                after = found[-1][0]
-        in_memory.close()
-
+from rapport.store.base import Delete, Put
+from rapport.store.sqlite import SqliteRecordStore
 
 QuarantineState = Literal["held", "rejected again", "released"]
 _PAGE = 500
+_GROUP_PAGE = 1_000
 _MOST_RELEASED = 10_000
 """Released events kept individually; older ones are only counted."""
 
@@ -153,11 +104,11 @@ _DECODE = msgspec.msgpack.Decoder(QuarantinedEvent).decode
 class QuarantineIndex:
     """The state of everything in quarantine. For one event loop."""
 
-    def __init__(self, channels: Channels, *, most_in_memory: int = MAX_IN_MEMORY) -> None:
+    def __init__(self, channels: Channels) -> None:
         self._quarantine = channels.channel(QUARANTINE)
         self._releases = channels.channel(RELEASES)
         self._read_to = self._released_to = 0
-        self._scratch = ScratchStore(most_in_memory)
+        self._records = SqliteRecordStore(None)
         self._fresh: dict[tuple[str, str], bytes | None] = {}
         """Records of the page in progress; None: deleted."""
         self._released: dict[RawKey, QuarantinedEvent] = {}
@@ -191,7 +142,9 @@ class QuarantineIndex:
         """
         for table in (_HELD, _READINGS):
             after = ""
-            while found := await self._page(table, after):
+            while found := await asyncio.to_thread(
+                self._records.find, table, after=after, limit=_GROUP_PAGE
+            ):
                 after = found[-1][0]
                 page = [_DECODE(value) for _, value in found]
                 if chosen := [one for one in page if wanted is None or wanted.fits(one)]:
@@ -285,21 +238,17 @@ class QuarantineIndex:
     def _get(self, table: str, key: str) -> bytes | None:
         if (table, key) in self._fresh:
             return self._fresh[table, key]
-        return self._scratch.get(table, key)
+        return self._records.get(table, key)
 
     def _flush(self) -> None:
-        self._scratch.apply(
-            [
-                Delete(table, key) if value is None else Put(table, key, value)
-                for (table, key), value in self._fresh.items()
-            ]
-        )
-        self._fresh.clear()
-
-    async def _page(self, table: str, after: str) -> list[tuple[str, bytes]]:
-        if self._scratch.is_in_file:
-            return await asyncio.to_thread(self._scratch.page, table, after)
-        return self._scratch.page(table, after)
+        if self._fresh:
+            self._records.apply(
+                [
+                    Delete(table, key) if value is None else Put(table, key, value)
+                    for (table, key), value in self._fresh.items()
+                ]
+            )
+            self._fresh.clear()
 
 
 class _QuarantineEntry(msgspec.Struct, frozen=True):
@@ -356,7 +305,6 @@ def _quarantined(
     )
 
 
-_GROUP_PAGE = 1_000
 _DEEPEST = 20
 _UNITS = "unit."
 """Prefix of reasons about units, for which all values are inspected."""

@@ -30,7 +30,6 @@ from rapport.core.release import (
 )
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.lane import RAW_POSITION, EventTransformer, SignReading
 from rapport.mediation.quarantine.corrections import RAW_GONE, ReprocessedBatch, Reprocessor
 from rapport.mediation.quarantine.index import QuarantinedEvent, QuarantineFilter, QuarantineIndex
 from rapport.mediation.quarantine.rejection_events import (
@@ -39,8 +38,9 @@ from rapport.mediation.quarantine.rejection_events import (
     raw_event_of,
     rejection_event,
 )
+from rapport.mediation.reader import EventTransformer, SignReading
 from rapport.mediation.rejections import Rejection
-from rapport.mediation.source_bindings import RAW_PREFIX
+from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX
 
 _BATCH = 500
 
@@ -52,26 +52,19 @@ RawBatch = tuple[str, list[StoredEvent]]
 class ReleaseProgress:
     """The finished part of a release."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: str) -> None:
         self.done: dict[str, int] = {}
         """The last finished position of each raw channel."""
         self.upto = 0
         self.is_done = False
-        self._total = ReleaseDone(release="", notify=True)
+        self.total = ReleaseDone(release=release, notify=True)
 
     def take(self, batch: ReleasedBatch) -> None:
         places = (*batch.released, *batch.rejected)
         self.done[batch.channel] = max(self.done.get(batch.channel, 0), *places, 0)
         self.upto = max(self.upto, batch.upto)
-        self._total.released += len(batch.released)
-        self._total.rejected += len(batch.rejected)
-        self._total.corrected += len(batch.corrected)
-        self._total.unchanged += batch.unchanged
-        self._total.merge(batch)
-
-    def total(self, release: str) -> ReleaseDone:
-        self._total.release = release
-        return self._total
+        _count(self.total, batch)
+        self.total.merge(batch)
 
 
 class RawEventReader:
@@ -98,23 +91,23 @@ class RawEventReader:
             yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
 
     async def again(
-        self, asked: ReleaseRequest, progress: ReleaseProgress
+        self, request: ReleaseRequest, progress: ReleaseProgress
     ) -> AsyncIterator[RawBatch]:
         """Events of a source received in a period, after the finished ones."""
-        name = RAW_PREFIX + asked.source
+        name = RAW_PREFIX + request.source
         channel = self._channels.channel(name)
-        position = max(await position_before(channel, asked.since_ms), progress.upto)
+        position = max(await position_before(channel, request.since_ms), progress.upto)
         while batch := await channel.read_after(position, limit=_BATCH):
             position = batch[-1].position
             wanted = [
                 stored
                 for stored in batch
-                if asked.since_ms <= stored.received < asked.until_ms
-                and stored.position <= asked.through
+                if request.since_ms <= stored.received < request.until_ms
+                and stored.position <= request.through
             ]
             if wanted:
                 yield name, wanted
-            if position >= asked.through:
+            if position >= request.through:
                 return
 
     async def _raw_events(
@@ -164,27 +157,32 @@ async def read_state(channels: Channels, release: str) -> ReleaseState:
             state = ReleaseState(release=release, asked=stored.event.payload_as(ReleaseRequest))
     if not position:
         raise UnknownName("release", release)
+    async for event in _release_events(channels, release, position):
+        if event.type == BATCH_RELEASED:
+            _count(state, event.payload_as(ReleasedBatch))
+        elif event.type == RELEASE_DONE:
+            done: ReleaseDone = event.payload_as(ReleaseDone)
+            state.is_done, state.released, state.rejected = True, done.released, done.rejected
+        elif event.type == REEVALUATED:
+            state.second_look = event.payload_as(ReevaluationResult)
+    return state
+
+
+async def _release_events(channels: Channels, release: str, position: int) -> AsyncIterator[Event]:
+    """The records of a release after its request."""
     channel = channels.channel(RELEASES)
     while batch := await channel.read_after(position, limit=_PAGE):
         position = batch[-1].position
         for stored in batch:
             if stored.event.subject == f"release/{release}":
-                _take(state, stored.event)
-    return state
+                yield stored.event
 
 
-def _take(state: ReleaseState, event: Event) -> None:
-    if event.type == BATCH_RELEASED:
-        batch: ReleasedBatch = event.payload_as(ReleasedBatch)
-        state.released += len(batch.released)
-        state.rejected += len(batch.rejected)
-        state.corrected += len(batch.corrected)
-        state.unchanged += batch.unchanged
-    elif event.type == RELEASE_DONE:
-        done: ReleaseDone = event.payload_as(ReleaseDone)
-        state.is_done, state.released, state.rejected = True, done.released, done.rejected
-    elif event.type == REEVALUATED:
-        state.second_look = event.payload_as(ReevaluationResult)
+def _count(total: ReleaseDone | ReleaseState | ReleaseTrial, batch: ReleasedBatch) -> None:
+    total.released += len(batch.released)
+    total.rejected += len(batch.rejected)
+    total.corrected += len(batch.corrected)
+    total.unchanged += batch.unchanged
 
 
 READER = "mediation"
@@ -226,33 +224,29 @@ class ReleaseService:
         self._subscription: Subscription | None = None
         self.index = QuarantineIndex(channels)
 
-    async def request(self, asked: ReleaseRequest) -> str:
+    async def request(self, request: ReleaseRequest) -> str:
         """Requests a release or reprocessing; durable when it returns the release's id.
         Raises InvalidInput if nothing matches, UnknownName for an unknown id or source.
         """
-        asked = await self._resolve_request(asked)
+        request = await self._resolve_request(request)
         release = self._new_id()
         event = make_event(
             source=SOURCE,
             id=release,
             type=RELEASE_REQUESTED,
-            subject=f"source/{asked.source}" if asked.source else "",
+            subject=f"source/{request.source}" if request.source else "",
             time=self._clock.now_ms(),
-            data=asked,
+            data=request,
         )
         await self._channels.channel(RELEASES).append([event])
         return release
 
-    async def try_out(self, asked: ReleaseRequest) -> ReleaseTrial:
+    async def try_out(self, request: ReleaseRequest) -> ReleaseTrial:
         """What it would do; appends nothing."""
-        asked = await self._resolve_request(asked)
+        request = await self._resolve_request(request)
         trial = ReleaseTrial()
-        async for given in self._batches("trial", asked, ReleaseProgress()):
-            batch = given.batch
-            trial.released += len(batch.released)
-            trial.rejected += len(batch.rejected)
-            trial.corrected += len(batch.corrected)
-            trial.unchanged += batch.unchanged
+        async for given in self._batches("trial", request, ReleaseProgress("trial")):
+            _count(trial, given.batch)
             for one in given.rejections:
                 trial.reasons[one.code] = trial.reasons.get(one.code, 0) + 1
             room = 3 - len(trial.examples)
@@ -283,34 +277,34 @@ class ReleaseService:
 
     # --- choosing ---
 
-    async def _resolve_request(self, asked: ReleaseRequest) -> ReleaseRequest:
+    async def _resolve_request(self, request: ReleaseRequest) -> ReleaseRequest:
         """The request with its end position; raises if there is nothing to do."""
-        if asked.what == "again":
-            if not asked.source:
+        if request.what == "again":
+            if not request.source:
                 raise InvalidInput("name the source to mediate again", code="release.no_source")
-            raw = RAW_PREFIX + asked.source
+            raw = RAW_PREFIX + request.source
             if raw not in self._channels.names():
                 raws = [name for name in self._channels.names() if name.startswith(RAW_PREFIX)]
                 known = [name.removeprefix(RAW_PREFIX) for name in raws]
-                raise UnknownName("source with received events", asked.source, known)
-            if self._meaning(asked.source).depends_on_present:
+                raise UnknownName("source with received events", request.source, known)
+            if self._meaning(request.source).depends_on_present:
                 raise Unsupported(
-                    f"mediating {asked.source!r} again",
+                    f"mediating {request.source!r} again",
                     "a source with conversions that depend on present values",
                     hint="their past values are not recorded: its readings would be corrected by "
                     "present values",
                 )
             through = self._channels.channel(raw).last_position()
-            return msgspec.structs.replace(asked, through=through)
+            return msgspec.structs.replace(request, through=through)
         await self.index.refresh()
         through = self._channels.channel(QUARANTINE).last_position()
-        settled = msgspec.structs.replace(asked, through=through)
+        settled = msgspec.structs.replace(request, through=through)
         async for _ in self._chosen(settled):
             return settled
         raise self._refusal(settled)
 
-    def _refusal(self, asked: ReleaseRequest) -> RapportError:
-        for id in asked.ids:
+    def _refusal(self, request: ReleaseRequest) -> RapportError:
+        for id in request.ids:
             if self.index.one(id) is None:
                 return UnknownName("quarantined event", id)
         return InvalidInput(
@@ -320,25 +314,25 @@ class ReleaseService:
             "mediated again by: rapport mediate again",
         )
 
-    async def _chosen(self, asked: ReleaseRequest) -> AsyncIterator[list[QuarantinedEvent]]:
+    async def _chosen(self, request: ReleaseRequest) -> AsyncIterator[list[QuarantinedEvent]]:
         """In pages, by raw channel and position."""
         wanted = QuarantineFilter(
-            source=asked.source, reason=asked.reason, since_ms=asked.since_ms, ids=asked.ids
+            source=request.source, reason=request.reason, since_ms=request.since_ms, ids=request.ids
         )
         async for page in self.index.pages(wanted):
-            if chosen := [one for one in page if _is_requested(one, asked)]:
+            if chosen := [one for one in page if _is_requested(one, request)]:
                 yield chosen
 
     async def _batches(
-        self, release: str, asked: ReleaseRequest, progress: ReleaseProgress
+        self, release: str, request: ReleaseRequest, progress: ReleaseProgress
     ) -> AsyncIterator[ReprocessedBatch]:
         """What to append, batch by batch, for the unfinished part."""
         await self.index.refresh()
         raws = RawEventReader(self._channels)
         batches = (
-            raws.again(asked, progress)
-            if asked.what == "again"
-            else raws.held(self._chosen(asked), progress)
+            raws.again(request, progress)
+            if request.what == "again"
+            else raws.held(self._chosen(request), progress)
         )
         # One per channel: its memory continues from batch to batch.
         reprocessors: dict[str, Reprocessor] = {}
@@ -370,17 +364,17 @@ class ReleaseService:
     # --- doing ---
 
     async def _carry_out(self, stored: StoredEvent) -> None:
-        asked: ReleaseRequest = stored.event.payload_as(ReleaseRequest)
+        request: ReleaseRequest = stored.event.payload_as(ReleaseRequest)
         release = stored.event.id
         progress = await self._progress(release, stored.position)
         if progress.is_done:
             return
-        async for given in self._batches(release, asked, progress):
+        async for given in self._batches(release, request, progress):
             await self._append(given)
             progress.take(given.batch)
-        event = _record(RELEASE_DONE, progress.total(release), release, self._clock.now_ms())
+        event = _record(RELEASE_DONE, progress.total, release, self._clock.now_ms())
         await self._channels.channel(RELEASES).append([event])
-        _log.info("released", **msgspec.to_builtins(progress.total(release)))
+        _log.info("released", **msgspec.to_builtins(progress.total))
 
     async def _append(self, given: ReprocessedBatch) -> None:
         batch = given.batch
@@ -420,22 +414,16 @@ class ReleaseService:
 
     async def _progress(self, release: str, position: int) -> ReleaseProgress:
         """What was done before a crash."""
-        progress, channel = ReleaseProgress(), self._channels.channel(RELEASES)
-        while batch := await channel.read_after(position, limit=_PAGE):
-            position = batch[-1].position
-            for stored in batch:
-                if stored.event.type == BATCH_RELEASED:
-                    done: ReleasedBatch = stored.event.payload_as(ReleasedBatch)
-                    if done.release == release:
-                        progress.take(done)
-                elif stored.event.type == RELEASE_DONE:
-                    ended: ReleaseDone = stored.event.payload_as(ReleaseDone)
-                    progress.is_done |= ended.release == release
+        progress = ReleaseProgress(release)
+        async for event in _release_events(self._channels, release, position):
+            if event.type == BATCH_RELEASED:
+                progress.take(event.payload_as(ReleasedBatch))
+            progress.is_done |= event.type == RELEASE_DONE
         return progress
 
 
-def _is_requested(one: QuarantinedEvent, asked: ReleaseRequest) -> bool:
-    return not one.is_reading and one.received < asked.until_ms and one.first <= asked.through
+def _is_requested(one: QuarantinedEvent, request: ReleaseRequest) -> bool:
+    return not one.is_reading and one.received < request.until_ms and one.first <= request.through
 
 
 def _record(type: str, data: ReleasedBatch | ReleaseDone, release: str, now_ms: int) -> Event:

@@ -25,9 +25,8 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.plan import Plan, SilentTerm
-from rapport.policy.runner.deployed_plans import DeployedPlans
+from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan
 from rapport.policy.runner.families import OperatorContext
-from rapport.policy.runner.groups import FailedPlan
 from rapport.policy.table_history import as_pull_by_time
 
 Found = Detection | Undecided

@@ -34,7 +34,7 @@ from rapport.policy.plan import (
     SilentTerm,
 )
 from rapport.policy.plan import Sequence as FollowedBy
-from rapport.policy.runner.groups import gather_families
+from rapport.policy.runner.deployed_plans import gather_families
 
 _CLOCKS = 4
 """Each end of a followed-by may be wrong either way, and so may what must not lie between."""

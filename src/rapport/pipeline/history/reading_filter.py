@@ -24,8 +24,7 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import spread
 from rapport.policy.operators.identities import Identities, satisfies
-from rapport.policy.operators.occurrences import constraint_pairs
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate, constraint_pairs
 from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import (
     Compared,

@@ -14,8 +14,8 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.event import Event, StoredEvent
-from rapport.mediation.lane import EventTransformer
 from rapport.mediation.memory import SourceMemory
+from rapport.mediation.reader import EventTransformer
 from rapport.mediation.reading_times import RepeatedHours
 from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.mediating.meanings import Meanings, meaning_of, unpacked

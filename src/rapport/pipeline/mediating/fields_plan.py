@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rapport.mediation.conversion.lookups import Lookups, numbers_finder
+from rapport.mediation.conversion.lookups import SiteTables, numbers_finder
 from rapport.mediation.fields_compiler import ResolvedFields, ResolvedValue, resolve
 from rapport.mediation.formats.base import decimal_mark
 from rapport.mediation.formats.csv_format import csv_options, joins_of
@@ -241,7 +241,7 @@ class _FieldsPlan:
 
 
 def origin_rows(
-    lookups: Lookups,
+    lookups: SiteTables,
     table: str,
     keys: tuple[str, ...],
     columns: tuple[tuple[str, Affine], ...],

@@ -18,9 +18,13 @@ from rapport.kernel.clock import SystemClock
 from rapport.mediation.conversion.conversions import Chain, Conversion
 from rapport.mediation.conversion.lookups import ContextLookup
 from rapport.mediation.interpretations.repository import ActiveInterpretations
-from rapport.mediation.lane import EventTransformer, RejectingTransformer, rejecting_transformer
 from rapport.mediation.memory import SourceMemory, feed_types, remembers
-from rapport.mediation.reader import build_transformer
+from rapport.mediation.reader import (
+    EventTransformer,
+    RejectingTransformer,
+    build_transformer,
+    rejecting_transformer,
+)
 from rapport.mediation.site_functions import WorkerConversions
 from rapport.mediation.source_bindings import SourceBinding
 from rapport.policy.ontology import Ontology

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import msgspec
 
 from rapport.core.errors import InterpretationError
-from rapport.mediation.codegen.generator import is_idle
 from rapport.mediation.concepts import KEY, TIME, ConceptAttribute
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.formats.base import decimal_mark
@@ -23,7 +22,7 @@ from rapport.mediation.interpretations.model import (
     SplitAttribute,
 )
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
-from rapport.mediation.plans import LEAVE, ConvertStep, KeepStep, ObjectStep, Plan, Step
+from rapport.mediation.plans import LEAVE, ConvertStep, KeepStep, ObjectStep, Plan, Step, is_idle
 from rapport.mediation.source_bindings import SourceBinding
 from rapport.mediation.types import Types
 from rapport.pipeline.mediating.conversions_plan import Conversions

@@ -49,7 +49,7 @@ def compile_policy(
     Args:
         name: the policy's name, by which detections and problems refer to it.
         window_ms: the site's window, for a policy that names none.
-        terms: what its words mean, when it is not written in root's.
+        terms: the interpretation whose terms it uses; None: canonical terms.
     """
     draft, faults = compile_draft(
         text, name=name, ontology=ontology, window_ms=window_ms, terms=terms
@@ -89,7 +89,8 @@ def _in_canonical_terms(
     if faults.has_errors():
         raise PolicyError(faults.problems())
     for each in rewritten:
-        message = f"{each.written} in the terms of {terms.interpretation} is {each.root} in root"
+        own = f"{each.written} in the terms of {terms.interpretation}"
+        message = f"{own} is {each.root} in canonical terms"
         faults.add("policy.own_terms", message, each.place, severity="hint")
     return msgspec.structs.replace(draft, tree=tree, condition=tree.condition, rewritten=rewritten)
 

@@ -36,6 +36,7 @@ from rapport.core.terms import (
 )
 from rapport.policy import measures, relations
 from rapport.policy.compiler.check import (
+    TRUTHS,
     ComparisonFault,
     function_unit,
 )
@@ -43,6 +44,7 @@ from rapport.policy.compiler.scope import IDENTITY
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.printer import print_expression, print_measured, print_term
 from rapport.policy.language.tree import (
+    MIRRORED_OPERATORS,
     AttributeOf,
     Call,
     Comparison,
@@ -69,22 +71,13 @@ from rapport.units.catalogue import UNITS
 from rapport.units.quantities import converter, unit_named
 
 _LARGEST = sys.float_info.max
-_TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 Translated = TypeVar("Translated")
 _USE_CANONICAL_OR_UNITS = (
-    "write this policy in root's terms, or give the interpretation units or a look-up"
+    "write this policy in canonical terms, or give the interpretation units or a look-up"
 )
-MIRRORED: dict[Operator, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": ">",
-    ">": "<",
-    "<=": ">=",
-    ">=": "<=",
-}
-_USE_CANONICAL = "write this policy in root's terms"
+_USE_CANONICAL = "write this policy in canonical terms"
 
 
 class UntranslatableTerm(Exception):
@@ -114,13 +107,13 @@ def canonical_properties(item: Property, term: Term) -> tuple[Property, ...]:
         case _:
             reason = getattr(term, "reason", "made of several attributes")
             raise UntranslatableTerm(
-                f"cannot be compared in root ({reason})", _USE_CANONICAL_OR_UNITS
+                f"cannot be compared in canonical terms ({reason})", _USE_CANONICAL_OR_UNITS
             )
 
 
 def _named(item: Property, path: tuple[str | int, ...]) -> tuple[Property, ...]:
     if len(path) != 1:
-        raise UntranslatableTerm("is part of another attribute in root", _USE_CANONICAL_OR_UNITS)
+        raise UntranslatableTerm("is part of another canonical attribute", _USE_CANONICAL_OR_UNITS)
     return (msgspec.structs.replace(item, attribute=str(path[0])),)
 
 
@@ -148,7 +141,7 @@ def _unequal(named: Property, term: Linear, value: float) -> Property:
     if span is None:
         return _with(named, ">=", -_LARGEST)  # any number, but not a missing one
     if span.low is None or span.low != span.high:
-        message = "several numbers of root lead to this one, and != can name only one"
+        message = "several canonical numbers lead to this one, and != can name only one"
         raise UntranslatableTerm(
             message, "say < or > with two policies, or = with a rounded number"
         )
@@ -169,8 +162,8 @@ def _listed(item: Property, term: Lookup) -> tuple[Property, ...]:
         return tuple(_with(named, "!=", _property_value(key)) for key in _in_order(others, term))
     if len(meant) == 1:
         return (_with(named, "=", _property_value(meant.pop())),)
-    listed = ", ".join(repr(key) for key in _in_order(meant, term)) or "no value of root"
-    hint = "write one policy for each, or in root's terms"
+    listed = ", ".join(repr(key) for key in _in_order(meant, term)) or "no canonical value"
+    hint = "write one policy for each, or in canonical terms"
     raise UntranslatableTerm(f"means {listed}, and a property names one", hint)
 
 
@@ -180,7 +173,7 @@ def _holds(item: Property, value: Scalar) -> bool:
         return False
     wanted: Scalar = item.value
     if isinstance(value, bool):
-        wanted = _TRUTHS.get(item.value.lower()) if isinstance(item.value, str) else None
+        wanted = TRUTHS.get(item.value.lower()) if isinstance(item.value, str) else None
     is_same = isinstance(value, str) == isinstance(wanted, str) and value == wanted
     return is_same is (item.operator == "=")
 
@@ -243,7 +236,7 @@ class ComparisonRewriter:
             comparison = msgspec.structs.replace(
                 comparison,
                 left=comparison.right,
-                operator=MIRRORED[comparison.operator],
+                operator=MIRRORED_OPERATORS[comparison.operator],
                 right=comparison.left,
             )
         match comparison.left, comparison.right:
@@ -277,7 +270,7 @@ class ComparisonRewriter:
         term = self._term(operand)
         path = getattr(term, "path", None) if term is not None else (operand.attribute,)
         if path is None or len(path) != 1:
-            raise UntranslatableTerm("is no attribute of root by itself", _USE_CANONICAL)
+            raise UntranslatableTerm("is no canonical attribute by itself", _USE_CANONICAL)
         return str(path[0])
 
     def _term(self, operand: AttributeOf) -> Term | None:
@@ -306,9 +299,9 @@ class ComparisonRewriter:
         if not found:
             raise UntranslatableTerm("always holds here", "leave this comparison out")
         if len(found) > 1:
-            message = "takes several comparisons of root, which different events could satisfy"
+            message = "takes several canonical comparisons, which different events could satisfy"
             raise UntranslatableTerm(
-                message, "compare with < or >, or write this policy in root's terms"
+                message, "compare with < or >, or write this policy in canonical terms"
             )
         (root,) = found
         unit = self._unit_of_value(attribute.alias, root)
@@ -327,7 +320,7 @@ class ComparisonRewriter:
             return msgspec.structs.replace(attribute, attribute=name)
         if explicit and isinstance(term, Linear) and _converts_units(term, unit):
             return msgspec.structs.replace(attribute, attribute=name)
-        message = "is calculated from root's, so its unit is not known"
+        message = "is calculated from the canonical one, so its unit is not known"
         raise UntranslatableTerm(
             message, "write the number without a unit, as it is in these terms"
         )
@@ -394,7 +387,7 @@ class ComparisonRewriter:
         return msgspec.structs.replace(
             comparison,
             left=msgspec.structs.replace(left, attribute=self.canonical_attribute(left)),
-            operator=MIRRORED[operator] if first.turns else operator,
+            operator=MIRRORED_OPERATORS[operator] if first.turns else operator,
             right=msgspec.structs.replace(right, attribute=self.canonical_attribute(right)),
         )
 

@@ -326,7 +326,10 @@ def _inherit(draft: OntologyDraft, name: str, concept: str, declared: _ConceptDe
             message = f"{name}.{attribute} is in {unit} here, but in {known_unit} in {concept!r}"
             draft.problems.append(
                 declared.section.section("units").problem(
-                    attribute, "ontology.unit_clash", message, hint="root has one unit per number"
+                    attribute,
+                    "ontology.unit_clash",
+                    message,
+                    hint="a number has one canonical unit",
                 )
             )
 
@@ -368,7 +371,7 @@ def _constraint(
     for known in general.constraints:
         if known.attribute == attribute and known.value != value:
             message = f"a {general.name} has {attribute} = {known.value!r}, so none is {value!r}"
-            hint = "tell the narrower kind by another attribute"
+            hint = "define the narrower kind by another attribute"
             table.fault(attribute, "ontology.contradiction", message, hint=hint)
             return None
     return Constraint(attribute, "=", value)
@@ -455,7 +458,7 @@ def _add_kind(
         return
     if len(alternatives) > MOST_ALTERNATIVES:
         message = f"the group {name!r} has {len(alternatives):,} members"
-        hint = f"at most {MOST_ALTERNATIVES:,}; tell them by an attribute of their own"
+        hint = f"at most {MOST_ALTERNATIVES:,}; distinguish them by an attribute of their own"
         fields.fault("of", "ontology.too_many_members", message, hint=hint)
     elif () in alternatives:
         draft.kinds[name] = Kind(name, concepts[0])

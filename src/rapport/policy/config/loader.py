@@ -164,7 +164,7 @@ def _kinds(draft: OntologyDraft, ontology: Ontology) -> None:
         for constraint in kind.constraints:
             attribute = constraint.attribute
             if f"{kind.concept}.{attribute}" in streams and attribute in where.values:
-                message = f"{kind.concept}.{attribute} comes as events and tells no kind apart"
+                message = f"{kind.concept}.{attribute} comes as events and cannot define a kind"
                 hint = "a kind is known from the tables; compare the attribute in a condition"
                 draft.problems.append(
                     where.problem(attribute, "ontology.kind_by_events", message, hint=hint)

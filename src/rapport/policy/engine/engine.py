@@ -21,12 +21,10 @@ from rapport.core.errors import Problem
 from rapport.core.event import BareStoredEvent, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import DegradedConditions
-from rapport.policy.engine.active_plans import ActivePlans, decode_state, encode_state
+from rapport.policy.engine.active_plans import ActivePlans, ShadowTally, decode_state, encode_state
 from rapport.policy.engine.metrics import MOST_LATE, EngineCounts, LateShare, PolicyCounts
-from rapport.policy.engine.output import EngineOutput
-from rapport.policy.engine.shadows import ShadowTally
 from rapport.policy.engine.spark_policies import SparkPolicies
-from rapport.policy.engine.stream_reader import EngineSchedule, StreamReader
+from rapport.policy.engine.stream_reader import EngineOutput, EngineSchedule, StreamReader
 from rapport.policy.engine.stream_steps import FixedPlans, PlanChange, PlanSource, StreamPosition
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
@@ -283,7 +281,7 @@ class PolicyEngine:
             )
             await self._stream.move_on(
                 now_ms,
-                beating=bool(self.on_spark),
+                beating=bool(self.on_spark.names),
                 reset_skew_ms=self.skew_ms if is_accepted else None,
             )
             await self._stream.report_still_true()

@@ -92,37 +92,27 @@ class PolicyMeter:
     def counts(self, runner: LocalRunner) -> dict[str, PolicyCounts]:
         """By name, for policies that run or have failed."""
         suppressed, failed, steps = runner.suppressed(), runner.failed(), runner.steps
-        spent_ns, none = runner.spent_ns, StepCounts()
-        counted = (
-            self._counted(plan, spent_ns, suppressed.get(plan.policy, 0), plan.policy in failed)
-            for plan in (*runner.plans(), *runner.failed_plans())
-        )
-        return {name: _with_steps(own, steps.get(name, none)) for name, own in counted}
-
-    def _counted(
-        self, plan: Plan, spent_ns: dict[str, int], suppressed: int, has_failed: bool
-    ) -> tuple[str, PolicyCounts]:
-        name = plan.policy
-        before = self._read_before.get(name, {})
-        read = sum(self._streams.get(one, 0) - before.get(one, 0) for one in plan.streams())
-        detections, undecided, errors = self._of(name)
-        spent = spent_ns.get(name, 0) - self._spent_before.get(name, 0)
-        return name, PolicyCounts(
-            read=read,
-            detections=detections,
-            undecided=undecided,
-            suppressed=suppressed,
-            errors=errors + has_failed,
-            cost_ms=round(spent / 1e6, 3),
-        )
+        spent_ns, found = runner.spent_ns, dict[str, PolicyCounts]()
+        for plan in (*runner.plans(), *runner.failed_plans()):
+            name = plan.policy
+            before = self._read_before.get(name, {})
+            detections, undecided, errors = self._of(name)
+            wanted, computed = steps.get(name, StepCounts())
+            spent = spent_ns.get(name, 0) - self._spent_before.get(name, 0)
+            found[name] = PolicyCounts(
+                read=sum(self._streams.get(one, 0) - before.get(one, 0) for one in plan.streams()),
+                detections=detections,
+                undecided=undecided,
+                suppressed=suppressed.get(name, 0),
+                errors=errors + (name in failed),
+                cost_ms=round(spent / 1e6, 3),
+                steps_wanted=wanted,
+                steps_computed=round(computed, 2),
+            )
+        return found
 
     def _of(self, policy: str) -> list[int]:
         return self._counts.setdefault(policy, [0, 0, 0])
-
-
-def _with_steps(counts: PolicyCounts, steps: StepCounts) -> PolicyCounts:
-    wanted, computed = steps
-    return msgspec.structs.replace(counts, steps_wanted=wanted, steps_computed=round(computed, 2))
 
 
 class EngineCounts(msgspec.Struct):

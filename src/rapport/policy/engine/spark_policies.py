@@ -16,7 +16,7 @@ from rapport.core.ids import content_id
 
 CHANNEL = "pipeline"
 """Channel of the pipeline's reports."""
-REPORT_TYPE = "rapport.pipeline.streaming"
+REPORT_TYPE = "rapport.pipeline.live"
 ALL = "*"
 SILENT_MS = 30_000
 """A policy without a report for this long is not running."""
@@ -50,16 +50,16 @@ class SparkPolicies:
 
     def __init__(self, names: Iterable[str] = (), *, since_ms: int = 0) -> None:
         """`since_ms`: time from which a report is expected."""
-        self._names = frozenset(names)
+        self.names = frozenset(names)
         self._since_ms = since_ms
         self._reports: dict[str, tuple[int, str]] = {}
         self._failed: dict[str, Problem] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._names)
+        return bool(self.names)
 
     def __contains__(self, policy: object) -> bool:
-        return policy in self._names or ALL in self._names
+        return policy in self.names or ALL in self.names
 
     def begin(self, now_ms: int) -> None:
         """Expects reports from now on."""
@@ -78,11 +78,11 @@ class SparkPolicies:
         """
         if policy in self._failed:
             return self._failed[policy]
-        at_ms, heard = self._reports.get(policy, (self._since_ms, ""))
+        at_ms, reported = self._reports.get(policy, (self._since_ms, ""))
         silent_ms = now_ms - at_ms
         if silent_ms < SILENT_MS:
             return None
-        other = f" of version {heard}" if heard and heard != version else ""
+        other = f" of version {reported}" if reported and reported != version else ""
         # Without a start no time has passed that could be counted.
         silent = f"has reported for {silent_ms // 1_000} s" if at_ms else "has reported yet"
         return Problem(

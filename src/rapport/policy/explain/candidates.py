@@ -38,7 +38,6 @@ from rapport.policy.explain.wording import (
     Wording,
     bindings_text,
     duration,
-    kinds_of,
     time_mark,
 )
 from rapport.policy.operators.plan_shape import (
@@ -58,6 +57,7 @@ from rapport.policy.plan import (
     StateTerm,
     TermStep,
     state_atoms,
+    state_terms,
     terms_of_child,
 )
 
@@ -219,7 +219,7 @@ class NodeBuilder:
             if not self.evidence.between(side.stream, name, span.start, span.end):
                 return self._silent_since(side.stream, name, span)
         aliases = " or ".join(dict.fromkeys(side.alias for side in places))
-        return f"no reading of anybody who could be {aliases} in that time"
+        return f"no reading of an identity that could be {aliases} in that time"
 
     def _silent_since(self, stream: str, name: str, span: TimeSpan) -> str:
         attribute = stream.partition(".")[2]
@@ -407,14 +407,9 @@ def observed_readings(
 def _sides(evidence: Evidence, terms: Iterable[int]) -> Iterable[Side]:
     for number in terms:
         term = evidence.plan.terms[number]
-        if isinstance(term, LastingTerm):
-            states: list[StateTerm] = [atom.term for atom in state_atoms(term.state)]
-        elif isinstance(term, SilentTerm):
+        if isinstance(term, SilentTerm):
             yield term.first
-            continue
-        else:
-            states = [term]
-        for state in states:
+        for state in state_terms(term):
             yield from (sides_of(state)[place] for place in event_places(state))
 
 
@@ -429,21 +424,20 @@ class CandidateBuilder:
     def __init__(self, decisions: Decisions, nodes: NodeBuilder, given: Mapping[str, str]) -> None:
         self._decisions, self._nodes, self._given = decisions, nodes, given
         self._plan, self._shape = decisions.plan, decisions.shape
-        self._kinds = kinds_of(self._plan.clauses)
         self._words = ClauseWords(self._plan, nodes.wording)
 
     def of_decision(self, decision: Decision) -> Candidate:
         """The candidate of a match: all its positive clauses hold."""
         clauses = []
         for number, clause in enumerate(self._plan.clauses):
-            if number in self._kinds.positive:
-                alternatives = self._shape.positive[self._kinds.positive[number]]
+            kind, place = self._shape.kinds[number]
+            if kind == "positive":
+                alternatives = self._shape.positive[place]
                 clauses.append(self._taken(clause, alternatives, decision.match.assignment))
-            elif number in self._kinds.absent:
-                place = self._kinds.absent[number]
+            elif kind == "absent":
                 clauses.append(self._absence(clause, decision, decision.absences[place]))
             else:
-                clauses.append(self._mixed(clause, decision, self._kinds.mixed[number]))
+                clauses.append(self._mixed(clause, decision, place))
         if decision.became == "left out":
             clauses.append(self._throttled(decision))
         if decision.silent:
@@ -482,14 +476,15 @@ class CandidateBuilder:
         time = latest_end(partial.assignment) if timed else span.middle
         clauses = []
         for number, clause in enumerate(self._plan.clauses):
-            place = self._kinds.positive.get(number)
-            if place is None:
+            kind, place = self._shape.kinds[number]
+            if kind != "positive":
                 clauses.append(self._unopened(clause))
             elif partial.parts[place] is not None:
                 alternatives = self._shape.positive[place]
                 clauses.append(self._taken(clause, alternatives, partial.assignment))
             else:
-                clauses.append(self._missing(clause, partial, bindings, span))
+                parts = self._shape.positive[place].parts
+                clauses.append(self._missing(clause, parts, partial, bindings, span))
         if all(part is not None for part in partial.parts):
             clauses.append(self._together(partial))
         return Candidate(
@@ -573,10 +568,13 @@ class CandidateBuilder:
         return ConditionNode(text=self._words.clause(clause), truth="unknown", because=because)
 
     def _missing(
-        self, clause: Clause, partial: PartialMatch, bindings: Mapping[str, str], span: TimeSpan
+        self,
+        clause: Clause,
+        parts: Iterable[Part],
+        partial: PartialMatch,
+        bindings: Mapping[str, str],
+        span: TimeSpan,
     ) -> ConditionNode:
-        place = self._kinds.positive[self._plan.clauses.index(clause)]
-        parts = self._shape.positive[place].parts
         children = [self._missing_part(part, partial, bindings, span) for part in parts]
         if len(children) == 1:
             return self._named(clause, children[0])

@@ -153,21 +153,21 @@ class Evidence:
 
     def is_unknown(self, concept: str, identity: str) -> bool:
         """Whether neither the tables nor any reading names the identity."""
-        return self.pull.instances(concept).row(identity) < 0 and identity not in self._heard_of(
-            concept
-        )
+        return self.pull.instances(concept).row(
+            identity
+        ) < 0 and identity not in self._keys_in_readings(concept)
 
     def nearest_known(self, concept: str, identity: str) -> tuple[str, ...]:
         """The known identities nearest to an unknown one; the first few where none is near."""
         if (concept, identity) not in self._nearest:
-            known = sorted({*self.pull.instances(concept).ids, *self._heard_of(concept)})
+            known = sorted({*self.pull.instances(concept).ids, *self._keys_in_readings(concept)})
             nearest = nearest_names(identity, known) or tuple(known[:_MOST_NAMES])
             self._nearest[concept, identity] = nearest
         return self._nearest[concept, identity]
 
-    def _heard_of(self, concept: str) -> set[str]:
-        heard = [*self._by_key, *((one.stream, one.key) for one in self._late)]
-        return {key for stream, key in heard if stream.partition(".")[0] == concept}
+    def _keys_in_readings(self, concept: str) -> set[str]:
+        streams_and_keys = [*self._by_key, *((one.stream, one.key) for one in self._late)]
+        return {key for stream, key in streams_and_keys if stream.partition(".")[0] == concept}
 
     def in_tables(self, concept: str, attribute: str, identity: str) -> Value | None:
         """The value in the tables; None when it is missing."""

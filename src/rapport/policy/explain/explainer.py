@@ -273,12 +273,12 @@ def _without_idle_times(
     answer: WhyNotAnswer, then: VersionAtTime, reported: list[Detection]
 ) -> WhyNotAnswer:
     """Removes detections of times in which the policy did not run."""
-    period, told = then.period, {one.id() for one in reported}
+    period, emitted = then.period, {one.id() for one in reported}
 
     def was_emitted(one: Candidate) -> bool:
         assert one.detection is not None
         runs = then.ran and period.since <= one.detection.time < period.until
-        return runs or one.detection.id() in told
+        return runs or one.detection.id() in emitted
 
     fired = tuple(one for one in answer.fired if was_emitted(one))
     if fired or not answer.fired:
@@ -291,11 +291,11 @@ def _with_pending(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) ->
     """Marks matches as pending that stream time has not reached yet; the evaluation treats time as
     complete.
     """
-    decided, told = past.reached - lateness_ms, {one.id() for one in past.reported}
+    decided, emitted = past.reached - lateness_ms, {one.id() for one in past.reported}
 
     def waits(one: Candidate) -> bool:
         due = one.detection
-        return due is not None and due.time >= decided and due.id() not in told
+        return due is not None and due.time >= decided and due.id() not in emitted
 
     waiting = [one for one in answer.fired if waits(one)]
     fired = tuple(one for one in answer.fired if not waits(one))

@@ -321,9 +321,9 @@ class Decisions:
         self.matching = PlanMatches(TermOccurrences(evidence), self.shape)
         self._doubt_ms = longest_window_ms(evidence.plan)
         self._bindable = self._positive_aliases()
-        self._heard: dict[str, list[int]] = {}
+        self._times_by_source: dict[str, list[int]] = {}
         for reading in evidence.readings:
-            self._heard.setdefault(reading.source, []).append(reading.time)
+            self._times_by_source.setdefault(reading.source, []).append(reading.time)
 
     def all(
         self,
@@ -341,8 +341,8 @@ class Decisions:
         if near is not None and (self.plan.once_per_ms is None or reported is not None):
             matches = [match for match in matches if self._may_be_near(match, *near)]
         found = [self._decide(match) for match in matches]
-        asked = {alias: one for alias, one in given.items() if alias in self._bindable}
-        fitting = [one for one in found if asked.items() <= one.detection.bindings.items()]
+        wanted = {alias: one for alias, one in given.items() if alias in self._bindable}
+        fitting = [one for one in found if wanted.items() <= one.detection.bindings.items()]
         fitting.sort(key=lambda one: detection_order(one.detection))
         return self._throttled(_each_once(fitting), reported)
 
@@ -413,15 +413,15 @@ class Decisions:
             return decisions
         known = {one.id() for one in reported or ()}
         last: dict[tuple[tuple[str, str], ...], list[Detection]] = {}
-        for told in reported or ():
-            last.setdefault(_key(told), []).append(told)
+        for earlier in reported or ():
+            last.setdefault(_key(earlier), []).append(earlier)
         found = []
         for one in decisions:
             before, time = last.setdefault(_key(one.detection), []), one.detection.time
             is_new = one.became == "detected" and one.detection.id() not in known
-            near = [told for told in before if 0 <= time - told.time < once_per]
+            near = [earlier for earlier in before if 0 <= time - earlier.time < once_per]
             if is_new and near:
-                by = max(near, key=lambda told: told.time)
+                by = max(near, key=lambda earlier: earlier.time)
                 found.append(msgspec.structs.replace(one, became="left out", suppressed_by=by))
                 continue
             if is_new and reported is None:
@@ -457,10 +457,10 @@ class Decisions:
 
     def _was_silent(self, source: str, period: int, start: int, end: int) -> bool:
         began = self.evidence.readings[0].time if self.evidence.readings else end
-        heard = [time for time in self._heard.get(source, ()) if time < end]
+        times = [time for time in self._times_by_source.get(source, ()) if time < end]
         return any(
             until - since > period and until > start and since < end
-            for since, until in pairwise([began, *heard, end])
+            for since, until in pairwise([began, *times, end])
         )
 
 

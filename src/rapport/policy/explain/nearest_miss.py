@@ -43,6 +43,7 @@ from rapport.policy.explain.term_truth import (
     values,
 )
 from rapport.policy.explain.wording import Wording, approximate, duration, value_text
+from rapport.policy.language.tree import MIRRORED_OPERATORS, NEGATED_OPERATORS
 from rapport.policy.operators.plan_shape import (
     NotFollowed,
     NotPreceded,
@@ -52,8 +53,6 @@ from rapport.policy.operators.plan_shape import (
     pair_window_ms,
 )
 from rapport.policy.plan import (
-    MIRRORED_OPERATORS,
-    NEGATED_OPERATORS,
     CorrelationTerm,
     LastingTerm,
     Measure,
@@ -148,8 +147,8 @@ class ValueChanges:
             yield ReadingChange(reading, msgspec.structs.replace(reading, value=target), size, text)
 
     def _other(self, reading: Reading, value: Value) -> ReadingChange:
-        said = self._text(reading, self._wording.value(reading.stream, value))
-        return ReadingChange(reading, msgspec.structs.replace(reading, value=value), 1.0, said)
+        text = self._text(reading, self._wording.value(reading.stream, value))
+        return ReadingChange(reading, msgspec.structs.replace(reading, value=value), 1.0, text)
 
     # Comparisons.
 
@@ -184,11 +183,14 @@ class ValueChanges:
                 yield self._other(reading, (bound,))
         else:
             needed = _beyond(operator, float(bound))
-            said = self._wording.value(reading.stream, (float(bound),))
+            needed_text = self._wording.value(reading.stream, (float(bound),))
             size = abs(needed - actual) / max(abs(actual), abs(needed), 1e-9)
-            text = self._text(reading, _MORE.get(operator, "") + said)
-            if said == self._wording.value(reading.stream, reading.value) and actual != bound:
-                text = self._text(reading, _MORE.get(operator, "") + said, exact=actual)
+            text = self._text(reading, _MORE.get(operator, "") + needed_text)
+            if (
+                needed_text == self._wording.value(reading.stream, reading.value)
+                and actual != bound
+            ):
+                text = self._text(reading, _MORE.get(operator, "") + needed_text, exact=actual)
             changed = msgspec.structs.replace(reading, value=(needed,))
             yield ReadingChange(reading, changed, size, text)
 

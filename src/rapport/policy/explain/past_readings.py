@@ -348,9 +348,9 @@ def _quarantine_note(event: Event, others: Collection[str]) -> list[AnswerNote]:
     source = str(data.get("source", "")) if isinstance(data, Mapping) else ""
     if not isinstance(data, Mapping) or source in others:
         return []
-    said = f"{source or event.subject}: {data.get('message', data.get('reason', ''))}"
+    text = f"{source or event.subject}: {data.get('message', data.get('reason', ''))}"
     return [
-        AnswerNote(kind="quarantined", text=f"quarantined, {said}", time=event.time, event=event.id)
+        AnswerNote(kind="quarantined", text=f"quarantined, {text}", time=event.time, event=event.id)
     ]
 
 

@@ -154,26 +154,13 @@ TablesLookup = Callable[[int], Awaitable[TablesAtTime]]
 """By clock time."""
 
 
-class CurrentTables:
-    """Tables without any record of earlier rows."""
-
-    def __init__(self, pull: PullData) -> None:
-        self.pull = pull
-
-    def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
-        return ()
-
-    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
-        return ()
-
-
 def current_tables(pull: PullData) -> TablesLookup:
     """For tables without a record; uses the versions that they keep themselves."""
 
     async def at(time: int) -> TablesAtTime:
-        return (
-            VersionedTables(pull, time) if isinstance(pull, TableVersions) else CurrentTables(pull)
-        )
+        if isinstance(pull, TableVersions):
+            return VersionedTables(pull, time)
+        return EarlierTables(pull, pull, time)
 
     return at
 

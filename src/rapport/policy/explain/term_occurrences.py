@@ -175,14 +175,16 @@ def state_moments(
     ends = ends_of_state(term)
     aliases = {alias for alias, _ in ends}
     last: dict[tuple[str, str], Reading] = {}
-    heard: set[str] = set()
+    with_reading: set[str] = set()
     for time, came, stale in _steps(evidence, ends, bindings):
         if came is not None:
             last[came.stream, came.key] = came
-            heard |= {a for a, stream in ends if (stream, bindings[a]) == (came.stream, came.key)}
+            with_reading |= {
+                a for a, stream in ends if (stream, bindings[a]) == (came.stream, came.key)
+            }
         if stale is not None and last.get((stale.stream, stale.key)) == stale:
             del last[stale.stream, stale.key]
-        if heard == aliases:
+        if with_reading == aliases:
             known = {
                 (alias, stream): last[stream, bindings[alias]]
                 for alias, stream in ends
@@ -257,11 +259,11 @@ def silences(evidence: Evidence, term: SilentTerm, bound: Mapping[str, str]) -> 
         return
     known = set(evidence.instances(term.first))
     for identity in _identities(evidence, term, bound, known):
-        heard = sorted(
+        own = sorted(
             (reading for stream in term.streams for reading in evidence.of(stream, identity)),
             key=lambda one: (one.time, one.id, one.stream, one.key),
         )
-        moments: list[Reading | None] = [*heard, None]
+        moments: list[Reading | None] = [*own, None]
         if identity in known:
             yield _silence(evidence, term, identity, None, moments[0])
         for last, following in pairwise(moments):
@@ -272,12 +274,12 @@ def _identities(
     evidence: Evidence, term: SilentTerm, bound: Mapping[str, str], known: set[str]
 ) -> list[str]:
     alias = term.first.alias
-    heard = [key for stream in term.streams for key in evidence.keys(stream)]
-    candidates = [bound[alias]] if alias in bound else dict.fromkeys([*sorted(known), *heard])
+    own = [key for stream in term.streams for key in evidence.keys(stream)]
+    candidates = [bound[alias]] if alias in bound else dict.fromkeys([*sorted(known), *own])
     return [
         one
         for one in candidates
-        if evidence.allows(term.first, one) and (one in known or one in heard)
+        if evidence.allows(term.first, one) and (one in known or one in own)
     ]
 
 

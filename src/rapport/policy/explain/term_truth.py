@@ -298,11 +298,11 @@ class Proximity:
             unit = self.wording.unit(term)
             if self.wording.is_truth(term):
                 left, right = (one if one is None else bool(one) for one in (left, right))
-            said = [f"{value_text(one)} {unit}".rstrip() for one in (left, right)]
+            texts = [f"{value_text(one)} {unit}".rstrip() for one in (left, right)]
             if left is None or right is None:
-                return f"{said[0]} and {said[1]} cannot be compared"
+                return f"{texts[0]} and {texts[1]} cannot be compared"
             word = "is" if attempt.truth else "is not"
-            return f"{said[0]} {word} {term.compared.operator} {said[1]}"
+            return f"{texts[0]} {word} {term.compared.operator} {texts[1]}"
         first, second = values(self.evidence, term, bindings, attempt.events)
         names = bindings[term.first.alias], bindings[term.second.alias]
         if first is None or second is None:

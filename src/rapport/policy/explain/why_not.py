@@ -115,7 +115,7 @@ def given_in(texts: Iterable[str]) -> dict[str, str]:
         alias, equals, identity = text.partition("=")
         if not equals or not alias.strip() or not identity:
             raise InvalidInput(
-                f"{text!r} does not say who",
+                f"{text!r} names no identity",
                 code="explain.bad_identity",
                 hint="write ALIAS=ID with an alias of the policy, such as A=5",
             )
@@ -187,16 +187,16 @@ class _WhyNotSearch:
         ranked: list[tuple[Candidate, Decision | PartialMatch]] = []
         near.sort(key=lambda one: (one.became == "refuted", self._span.distance(one.t0)))
         for decision in near:
-            who = decision.detection.bindings
-            if len(ranked) < _MOST_FIRED and all(who != one.bindings for one, _ in ranked):
+            bindings = decision.detection.bindings
+            if len(ranked) < _MOST_FIRED and all(bindings != one.bindings for one, _ in ranked):
                 ranked.append((self._of(decision), decision))
         for partial in partial_matches(self._decisions, self._question.given, self._span):
             known = {**self._question.given, **bindings_of(partial.assignment.values())}
             # Best first: the same identities, or some of them, add nothing.
             if any(known.items() <= one.bindings.items() for one, _ in ranked):
                 continue
-            for who in self._candidates.nearest_to(partial, self._span):
-                candidate = self._candidates.of_partial(partial, who, self._span)
+            for bindings in self._candidates.nearest_to(partial, self._span):
+                candidate = self._candidates.of_partial(partial, bindings, self._span)
                 ranked.append((_with_times_in(candidate), partial))
             if len(ranked) >= _MOST_FIRED + _MOST_CANDIDATES:
                 break

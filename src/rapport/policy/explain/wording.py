@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rapport.core.times import format_time
 from rapport.policy import measures, relations
@@ -114,14 +114,14 @@ class Wording:
 
     def reading(self, reading: Reading) -> ShownReading:
         attribute = reading.stream.partition(".")[2]
-        said = f"{attribute} of {reading.key} = {self.value(reading.stream, reading.value)}"
+        text = f"{attribute} of {reading.key} = {self.value(reading.stream, reading.value)}"
         return ShownReading(
             id=reading.id,
             time=reading.time,
             stream=reading.stream,
             key=reading.key,
             value=reading.value,
-            text=said,
+            text=text,
             source=reading.source,
         )
 
@@ -144,8 +144,8 @@ class Wording:
             case Constant(value) if self.is_truth(term):
                 return "true" if value in (1.0, "true") else "false"
             case Constant(value):
-                said = print_value(value) if isinstance(value, str) else value_text(value)
-                return f"{said} {unit}" if unit and not isinstance(value, str) else said
+                text = print_value(value) if isinstance(value, str) else value_text(value)
+                return f"{text} {unit}" if unit and not isinstance(value, str) else text
             case SideValue(side, attribute):
                 return f"{attribute} of {(term.first, term.second)[side].alias}"
             case Measure(function, of) | LookedUp(function, of):
@@ -261,8 +261,8 @@ class ClauseWords:
         self._plan, self._wording = plan, wording
 
     def clause(self, clause: Clause) -> str:
-        said = " OR ".join(self.child(child) for child in clause.children)
-        return said if clause.window_ms is None else f"{said} within {duration(clause.window_ms)}"
+        text = " OR ".join(self.child(child) for child in clause.children)
+        return text if clause.window_ms is None else f"{text} within {duration(clause.window_ms)}"
 
     def child(self, child: Child) -> str:
         """A child of a clause in the syntax of policies."""
@@ -270,8 +270,8 @@ class ClauseWords:
         if isinstance(child, Sequence):
             first = wording.term(terms[child.first], negated=child.first_negated)
             second = wording.term(terms[child.second], negated=child.second_negated)
-            said = f"{first} FOLLOWED-BY {second}"
-            return said if child.window_ms is None else f"{said} within {duration(child.window_ms)}"
+            text = f"{first} FOLLOWED-BY {second}"
+            return text if child.window_ms is None else f"{text} within {duration(child.window_ms)}"
         return wording.term(terms[child.term], negated=not isinstance(child, Positive))
 
     def part(self, part: Part) -> str:
@@ -287,40 +287,3 @@ class ClauseWords:
             case NotPreceded(absent, second):
                 nots = " OR ".join(wording.term(terms[one], negated=True) for one in absent)
                 return f"{nots} FOLLOWED-BY {wording.term(terms[second])}"
-
-
-class ClauseKinds(NamedTuple):
-    """For every clause of the plan, its kind and its index among those of the kind."""
-
-    positive: dict[int, int]
-    mixed: dict[int, int]
-    absent: dict[int, int]
-
-
-def kinds_of(clauses: tuple[Clause, ...]) -> ClauseKinds:
-    """Classifies clauses as `shape_of` does."""
-    kinds = ClauseKinds({}, {}, {})
-    every = [(_has_absent(clause), _has_positive(clause)) for clause in clauses]
-    opens = any(not absent for absent, _ in every)
-    for number, (absent, positive) in enumerate(every):
-        if not absent or (positive and not opens):
-            kinds.positive[number] = len(kinds.positive)
-        elif positive:
-            kinds.mixed[number] = len(kinds.mixed)
-        else:
-            kinds.absent[number] = len(kinds.absent)
-    return kinds
-
-
-def _has_absent(clause: Clause) -> bool:
-    return any(not _is_positive(child) for child in clause.children)
-
-
-def _has_positive(clause: Clause) -> bool:
-    return any(_is_positive(child) for child in clause.children)
-
-
-def _is_positive(child: Child) -> bool:
-    if isinstance(child, Sequence):
-        return not (child.first_negated and child.second_negated)
-    return isinstance(child, Positive)

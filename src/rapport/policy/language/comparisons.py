@@ -10,6 +10,7 @@ from rapport.policy.language.lexer import SyntaxFault, Token, TokenCursor, span
 from rapport.policy.language.printer import print_measured
 from rapport.policy.language.quantities import TIMING_WORDS, read_constant
 from rapport.policy.language.tree import (
+    NEGATED_OPERATORS,
     AttributeOf,
     Call,
     Comparison,
@@ -19,22 +20,7 @@ from rapport.policy.language.tree import (
     SourceSpan,
 )
 
-OPERATORS: dict[str, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": "<",
-    ">": ">",
-    "<=": "<=",
-    ">=": ">=",
-}
-CONTRARY: dict[Operator, Operator] = {
-    "=": "!=",
-    "!=": "=",
-    "<": ">=",
-    ">": "<=",
-    "<=": ">",
-    ">=": "<",
-}
+OPERATORS: dict[str, Operator] = {each: each for each in NEGATED_OPERATORS}
 MISWRITTEN = {"==": "=", "<>": "!=", "=<": "<=", "=>": ">="}
 COMPARATOR_WORDS: dict[str, Operator] = {
     "above": ">",

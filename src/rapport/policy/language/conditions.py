@@ -333,7 +333,7 @@ def not_before_state_fault(
     if isinstance(expression, SilenceCondition):
         what = f"{expression.attribute or 'temperature'} of {expression.alias}"
         message = "NOT cannot stand before 'no'"
-        hint = f"to watch for what is heard, write a comparison such as: {what} above 30 degC"
+        hint = f"to watch for readings, write a comparison such as: {what} above 30 degC"
         return SyntaxFault("policy.not_before_for", message, place, hint)
     message = "NOT cannot stand before a condition with 'for'"
     contrary = negate(expression.inner)

@@ -8,12 +8,12 @@ from functools import partial
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.policy.language.comparisons import CONTRARY, begins_comparator, read_comparator
+from rapport.policy.language.comparisons import begins_comparator, read_comparator
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.lexer import SyntaxFault, Token, TokenCursor
 from rapport.policy.language.printer import print_definition
 from rapport.policy.language.quantities import read_constant
-from rapport.policy.language.tree import ConceptDef, Property, Quantity
+from rapport.policy.language.tree import NEGATED_OPERATORS, ConceptDef, Property, Quantity
 from rapport.units.quantities import unit_named
 
 
@@ -43,7 +43,7 @@ def read_property(cursor: TokenCursor, *, enclosed: bool = True) -> Property:
         raise cursor.fault("policy.expected_operator", message, hint=hint)
     value = _value(cursor, enclosed)
     # Tables have no readings that could be absent, so NOT only inverts the operator.
-    operator = CONTRARY[comparator.operator] if comparator.negated else comparator.operator
+    operator = NEGATED_OPERATORS[comparator.operator] if comparator.negated else comparator.operator
     return Property(attribute.text, operator, value.value, attribute.place, value.unit, value.place)
 
 

@@ -282,7 +282,7 @@ class Options:
         place = cursor.place()
         if name in self._seen:
             line = self._seen[name].line
-            message = f"{name!r} was already said in line {line}"
+            message = f"{name!r} was already set in line {line}"
             raise SyntaxFault("policy.repeated_option", message, place, "leave one of them out")
         text = read(cursor)
         self._seen[name] = place
@@ -364,7 +364,7 @@ class Options:
             "policy.bad_when_unsure",
             "expected 'when unsure fire' or 'when unsure hold'",
             wrong.place if wrong else cursor.place(),
-            "fire: absence counts even if a source that should have been heard was silent",
+            "fire: absence counts even if a source that should have sent readings was silent",
         )
 
     def _distinct(self, cursor: TokenCursor, aliases: frozenset[str]) -> str:

@@ -14,6 +14,25 @@ from msgspec.structs import replace
 Consumption = Literal["chronicle", "recent"]
 WhenUnsure = Literal["hold", "fire"]
 Operator = Literal["=", "!=", "<", ">", "<=", ">="]
+NEGATED_OPERATORS: dict[Operator, Operator] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">": "<=",
+    "<=": ">",
+    ">=": "<",
+}
+
+
+MIRRORED_OPERATORS: dict[Operator, Operator] = {
+    "=": "=",
+    "!=": "!=",
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+}
+"""The operator after its operands are swapped."""
 
 
 class SourceSpan(msgspec.Struct, frozen=True):

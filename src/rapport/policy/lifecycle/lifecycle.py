@@ -102,7 +102,7 @@ def known_entry(registry: PolicyRegistry, name: str) -> PolicyEntry:
         known = [each.name for each in registry.alive()]
         error = UnknownName("policy", name, known, code="policy.unknown")
         if name in registry.entries:
-            error.hint = "it was deleted: its history tells when; register it to have it back"
+            error.hint = "it was deleted, see its history; register it to have it back"
         raise error
     return entry
 
@@ -201,14 +201,12 @@ class PolicyLifecycle:
             channels, clock, engine.name, CompiledTexts(compile), act_within_ms=act_within_ms
         )
         engine.follow(self._record)
+        self.phrases: Callable[[str, str], Sequence[str]] = self._record.phrases
+        """The actions of a version, by policy and version; see `PolicyRecord.phrases`."""
 
     @property
     def texts(self) -> CompiledTexts:
         return self._record.texts
-
-    def phrases(self, policy: str, version: str) -> Sequence[str]:
-        """The actions of a version for other packages, also of a replaced or deleted one."""
-        return self._record.phrases(policy, version)
 
     @property
     def _registry(self) -> PolicyRegistry:
@@ -231,7 +229,7 @@ class PolicyLifecycle:
             drafts = await self._drafts(self.texts, files, unread)
             if record:
                 await self._engine.next_position()  # restores the last commit
-                return await self._apply(drafts)
+                return await self._record_and_apply(drafts)
             for number, draft in enumerate(drafts):
                 changed = change_of(draft, _NOTHING, number)
                 self._record.add(RecordedChange("", self._clock.now_ms(), 0, changed))
@@ -257,7 +255,8 @@ class PolicyLifecycle:
             if faults := self._faults(texts, files, unread):
                 raise PolicyError(faults)
             drafts = await self._drafts(texts, files, unread)
-            return await self._apply_compiled(texts, drafts, renew)
+            await self._engine.commit()
+            return await self._record_and_apply(drafts, texts, renew)
 
     async def faults_of_files(
         self, files: Mapping[str, str], unread: Collection[str], compile: Compile
@@ -282,9 +281,9 @@ class PolicyLifecycle:
         await self._prepare(texts, {})
         async with self._caught_up():
             await self._prepare(texts, {})
-            return await self._apply_compiled(
-                texts, drafts_of_ontology(self._registry, (), texts), None
-            )
+            await self._engine.commit()
+            drafts = drafts_of_ontology(self._registry, (), texts)
+            return await self._record_and_apply(drafts, texts)
 
     async def _drafts(
         self, texts: CompiledTexts, files: Mapping[str, str], unread: Collection[str]
@@ -401,7 +400,7 @@ class PolicyLifecycle:
         if is_needed(
             self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
         ):
-            [done] = await self._apply([draft])
+            [done] = await self._record_and_apply([draft])
             return done
         entry = known_entry(self._registry, draft.name)
         return ChangeResult(changed=False, name=draft.name, what=draft.what, version=entry.version)
@@ -427,29 +426,23 @@ class PolicyLifecycle:
             hint="ask again in a moment",
         )
 
-    async def _apply(self, drafts: Sequence[DraftChange]) -> list[ChangeResult]:
-        if not drafts:
-            return []
-        return await self._record_and_apply(drafts, self._record.texts, None)
-
-    async def _apply_compiled(
-        self, texts: CompiledTexts, drafts: Sequence[DraftChange], renew: RenewTables | None
-    ) -> list[ChangeResult]:
-        """Records and applies changes with newly compiled texts. Calls `renew` when all is recorded
-        and no plan runs that ends here.
-        """
-        await self._engine.commit()
-        return await self._record_and_apply(drafts, texts, renew)
-
     async def _record_and_apply(
-        self, drafts: Sequence[DraftChange], texts: CompiledTexts, renew: RenewTables | None
+        self,
+        drafts: Sequence[DraftChange],
+        texts: CompiledTexts | None = None,
+        renew: RenewTables | None = None,
     ) -> list[ChangeResult]:
+        """Records and applies changes, with newly compiled texts if given. Calls `renew` when
+        everything is recorded and no plan runs that ends here.
+        """
+        if not drafts and texts is None:
+            return []
         place = await self._engine.next_position()
         first = len(self._registry.changes) + 1
         changes = [change_of(draft, place, first + n) for n, draft in enumerate(drafts)]
         try:
             recorded = await self._recorded(changes)
-            self._record.texts = texts
+            self._record.texts = texts or self._record.texts
             plans = [self._plan_change(kept) for kept in recorded]
             if renew is not None:
                 for change in plans:

@@ -16,8 +16,8 @@ import msgspec
 from rapport.core.errors import Problem
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
+from rapport.policy.engine.active_plans import ShadowTally
 from rapport.policy.engine.metrics import PolicyCounts
-from rapport.policy.engine.shadows import ShadowTally
 from rapport.policy.engine.stream_steps import StreamPosition
 
 CHANNEL = "policies"
@@ -314,7 +314,7 @@ def policy_view(
     """With its text if `whole`. `failed`: why it does not run; `shadow_failed`: why its shadow does
     not; `unwatched`: why it is not known to run on Spark.
     """
-    told = [one for one in (failed, shadow_failed, unwatched) if one is not None]
+    reasons = [one for one in (failed, shadow_failed, unwatched) if one is not None]
     return PolicyView(
         name=entry.name,
         state="failed" if failed is not None else entry.state,
@@ -324,7 +324,7 @@ def policy_view(
         shadow=entry.shadow_version,
         tally=tallies.get(entry.name),
         counts=counts.get(entry.name, PolicyCounts()),
-        problems=(*entry.problems, *told),
+        problems=(*entry.problems, *reasons),
         on_spark=on_spark,
         text=entry.text if whole else "",
         shadow_text=entry.shadow_text if whole else "",

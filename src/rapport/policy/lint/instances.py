@@ -21,7 +21,7 @@ from rapport.policy.lint.satisfiability import never_fires, place_of_alias
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import Mask
 from rapport.policy.operators.identities import Identities, satisfies
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.plan import (
     Constraint,
     ConstraintTerm,
@@ -33,7 +33,7 @@ from rapport.policy.plan import (
     SilentTerm,
     StateTerm,
     TermStep,
-    state_atoms,
+    state_terms,
 )
 from rapport.tables.instances import Instances
 
@@ -62,7 +62,7 @@ def lint_instances(
             "policy.never_fires",
             f"as the tables stand the policy never fires: {why.reason}",
             place_of_alias(tree, why.aliases[0]),
-            hint="look at the tables, or at what the condition asks of them",
+            hint="check the tables and the condition",
             severity="warning",
         )
 
@@ -147,9 +147,11 @@ class KnownInstances:
         if isinstance(term, SilentTerm):
             return False
         if isinstance(term, LastingTerm):
-            parts = [atom.term for atom in state_atoms(term.state)]
-            heard = {one.alias for part in parts for one in (part.first, part.second) if one.stream}
-            return side.alias not in heard
+            parts = list(state_terms(term))
+            with_events = {
+                one.alias for part in parts for one in (part.first, part.second) if one.stream
+            }
+            return side.alias not in with_events
         if side.stream is not None:
             return False
         return any(one.alias == side.alias for one, _attribute in table_attributes(term))
@@ -262,21 +264,13 @@ def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Diagnosti
 
 def _lookups(plan: Plan) -> Iterator[tuple[str, Side, str]]:
     """Every looked-up function with the side and attribute of its key."""
-    for term in _terms(plan):
+    for term in (state for each in plan.terms for state in state_terms(each)):
         if term.compared is None:
             continue
         for operand in (term.compared.left, term.compared.right):
             if isinstance(operand, LookedUp):
                 for value in operand.of:
                     yield operand.function, _side(term, value), value.attribute
-
-
-def _terms(plan: Plan) -> Iterator[StateTerm]:
-    for term in plan.terms:
-        if isinstance(term, LastingTerm):
-            yield from (atom.term for atom in state_atoms(term.state))
-        elif not isinstance(term, SilentTerm):
-            yield term
 
 
 def _side(term: StateTerm, value: SideValue) -> Side:

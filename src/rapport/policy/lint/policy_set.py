@@ -244,21 +244,6 @@ class ActionStatement(NamedTuple):
     target: str
 
 
-def contrary_target(one: str, other: str, pairs: Iterable[Pair] = CONTRARY) -> str | None:
-    """What both phrases are about when they say contrary things of it; None otherwise.
-
-    >>> contrary_target("Open the main door", "close main door")
-    'main door'
-    >>> contrary_target("turn the light on", "switch off light")
-    'light'
-    >>> contrary_target("open door", "close window") is None
-    True
-    """
-    known = list(pairs)
-    theirs = {contrary_to(saying) for saying in action_statements(other, known)}
-    return next((one.target for one in action_statements(one, known) if one in theirs), None)
-
-
 def action_statements(phrase: str, pairs: Iterable[Pair]) -> list[ActionStatement]:
     """The contrary words in a phrase with their targets. Two phrases are contrary when one contains
     the `contrary_to` of a statement of the other.
@@ -273,9 +258,9 @@ def action_statements(phrase: str, pairs: Iterable[Pair]) -> list[ActionStatemen
     return found
 
 
-def contrary_to(saying: ActionStatement) -> ActionStatement:
+def contrary_to(statement: ActionStatement) -> ActionStatement:
     """The other word of the pair, on the same target."""
-    return saying._replace(side=1 - saying.side)
+    return statement._replace(side=1 - statement.side)
 
 
 def exclude_each_other(one: Plan, other: Plan) -> str:
@@ -311,12 +296,12 @@ class Effect(NamedTuple):
     gives: frozenset[str]
 
 
-def effect_of(phrase: str, said: Mapping[str, Any], ontology: Ontology) -> Effect:
+def effect_of(phrase: str, declared: Mapping[str, Any], ontology: Ontology) -> Effect:
     """The effect of an action's declaration (`append`, `set`): appending to `raw.NAME` gives the
     attributes of the source NAME.
     """
     gives: set[str] = set()
-    channel, attribute = said.get("append"), said.get("set")
+    channel, attribute = declared.get("append"), declared.get("set")
     if isinstance(channel, str) and channel.startswith(RAW):
         source = ontology.sources.get(channel.removeprefix(RAW))
         gives |= source.streams if source is not None else set()

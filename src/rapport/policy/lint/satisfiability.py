@@ -17,10 +17,15 @@ from typing import NamedTuple
 from rapport.policy import measures
 from rapport.policy.compiler.plan_text import predicate_text
 from rapport.policy.language.diagnostics import Diagnostics
-from rapport.policy.language.tree import Operator, PolicyTree, SourceSpan
-from rapport.policy.plan import (
+from rapport.policy.language.tree import (
     MIRRORED_OPERATORS,
     NEGATED_OPERATORS,
+    Operator,
+    PolicyTree,
+    SourceSpan,
+)
+from rapport.policy.operators.columns import OPERATIONS
+from rapport.policy.plan import (
     Absent,
     Child,
     Compared,
@@ -91,23 +96,12 @@ def _some_number(requirements: list[Requirement]) -> bool:
     values = [(one.operator, float(one.value)) for one in requirements]
     exact = [value for operator, value in values if operator == "="]
     if exact:
-        return all(_holds(exact[0], operator, value) for operator, value in values)
+        return all(OPERATIONS[operator](exact[0], value) for operator, value in values)
     least = max((value for operator, value in values if operator in (">", ">=")), default=-math.inf)
     most = min((value for operator, value in values if operator in ("<", "<=")), default=math.inf)
     if least != most:
         return least < most
-    return all(_holds(least, operator, value) for operator, value in values)
-
-
-def _holds(value: float, operator: Operator, limit: float) -> bool:
-    return {
-        "=": value == limit,
-        "!=": value != limit,
-        "<": value < limit,
-        ">": value > limit,
-        "<=": value <= limit,
-        ">=": value >= limit,
-    }[operator]
+    return all(OPERATIONS[operator](least, value) for operator, value in values)
 
 
 def _some_text(requirements: list[Requirement]) -> bool:

@@ -29,9 +29,8 @@ from rapport.policy.operators.columns import (
     take,
 )
 from rapport.policy.operators.correlations import EventQuery
-from rapport.policy.operators.joins import apart, matching
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.operators.plan_shape import ClauseShape
-from rapport.policy.operators.predicates import Predicate
 from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed
 from rapport.policy.operators.spatial import cells_of, partner_rows
 from rapport.policy.operators.variants import NEED
@@ -125,7 +124,7 @@ def _search(window: Window, frame: Columns, terms: list[int], span: SearchSpan) 
     if len(terms) > 1:
         term = min(terms, key=lambda other: _cost(window, other, frame, span))
     rest = [other for other in terms if other != term]
-    keep = {alias for other in rest for alias in _aliases(window, other)}
+    keep = {alias for other in rest for alias in window.alias_columns(other)}
     keep |= {f"@{alias}" for pair in window.plan.distinct for alias in pair} if rest else set()
     return _search(window, _extended(window, frame, term, span, keep), rest, span)
 
@@ -133,16 +132,11 @@ def _search(window: Window, frame: Columns, terms: list[int], span: SearchSpan) 
 def _cost(window: Window, term: int, frame: Columns, span: SearchSpan) -> tuple[int, int]:
     """The order of joining: few unbound aliases first, then tables before pairs of events, unless
     many rows must be looked up."""
-    unbound = sum(alias not in frame for alias in set(_aliases(window, term)))
+    unbound = sum(alias not in frame for alias in set(window.alias_columns(term)))
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return unbound, 1 if window.predicate(term).reach is not None else 3
     unevaluated = window.unevaluated(term, frame, int(span.latest.max()))
     return unbound, 2 if unevaluated > _MANY_UNEVALUATED * count(frame) else 0
-
-
-def _aliases(window: Window, term: int) -> tuple[str, str]:
-    step = window.plan.terms[term]
-    return f"@{step.first.alias}", f"@{step.second.alias}"
 
 
 def _extended(
@@ -157,26 +151,26 @@ def _extended(
         first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(table))
     else:
         first, last = table.rows_from(low)[rows], table.rows_from(span.latest)[rows]
-    owners, places = matching(window, table, term, frame, first, last)
+    owners, places = table.agreeing(window.alias_columns(term), frame, first, last)
     if span.unsure_ms and "blur" in table.columns:
         ends, blurs = table.columns["end"][places], table.columns["blur"][places]
         possible = span.holds(rows[owners], ends, blurs)
         owners, places = owners[possible], places[possible]
     joined = take(frame, owners)
-    for alias, name in zip(_aliases(window, term), ("first", "second"), strict=True):
+    for alias, name in zip(window.alias_columns(term), ("first", "second"), strict=True):
         joined[alias] = table.columns[name][places]
     if NEED in table.columns:
         joined[NEED] = table.columns[NEED][places]
     if LATEST in frame and not window.is_constraint(term):
         joined[LATEST] = np.maximum(joined[LATEST], table.columns["end"][places])
-    return _thin(window, apart(window, joined), keep)
+    return _thin(window, window.apart(joined), keep)
 
 
 def _with_pairs(
     window: Window, frame: Columns, term: int, span: SearchSpan, keep: set[str]
 ) -> Columns:
     """Joins all pairs of different events within the window, computed for these matches only."""
-    aliases = _aliases(window, term)
+    aliases = window.alias_columns(term)
     near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
     rows, length = frame["row"], span.pair_ms(window.correlations.window_ms(term))
     since = np.maximum(span.since, span.earliest - length + 1)[rows]
@@ -206,7 +200,7 @@ def _with_pairs(
         joined = take(frame, owners)
         joined[aliases[near]] = mine.columns["code"][events]
         found = _partners(window, joined, term, (near, mine, theirs, events), span, since[owners])
-        pieces.append(_thin(window, apart(window, found), keep))
+        pieces.append(_thin(window, window.apart(found), keep))
     return concatenate(pieces)
 
 
@@ -230,7 +224,7 @@ def _partners(
     near, mine, theirs, events = sides
     predicate = window.predicate(term)
     length = span.pair_ms(window.correlations.window_ms(term))
-    alias = _aliases(window, term)[1 - near]
+    alias = window.alias_columns(term)[1 - near]
     times, rows = mine.columns["end"][events], frame["row"]
     earliest = span.low[rows]
     low = theirs.rows_from(np.maximum(since, times - length + 1))
@@ -299,7 +293,7 @@ def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
     thinned = {name: frame[name] for name in kept}
     key, size = frame["row"], int(frame["row"].max(initial=0)) + 1
     for name in names:
-        known = len(window.identities[window.alias_concept(name[1:])].ids)
+        known = len(window.identities[window.concepts[name[1:]]].ids)
         key, size = key * known + frame[name], size * known
     if NEED in frame and least != NEED:
         values = int(frame[NEED].max(initial=0)) + 1
@@ -399,7 +393,6 @@ class Activations:
         self._queries: dict[
             tuple[tuple[int, ...], int, frozenset[str]], CounterexampleQuery | None
         ] = {}
-        self._watermark = -_NEVER
         self._own_before = -_NEVER
 
     def expect(self, clause: ClauseShape, bound: Iterable[str]) -> None:
@@ -412,36 +405,39 @@ class Activations:
         different events before it."""
         self._own_before = time
 
-    def begin_batch(self, watermark: int) -> None:
-        """Everything that ended before the watermark is known."""
-        self._watermark = watermark
-
-    def hold(self, clause: ClauseShape, bound: Columns, t0: Array) -> Mask:
+    def hold(self, clause: ClauseShape, bound: Columns, t0: Array, watermark: int) -> Mask:
         """Rule 4: which matches have no joint counterexample in [t0, t0 + window). All are due;
-        `bound` holds their `@alias` columns."""
+        `bound` holds their `@alias` columns. Everything before the watermark is known."""
         holds = np.ones(len(t0), np.bool_)
         for terms in clause.counterexamples:
-            holds &= ~self._refuted(terms, clause.window_ms, bound, t0)
+            holds &= ~self._refuted(terms, clause.window_ms, bound, t0, watermark)
         return holds
 
-    def _refuted(self, terms: tuple[int, ...], window_ms: int, bound: Columns, t0: Array) -> Mask:
+    def _refuted(
+        self, terms: tuple[int, ...], window_ms: int, bound: Columns, t0: Array, watermark: int
+    ) -> Mask:
         query = self._query(terms, window_ms, bound)
         if query is None or len(query.known.queries) < 2 or self._is_own(t0):
             self._window.count_search()
             return refuted(self._window, terms, bound, SearchSpan(t0, t0 + window_ms, t0))
         names = query.names
         activations = {names[name[1:]]: codes for name, codes in bound.items() if name[1:] in names}
-        return np.asarray(self._first(query, terms, {"t0": t0, **activations}) < t0 + window_ms)
+        first = self._first(query, terms, {"t0": t0, **activations}, watermark)
+        return np.asarray(first < t0 + window_ms)
 
     def _is_own(self, t0: Array) -> bool:
         return self._own_before > -_NEVER and bool((t0 < self._own_before).any())
 
     def _first(
-        self, query: CounterexampleQuery, terms: Sequence[int], activations: Columns
+        self,
+        query: CounterexampleQuery,
+        terms: Sequence[int],
+        activations: Columns,
+        watermark: int,
     ) -> Array:
         """When the first counterexample of each was complete, as far as the query needs it."""
         known, t0 = query.known, activations["t0"]
-        known.begin_batch(self._watermark)
+        known.begin_batch(watermark)
         self._shared.wanted += 1
         first, unknown = np.full(len(t0), _NEVER), np.ones(len(t0), np.bool_)
         rows, places = known.find(activations)
@@ -451,7 +447,7 @@ class Activations:
             self._shared.computed += 1
             once, which = _each_once(take(activations, unknown))
             ahead = min(known.longest_ms(), _AHEAD * query.window_ms)
-            until = np.minimum(once["t0"] + ahead, self._watermark)
+            until = np.minimum(once["t0"] + ahead, watermark)
             found = self._search(query, terms, once, until)
             known.learn(once, found, until)
             first[unknown] = found[which]
@@ -500,7 +496,7 @@ class Activations:
         key = (
             ActivationCache,
             blank,
-            tuple(window.identities[window.alias_concept(alias)] for alias in names),
+            tuple(window.identities[window.concepts[alias]] for alias in names),
             tuple(self._pair_ms(term, window_ms) for term in terms),
             frozenset(frozenset(map(names.__getitem__, pair)) for pair in apart),
             frozenset(name for alias, name in names.items() if f"@{alias}" in bound),

@@ -3,7 +3,7 @@ comparisons of columns, and packed snapshots. [PO-3, PO-6]"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -97,6 +97,24 @@ class Table:
         """The rows at positions within ranges returned by `find`."""
         return places if name is None else self._index(name)[0][places]
 
+    def agreeing(
+        self, names: tuple[str, str], frame: Columns, first: Array, last: Array
+    ) -> tuple[Array, Array]:
+        """Pairs (row of the frame, row of this table) with equal identities, within ranges of rows;
+        `names`: the frame's columns for `first` and `second`, which may be missing."""
+        bound = [
+            (name, frame[alias])
+            for name, alias in zip(("first", "second"), names, strict=True)
+            if alias in frame
+        ]
+        name, codes = bound[0] if bound else (None, None)
+        owners, places = spread(*self.find(name, codes, first, last))
+        rows = self.rows_at(name, places)
+        for other, wanted in bound[1:]:
+            mask = self.columns[other][rows] == wanted[owners]
+            owners, rows = owners[mask], rows[mask]
+        return owners, rows
+
     def _index(self, name: str) -> tuple[Rows, Rows, Rows | None]:
         """Rows ordered by code, then row; the sorted key code * width + row; distinct codes unless
         dense."""
@@ -126,6 +144,13 @@ def spread(start: Rows, stop: Rows) -> tuple[Rows, Rows]:
 def take(columns: Mapping[str, Array], rows: Array | slice) -> Columns:
     """The chosen rows of all columns; a slice does not copy."""
     return {name: column[rows] for name, column in columns.items()}
+
+
+def different(columns: Columns, pairs: Iterable[tuple[str, str]]) -> Columns:
+    """The rows in which the columns of each pair differ."""
+    for first, second in pairs:
+        columns = take(columns, columns[first] != columns[second])
+    return columns
 
 
 def concatenate(parts: list[Columns]) -> Columns:
@@ -251,3 +276,7 @@ def _in(value: Any) -> Any:
     if isinstance(value, list):
         return [_in(item) for item in value]
     return value
+
+
+NO_EVENT = -1
+"""Marks no event in a column; smaller numbers identify sets of causes."""

@@ -30,11 +30,9 @@ from rapport.policy.operators.columns import (
     with_blurs,
 )
 from rapport.policy.operators.deferred_terms import DeferredRowsReader, DeferredStreams
-from rapport.policy.operators.events import StreamRows
-from rapport.policy.operators.identities import IdentityFilter
-from rapport.policy.operators.occurrences import side_rows
-from rapport.policy.operators.plan_shape import pair_window_ms
-from rapport.policy.operators.predicates import Predicate, is_of_tables_alone
+from rapport.policy.operators.identities import IdentityFilter, StreamRows
+from rapport.policy.operators.occurrences import Predicate, side_rows
+from rapport.policy.operators.plan_shape import is_of_tables_alone, pair_window_ms
 from rapport.policy.operators.sharing import Horizons, IdentityFilters, SharedCache, renamed
 from rapport.policy.operators.spatial import cells_of, partner_rows
 from rapport.policy.plan import CorrelationTerm, Plan, Side
@@ -374,11 +372,10 @@ class Correlations:
     ) -> None:
         self._plan, self._id_filters = plan, id_filters
         self._streams, self._shared = streams, shared
-        self._windows: dict[int, int] = {}
+        self.terms: dict[int, int] = {}
+        """The maximal distance of the events of a pair, by term."""
         self._deferred: dict[tuple[int, int], DeferredSide] = {}
         """Terms that occur only under a NOT."""
-        self._sides: dict[tuple[int, int], SideEvents] = {}
-        """Those of them that cannot be deferred."""
         self._pairs: dict[int, SharedPairsReader] = {}
         """Positive terms."""
 
@@ -392,13 +389,11 @@ class Correlations:
         uses_up: bool,
     ) -> None:
         """Keeps the events of a term; `around`: identifies its rows among plans."""
-        window_ms = self._windows[number] = pair_window_ms(self._plan, term)
+        window_ms = self.terms[number] = pair_window_ms(self._plan, term)
         if not uses_up:
-            for place in (0, 1):
-                if is_of_tables_alone(term):
-                    self._deferred[number, place] = self._deferred_side(term, place, predicate)
-                else:  # looked-up tables may change
-                    self._sides[number, place] = self._side(term, place, predicate)
+            for place, side in enumerate((term.first, term.second)):
+                reader, id_filter = self._streams.of(side.stream or ""), self._id_filters.of(side)
+                self._deferred[number, place] = DeferredSide(reader, id_filter, predicate.reach)
             return
         key: Hashable = None
         if is_of_tables_alone(term):
@@ -410,13 +405,6 @@ class Correlations:
     def _side(self, term: CorrelationTerm, place: int, predicate: Predicate) -> SideEvents:
         side = (term.first, term.second)[place]
         return SideEvents(side, self._id_filters.of(side), predicate.reach, self._shared)
-
-    def _deferred_side(
-        self, term: CorrelationTerm, place: int, predicate: Predicate
-    ) -> DeferredSide:
-        side = (term.first, term.second)[place]
-        reader = self._streams.of(side.stream or "")
-        return DeferredSide(reader, self._id_filters.of(side), predicate.reach)
 
     def _make_pairs(
         self, term: CorrelationTerm, predicate: Predicate, window_ms: int
@@ -431,26 +419,18 @@ class Correlations:
 
     def window_ms(self, term: int) -> int:
         """The maximal distance of the events of a pair."""
-        return self._windows[term]
-
-    def side(self, term: int, place: int) -> Table | None:
-        """Events of the first (0) or second (1) side of a term; None before the first event."""
-        return self._events(term, place).table
+        return self.terms[term]
 
     def query_side(self, term: int, place: int, query: EventQuery) -> Table | None:
-        """At least the queried events of a term under a NOT."""
-        own = self._deferred.get((term, place))
-        return self.side(term, place) if own is None else own.query(query)
-
-    def _events(self, term: int, place: int) -> SideEvents:
+        """At least the queried events of the first (0) or second (1) side of a term under a NOT;
+        None if there are none."""
         pairs = self._pairs.get(term)
-        return self._sides[term, place] if pairs is None else pairs.common.sides[place]
+        if pairs is None:
+            return self._deferred[term, place].query(query)
+        return pairs.common.sides[place].table
 
     def settle(self) -> None:
         """Marks all events as old."""
-        for side in self._sides.values():
-            if side.table is not None:
-                side.table.settle()
         for pairs in self._pairs.values():
             pairs.common.begin_batch(self._shared.batch)
 
@@ -458,9 +438,6 @@ class Correlations:
         """Adds the events of a stream; `first`: the ordinal of the batch's first event."""
         for pairs in self._pairs.values():
             pairs.common.take(stream, rows, first, self._shared)
-        for side in self._sides.values():
-            if side.stream == stream:
-                side.add(rows, first)
 
     def completed(self) -> Iterator[tuple[int, Columns]]:
         """Terms with the occurrences that new events complete."""
@@ -476,8 +453,6 @@ class Correlations:
 
     def trim(self, before: int, *, at_once: bool) -> None:
         """Drops events before a time; unless `at_once`, only when worth the work."""
-        for side in self._sides.values():
-            side.trim(before, at_once=at_once)
         for deferred in self._deferred.values():
             deferred.trim(before)
         for pairs in self._pairs.values():
@@ -486,21 +461,13 @@ class Correlations:
 
     def state(self) -> dict[str, Any]:
         """The full state, so that each plan can continue without the others."""
-        tables = {key: side.table for key, side in self._sides.items()}
-        for number, pairs in self._pairs.items():
-            tables |= {(number, place): pairs.common.sides[place].table for place in (0, 1)}
-        saved = {key: None if own is None else own.columns for key, own in tables.items()}
-        saved |= {key: side.state() for key, side in self._deferred.items()}
+        pairs = {number: pairs.common.state() for number, pairs in self._pairs.items()}
+        sides = {f"{term}.{place}": side.state() for (term, place), side in self._deferred.items()}
+        for number, own in pairs.items():
+            sides |= {f"{number}.{place}": own["sides"][place] for place in (0, 1)}
         return {
-            "sides": {
-                f"{term}.{place}": columns
-                for (term, place), columns in saved.items()
-                if columns is not None
-            },
-            "used": {
-                str(number): pairs.common.correlator.state()
-                for number, pairs in self._pairs.items()
-            },
+            "sides": {name: columns for name, columns in sides.items() if columns is not None},
+            "used": {str(number): own["used"] for number, own in pairs.items()},
         }
 
     def restore(self, state: dict[str, Any], *, blurred: bool) -> None:
@@ -509,9 +476,6 @@ class Correlations:
             columns = state["sides"].get(f"{number}.{place}")
             return None if columns is None else with_blurs(columns, blurred)
 
-        for (number, place), side in self._sides.items():
-            columns = saved(number, place)
-            side.table = None if columns is None else Table(columns)
         for (number, place), deferred in self._deferred.items():
             deferred.restore(saved(number, place))
         for number, pairs in self._pairs.items():

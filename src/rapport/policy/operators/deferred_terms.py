@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -26,18 +24,14 @@ from rapport.policy.operators.columns import (
     count,
     rows_from,
     take,
-    with_blurs,
 )
-from rapport.policy.operators.events import StreamRows
-from rapport.policy.operators.identities import Identities, IdentityFilter
+from rapport.policy.operators.identities import Identities, IdentityFilter, StreamRows
 from rapport.policy.operators.occurrences import (
+    Predicate,
     QueryTerms,
-    StreamOccurrences,
-    TermQuery,
     query_occurrences,
     reading_occurrences,
 )
-from rapport.policy.operators.predicates import Predicate
 from rapport.policy.operators.sharing import Horizons, IdentityFilters, SharedCache
 from rapport.policy.operators.variants import VariantMask
 from rapport.policy.plan import QueryTerm, ReadingTerm, Side
@@ -249,31 +243,29 @@ class DeferredStreams:
     ) -> None:
         """`blurs`: identifies the clock uncertainty of the rows."""
         self._identities, self._blurs, self._shared = identities, blurs, shared
-        self._readers: dict[str, DeferredRowsReader] = {}
+        self.readers: dict[str, DeferredRowsReader] = {}
 
     def of(self, stream: str) -> DeferredRowsReader:
         """The rows of a stream, from now on."""
-        if stream not in self._readers:
+        if stream not in self.readers:
             known = self._identities[stream.partition(".")[0]]
             key = (DeferredRows, stream, known, self._blurs)
-            made = self._readers[stream] = DeferredRowsReader(stream, known, key)
+            made = self.readers[stream] = DeferredRowsReader(stream, known, key)
             made.renew(self._shared)
-        return self._readers[stream]
+        return self.readers[stream]
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:
-        """Keeps a batch of a stream if it is deferred."""
-        reader = self._readers.get(stream)
-        if reader is not None:
-            reader.take(rows, first, self._shared.batch)
+        """Keeps a batch of a deferred stream."""
+        self.readers[stream].take(rows, first, self._shared.batch)
 
     def release_before(self, time: int) -> None:
         """This operator no longer needs rows before a time."""
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             reader.release_before(time)
 
     def renew(self) -> None:
         """Restarts with the next batch."""
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             reader.renew(self._shared)
 
 
@@ -382,97 +374,40 @@ class DeferredTerm:
         self._old = columns if len(columns["end"]) else None
 
 
-class DeferredTerms:
-    """The deferred terms of one operator, by number."""
-
-    def __init__(
-        self,
-        streams: DeferredStreams,
-        id_filters: IdentityFilters,
-        queries: QueryTerms,
-        needs: VariantMask,
-        shared: SharedCache,
-    ) -> None:
-        self._streams, self._id_filters, self._queries = streams, id_filters, queries
-        self._needs, self._shared = needs, shared
-        self._terms: dict[int, DeferredTerm] = {}
-
-    def __contains__(self, number: object) -> bool:
-        return number in self._terms
-
-    def defer(
-        self,
-        number: int,
-        term: QueryTerm | ReadingTerm,
-        predicate: Predicate,
-        empty: Mapping[str, Array],
-    ) -> None:
-        """Defers a term; `empty`: the columns of its occurrences."""
-        side = term.first if term.first.stream is not None else term.second
-        id_filter, reader = self._id_filters.of(side), self._streams.of(side.stream or "")
-        occurred: Callable[[StreamRows], StreamOccurrences]
-        key: Hashable
-        if isinstance(term, QueryTerm):
-            query = self._queries.query(term, id_filter)
-            occurred, key = partial(_of_query, query), query
-        else:
-            occurred = partial(reading_occurrences, id_filter=id_filter, predicate=predicate)
-            key = (term.compared, side.attribute, id_filter)
-        varies = self._needs.of_term(number) is not None
-        needs = partial(self._needs.of_rows, number) if varies else None
-        find = partial(_found, occurred, empty, needs)
-        common = partial(_common, self._shared, None if varies else key, find, empty)
-        self._terms[number] = DeferredTerm(side, reader, id_filter, find, common)
-
-    def unevaluated(self, number: int, frame: Columns, high: int) -> int:
-        """The rows to evaluate for matches that do not bind the identity of the event; 0 for other
-        terms."""
-        own = self._terms.get(number)
-        return 0 if own is None else own.unevaluated(frame, high)
-
-    def query(self, number: int, frame: Columns, low: int, high: int) -> Table:
-        """At least the queried occurrences with times in [low, high)."""
-        return self._terms[number].query(frame, low, high)
-
-    def trim(self, before: int) -> None:
-        for term in self._terms.values():
-            term.trim(before)
-
-    def state(self) -> dict[str, Columns]:
-        return {str(number): term.state() for number, term in self._terms.items()}
-
-    def restore(self, state: Mapping[str, Any], *, blurred: bool) -> None:
-        for number, term in self._terms.items():
-            term.restore(with_blurs(state[str(number)], blurred))
-
-
-def _of_query(query: TermQuery, rows: StreamRows) -> StreamOccurrences:
-    pairs = query.lookup.find_filtered(rows, query.id_filter)
-    return query_occurrences(rows, query, *pairs)
-
-
-def _found(
-    occurred: Callable[[StreamRows], StreamOccurrences],
+def deferred_term(
+    number: int,
+    term: QueryTerm | ReadingTerm,
+    predicate: Predicate,
     empty: Mapping[str, Array],
-    needs: Callable[[StreamRows, StreamOccurrences], Columns] | None,
-    rows: StreamRows,
-) -> Columns:
-    found = occurred(rows)
-    if not len(found.places):
-        return dict(empty)
-    return found.columns if needs is None else found.columns | needs(rows, found)
-
-
-def _common(
+    streams: DeferredStreams,
+    id_filters: IdentityFilters,
+    queries: QueryTerms,
+    needs: VariantMask,
     shared: SharedCache,
-    key: Hashable,
-    find: Find,
-    empty: Mapping[str, Array],
-    rows: DeferredRows,
-) -> DeferredOccurrences:
-    """The shared occurrences of a term; with a key of None not shared."""
-    if key is None:
-        return DeferredOccurrences(rows, find, empty)
-    return shared.get_or_make(
-        (DeferredOccurrences, rows, key), DeferredOccurrences, rows, find, empty
-    )
+) -> DeferredTerm:
+    """Defers a term; `empty`: the columns of its occurrences."""
+    side = term.first if term.first.stream is not None else term.second
+    id_filter, reader = id_filters.of(side), streams.of(side.stream or "")
+    query = queries.query(term, id_filter) if isinstance(term, QueryTerm) else None
+    key: Hashable = query or (term.compared, side.attribute, id_filter)
+    # Shared occurrences must not keep the operator that created them.
+    own_needs = needs if needs.of_term(number) is not None else None
+
+    def find(rows: StreamRows) -> Columns:
+        if query is None:
+            found = reading_occurrences(rows, id_filter, predicate)
+        else:
+            pairs = query.lookup.find_filtered(rows, id_filter)
+            found = query_occurrences(rows, query, *pairs)
+        if not len(found.places):
+            return dict(empty)
+        return found.columns | (own_needs.of_rows(number, rows, found) if own_needs else {})
+
+    def common(rows: DeferredRows) -> DeferredOccurrences:
+        if own_needs is not None:
+            return DeferredOccurrences(rows, find, empty)
+        return shared.get_or_make(
+            (DeferredOccurrences, rows, key), DeferredOccurrences, rows, find, empty
+        )
+
+    return DeferredTerm(side, reader, id_filter, find, common)

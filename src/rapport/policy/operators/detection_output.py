@@ -3,7 +3,6 @@ uncertain and throttled ones. [PO-3, PO-7, PO-13]"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
@@ -13,11 +12,10 @@ import numpy as np
 
 from rapport.core.detection import Detection, Undecided, detection_order, unique_undecided
 from rapport.policy.operators.columns import Array, Columns, Rows, take
-from rapport.policy.operators.events import causes_of_rows
 from rapport.policy.operators.plan_shape import PlanShape
 from rapport.policy.operators.uncertainty import SourceSilence, absence_uncertainty
 from rapport.policy.operators.variants import FamilyMembers, VaryingProperty
-from rapport.policy.operators.window import Window
+from rapport.policy.operators.window import Window, causes_of_rows
 from rapport.policy.plan import Plan
 
 _time = attrgetter("time")
@@ -62,7 +60,7 @@ class Throttle:
         if not due:
             return []
         self._held = [item for item in self._held if item.time >= before]
-        kept = [item for item in each_detection_once(due) if self._is_news(item)]
+        kept = [item for item in each_detection_once(due) if self._is_new(item)]
         self._forget(before - self._once_per_ms)
         return kept
 
@@ -93,7 +91,7 @@ class Throttle:
         }
         self.suppressed = state["suppressed"]
 
-    def _is_news(self, item: Detection) -> bool:
+    def _is_new(self, item: Detection) -> bool:
         key = tuple(sorted(item.bindings.items()))
         last = self._reported.get(key)
         if last is not None and item.time - last < self._once_per_ms:
@@ -123,9 +121,10 @@ def each_detection_once(found: list[Detection]) -> list[Detection]:
     return in_output_order(unique.values())
 
 
-class DetectionReport(ABC):
+class DetectionReport:
     """Collects the detections of an operator and emits them in output order; throttles them by
-    policy."""
+    policy. In a family, bindings and causes of a match are computed once and shared by the
+    detections of all members."""
 
     def __init__(
         self,
@@ -133,36 +132,93 @@ class DetectionReport(ABC):
         shape: PlanShape,
         window: Window,
         silence: SourceSilence | None,
-        counts: SuppressionFilter | None,
+        members: FamilyMembers | None = None,
+        counts: SuppressionFilter | None = None,
     ) -> None:
-        """`counts`: which suppressed detections are counted; None: all."""
-        self._plan, self._window, self._counts = plan, window, counts
+        """`members`: the family, None for a single plan; `counts`: which suppressed detections are
+        counted, None: all."""
+        self._plan, self._window, self._members, self._counts = plan, window, members, counts
+        self._version = plan.version() if members is None else ""
         self._uncertainty = absence_uncertainty(plan, shape, silence, window.uncertainty_ms)
         self._throttles: dict[str, Throttle] = {}
         self._undecided: list[Undecided] = []
+        self._matches: list[Detection] = []
+        """Of a family without policy and version."""
+        self._pairs: list[tuple[Rows, Rows]] = []
+        """Matches and the family members for which they count."""
 
-    @abstractmethod
     def take(self, frame: Columns, times: Array) -> None:
         """Adds decided matches with the times of their detections."""
+        if not len(times):
+            return
+        if self._members is not None:
+            self._take_for_members(self._members, frame, times)
+            return
+        found = detections_of(self._window, self._plan.policy, self._version, frame, times)
+        if self._uncertainty is not None:
+            silent = self._uncertainty.silent(found, frame)
+            pairs = list(zip(found, silent, strict=True))
+            self._undecided += [Undecided.of(item, sources) for item, sources in pairs if sources]
+            found = [item for item, sources in pairs if not sources]
+        self._matches += found
 
-    @abstractmethod
+    def _take_for_members(self, members: FamilyMembers, frame: Columns, times: Array) -> None:
+        varying = members.varying
+        if isinstance(varying, VaryingProperty) and not varying.absent:
+            frame = self._window.needs.of_alias(varying, frame)
+        rows, numbers = members.pairs(frame)
+        if not len(rows):
+            return
+        used, places = np.unique(rows, return_inverse=True)
+        frame, times = take(frame, used), times[used]
+        found = detections_of(self._window, "", "", frame, times)
+        if self._uncertainty is not None:
+            silent = self._uncertainty.silent(found, frame)
+            places, numbers = self._certain(members, found, silent, places, numbers)
+        self._pairs.append((places + len(self._matches), numbers))
+        self._matches += found
+
     def release(self, settled_until: int) -> list[Detection]:
         """The detections to emit now. No detection before `settled_until` will be added; with a
         throttle, later ones wait."""
+        matches, self._matches = self._matches, []
+        if self._members is None:
+            found = each_detection_once(matches) if len(matches) > 1 else matches
+        else:
+            found = self._detections(self._members, matches) if matches else []
+        if not self.holds_back:
+            return found
+        for item in found:
+            self._throttle(item.policy).take([item])
+        kept = [one for each in self._throttles.values() for one in each.release(settled_until)]
+        return in_output_order(kept)
 
-    @abstractmethod
-    def state(self) -> dict[str, Any] | None: ...
+    def state(self) -> dict[str, Any] | None:
+        """The throttle of a single plan, or those of a family by policy."""
+        if self._members is not None:
+            return {policy: each.state() for policy, each in self._throttles.items()}
+        return self._throttle(self._plan.policy).state() if self.holds_back else None
 
-    @abstractmethod
-    def restore(self, state: dict[str, Any] | None) -> None: ...
+    def restore(self, state: dict[str, Any] | None) -> None:
+        self._throttles = {}
+        if self._members is None:
+            self.admit(self._plan.policy, state)
+            return
+        for policy, own in (state or {}).items():
+            if policy in self._members:
+                self.admit(policy, own)
 
-    @abstractmethod
     def admit(self, policy: str, state: dict[str, Any] | None) -> None:
-        """Restores the throttle of a new member from another operator."""
+        """Restores the throttle of a policy, also of a new member from another operator."""
+        if self.holds_back and state is not None:
+            members = self._members
+            version = self._version if members is None else members.version(policy)
+            self._throttle(policy).restore(state, policy, version)
 
-    @abstractmethod
     def release_member(self, policy: str) -> dict[str, Any] | None:
         """The throttle state of a policy, for the operator that continues it."""
+        throttle = self._throttles.pop(policy, None)
+        return None if throttle is None else throttle.state()
 
     def take_undecided(self) -> list[Undecided]:
         """Uncertain detections since the last call."""
@@ -194,53 +250,62 @@ class DetectionReport(ABC):
             self._throttles[policy] = Throttle(self._plan.once_per_ms or 0, self._counts)
         return self._throttles[policy]
 
-
-class PlanReport(DetectionReport):
-    """The detections of one plan."""
-
-    def __init__(
+    def _certain(
         self,
-        plan: Plan,
-        shape: PlanShape,
-        window: Window,
-        silence: SourceSilence | None,
-        counts: SuppressionFilter | None = None,
-    ) -> None:
-        super().__init__(plan, shape, window, silence, counts)
-        self._version = plan.version()
-        self._found: list[Detection] = []
+        members: FamilyMembers,
+        found: list[Detection],
+        silent: list[tuple[str, ...]],
+        places: Rows,
+        numbers: Rows,
+    ) -> tuple[Rows, Rows]:
+        """Keeps detections that a silent source makes uncertain as undecided; returns the
+        others."""
+        uncertain = np.array([bool(sources) for sources in silent], np.bool_)[places]
+        rows = zip(places[uncertain].tolist(), numbers[uncertain].tolist(), strict=True)
+        for place, member in rows:
+            own, match = members.ordered[member], found[place]
+            self._undecided.append(
+                Undecided(
+                    policy=own.policy,
+                    version=own.version,
+                    time=match.time,
+                    bindings=match.bindings,
+                    causes=match.causes,
+                    silent=silent[place],
+                )
+            )
+        return places[~uncertain], numbers[~uncertain]
 
-    def take(self, frame: Columns, times: Array) -> None:
-        if not len(times):
-            return
-        found = detections_of(self._window, self._plan.policy, self._version, frame, times)
-        if self._uncertainty is not None:
-            silent = self._uncertainty.silent(found, frame)
-            pairs = list(zip(found, silent, strict=True))
-            self._undecided += [Undecided.of(item, sources) for item, sources in pairs if sources]
-            found = [item for item, sources in pairs if not sources]
-        self._found += found
-
-    def release(self, settled_until: int) -> list[Detection]:
-        found, self._found = self._found, []
-        if not self.holds_back:
-            return each_detection_once(found) if len(found) > 1 else found
-        throttle = self._throttle(self._plan.policy)
-        throttle.take(found)
-        return throttle.release(settled_until)
-
-    def state(self) -> dict[str, Any] | None:
-        return self._throttle(self._plan.policy).state() if self.holds_back else None
-
-    def restore(self, state: dict[str, Any] | None) -> None:
-        self.admit(self._plan.policy, state)
-
-    def admit(self, policy: str, state: dict[str, Any] | None) -> None:
-        if self.holds_back and state is not None:
-            self._throttle(policy).restore(state, policy, self._version)
-
-    def release_member(self, policy: str) -> dict[str, Any] | None:
-        return self.state()
+    def _detections(self, members: FamilyMembers, found: list[Detection]) -> list[Detection]:
+        """The detections of all added matches, each once per member, in output order."""
+        matches, numbers = _each_match_once(found)
+        places = np.concatenate([pair[0] for pair in self._pairs])
+        member_numbers = np.concatenate([pair[1] for pair in self._pairs])
+        self._pairs, ordered = [], members.ordered
+        by_name = [ordered[place] for place in np.argsort(members.ranks).tolist()]
+        times = np.unique([match.time for match in matches], return_inverse=True)[1]
+        moments = times[numbers[places]]
+        # One number that sorts by time, policy and match is cheaper than three keys.
+        width, policies = len(matches), len(ordered)
+        keys = (moments * policies + members.ranks[member_numbers]) * width + numbers[places]
+        keys.sort()
+        keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))] if len(keys) else keys
+        rest, chosen = np.divmod(keys, width)
+        chosen_members = (rest % policies).tolist()
+        return [
+            Detection(
+                policy=member.policy,
+                time=match.time,
+                bindings=match.bindings,
+                causes=match.causes,
+                version=member.version,
+            )
+            for match, member in zip(
+                map(matches.__getitem__, chosen.tolist()),
+                map(by_name.__getitem__, chosen_members),
+                strict=True,
+            )
+        ]
 
 
 def detections_of(
@@ -261,135 +326,13 @@ def _bindings(window: Window, frame: Columns) -> list[dict[str, str]]:
     aliases = sorted(name for name in frame if name[0] == "@")
     columns = []
     for name in aliases:
-        ids = window.identities[window.alias_concept(name[1:])].ids
+        ids = window.identities[window.concepts[name[1:]]].ids
         codes = frame[name].tolist()
         columns.append([ids[code] if code >= 0 else None for code in codes])
     return [
         {name[1:]: id for name, id in zip(aliases, row, strict=True) if id is not None}
         for row in zip(*columns, strict=True)
     ]
-
-
-class FamilyReport(DetectionReport):
-    """The detections of a family of plans. Bindings and causes of a match are computed once and
-    shared by the detections of all members."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        shape: PlanShape,
-        window: Window,
-        silence: SourceSilence | None,
-        members: FamilyMembers,
-        counts: SuppressionFilter | None = None,
-    ) -> None:
-        super().__init__(plan, shape, window, silence, counts)
-        self._members = members
-        self._matches: list[Detection] = []
-        self._pairs: list[tuple[Rows, Rows]] = []
-
-    def take(self, frame: Columns, times: Array) -> None:
-        if not len(times):
-            return
-        varying = self._members.varying
-        if isinstance(varying, VaryingProperty) and not varying.absent:
-            frame = self._window.needs.of_alias(varying, frame)
-        rows, member_numbers = self._members.pairs(frame)
-        if not len(rows):
-            return
-        used, places = np.unique(rows, return_inverse=True)
-        frame, times = take(frame, used), times[used]
-        found = detections_of(self._window, "", "", frame, times)
-        if self._uncertainty is not None:
-            silent = self._uncertainty.silent(found, frame)
-            places, member_numbers = self._certain(found, silent, places, member_numbers)
-        self._pairs.append((places + len(self._matches), member_numbers))
-        self._matches += found
-
-    def release(self, settled_until: int) -> list[Detection]:
-        found = self._detections()
-        if not self.holds_back:
-            return found
-        for item in found:
-            self._throttle(item.policy).take([item])
-        kept = [one for each in self._throttles.values() for one in each.release(settled_until)]
-        return in_output_order(kept)
-
-    def state(self) -> dict[str, Any]:
-        return {policy: each.state() for policy, each in self._throttles.items()}
-
-    def restore(self, state: dict[str, Any] | None) -> None:
-        self._throttles = {}
-        for policy, own in (state or {}).items():
-            if policy in self._members:
-                self.admit(policy, own)
-
-    def admit(self, policy: str, state: dict[str, Any] | None) -> None:
-        if self.holds_back and state is not None:
-            self._throttle(policy).restore(state, policy, self._members.version(policy))
-
-    def release_member(self, policy: str) -> dict[str, Any] | None:
-        throttle = self._throttles.pop(policy, None)
-        return None if throttle is None else throttle.state()
-
-    def _certain(
-        self,
-        found: list[Detection],
-        silent: list[tuple[str, ...]],
-        places: Rows,
-        member_numbers: Rows,
-    ) -> tuple[Rows, Rows]:
-        """Keeps detections that a silent source makes uncertain as undecided; returns the
-        others."""
-        uncertain = np.array([bool(sources) for sources in silent], np.bool_)[places]
-        rows = zip(places[uncertain].tolist(), member_numbers[uncertain].tolist(), strict=True)
-        for place, member in rows:
-            own, match = self._members.ordered[member], found[place]
-            self._undecided.append(
-                Undecided(
-                    policy=own.policy,
-                    version=own.version,
-                    time=match.time,
-                    bindings=match.bindings,
-                    causes=match.causes,
-                    silent=silent[place],
-                )
-            )
-        return places[~uncertain], member_numbers[~uncertain]
-
-    def _detections(self) -> list[Detection]:
-        """The detections of all added matches, each once per member, in output order."""
-        if not self._matches:
-            return []
-        matches, numbers = _each_match_once(self._matches)
-        places = np.concatenate([pair[0] for pair in self._pairs])
-        member_numbers = np.concatenate([pair[1] for pair in self._pairs])
-        self._matches, self._pairs = [], []
-        ordered = self._members.ordered
-        by_name = [ordered[place] for place in np.argsort(self._members.ranks).tolist()]
-        times = np.unique([match.time for match in matches], return_inverse=True)[1]
-        moments = times[numbers[places]]
-        # One number that sorts by time, policy and match is cheaper than three keys.
-        width, policies = len(matches), len(ordered)
-        keys = (moments * policies + self._members.ranks[member_numbers]) * width + numbers[places]
-        keys.sort()
-        keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))] if len(keys) else keys
-        rest, chosen = np.divmod(keys, width)
-        chosen_members = (rest % policies).tolist()
-        return [
-            Detection(
-                policy=member.policy,
-                time=match.time,
-                bindings=match.bindings,
-                causes=match.causes,
-                version=member.version,
-            )
-            for match, member in zip(
-                map(matches.__getitem__, chosen.tolist()),
-                map(by_name.__getitem__, chosen_members),
-                strict=True,
-            )
-        ]
 
 
 def _each_match_once(found: list[Detection]) -> tuple[list[Detection], Rows]:

@@ -13,14 +13,6 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import Array, Columns, Mask, Rows, concatenate, take
 from rapport.policy.operators.identities import Identities, IdentityFilter
-from rapport.policy.operators.intervals import (
-    FAR,
-    NOT_ENDED,
-    IntervalRows,
-    OpenIntervals,
-    TrueRows,
-    find_runs,
-)
 from rapport.policy.operators.state_bindings import (
     BindingRows,
     Bindings,
@@ -30,7 +22,17 @@ from rapport.policy.operators.state_bindings import (
     StateTruth,
     TableBindings,
 )
-from rapport.policy.operators.timeline import LastValues, Timeline, Track
+from rapport.policy.operators.timeline import (
+    FAR,
+    NOT_ENDED,
+    IntervalRows,
+    LastValues,
+    OpenIntervals,
+    Timeline,
+    Track,
+    TrueRows,
+    find_runs,
+)
 from rapport.policy.plan import LastingTerm, Side, streams_of_term
 
 

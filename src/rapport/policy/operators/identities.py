@@ -1,16 +1,21 @@
-"""Identities as small integers: text is compared once per batch, later steps use codes. [PO-6]"""
+"""Identities as small integers, and the readings of a stream with their codes: text is compared
+once per batch, later steps use codes. [PO-6, PO-7]"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rapport.core.detection import identity_order
-from rapport.policy.operators.columns import OPERATIONS, Mask
+from rapport.policy.operators.columns import (
+    OPERATIONS,
+    Mask,
+)
 from rapport.policy.plan import Constraint, Side
 from rapport.tables.instances import Instances
 
@@ -191,3 +196,65 @@ def _holds(value: Any, constraint: Constraint) -> bool:
     elif isinstance(value, str):
         wanted = str(wanted)
     return bool(OPERATIONS[constraint.operator](value, wanted))
+
+
+_FEW = 16
+"""Below this many rows Python is faster than a call into Arrow."""
+
+
+class StreamRows:
+    """The readings of one stream in a batch: key codes, times, ordinals, values (n, parts), and
+    clock uncertainty if a source declares one."""
+
+    __slots__ = ("blurs", "codes", "made", "ordinals", "times", "values")
+
+    def __init__(
+        self, codes: Codes, times: Codes, ordinals: Codes, values: npt.NDArray[Any]
+    ) -> None:
+        self.codes, self.times, self.ordinals, self.values = codes, times, ordinals, values
+        self.blurs: Codes | None = None
+        self.made: dict[Hashable, Any] = {}
+        """Results of steps for these rows, shared by operators."""
+
+
+def rows_of_stream(
+    readings: pa.RecordBatch, stream: str, identities: Identities, first_ordinal: int
+) -> StreamRows | None:
+    """The rows of a stream; None if the batch has none. Ordinals count events in (time,
+    id) order."""
+    ordinals = np.arange(first_ordinal, first_ordinal + len(readings))
+    mask = _is_of(stream, readings.column("stream"))
+    if not mask.all():
+        if not mask.any():
+            return None
+        ordinals = ordinals[mask]
+        readings = readings.filter(pa.array(mask))
+    return StreamRows(
+        identities.encode(readings.column("key")),
+        readings.column("time").to_numpy(),
+        ordinals,
+        _values(readings, stream),
+    )
+
+
+def blurs_of(readings: pa.RecordBatch, by_source: Mapping[str, int]) -> Codes:
+    """The clock uncertainty of each reading's source."""
+    encoded = readings.column("source").dictionary_encode()
+    known = [by_source.get(name, 0) for name in encoded.dictionary.to_pylist()]
+    places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    found: Codes = np.array([*known, 0], np.int64)[places]
+    return found
+
+
+def _is_of(stream: str, column: pa.Array) -> npt.NDArray[np.bool_]:
+    if len(column) < _FEW:
+        return np.array([name == stream for name in column.to_pylist()])
+    mask: npt.NDArray[np.bool_] = pc.equal(column, stream).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _values(readings: pa.RecordBatch, stream: str) -> npt.NDArray[Any]:
+    prefix = f"{stream}."
+    names = [name for name in readings.schema.names if name.startswith(prefix)]
+    parts = [readings.column(name) for name in names if "." not in name[len(prefix) :]]
+    return np.column_stack([part.to_numpy(zero_copy_only=False) for part in parts])

@@ -1,31 +1,49 @@
-"""The operator: executes one plan on sorted batches of readings. [PO-6, PO-7]
+"""The operator: executes one plan on sorted batches of readings. [PO-6, PO-7, PO-13]
 
 Occurrences enter the window; sets with a new occurrence are filtered to matches; a match stays open
-until its absence is known. Everything is decided in bulk by due time, so batch boundaries do not
-affect the result.
+until its absence is known, then waits for mixed clauses. Everything is decided in bulk by due time,
+so batch boundaries do not affect the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import count as numbers
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.absence import Activations
-from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, Operator, PullData
-from rapport.policy.operators.columns import pack_state, unpack_state
+from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
+from rapport.policy.operators.columns import (
+    Array,
+    Columns,
+    concatenate,
+    count,
+    pack_state,
+    take,
+    unpack_state,
+    with_blurs,
+)
 from rapport.policy.operators.detection_output import (
     DetectionReport,
-    FamilyReport,
-    PlanReport,
     SuppressionFilter,
 )
-from rapport.policy.operators.events import renumbered
-from rapport.policy.operators.pending_matches import PendingMatches
+from rapport.policy.operators.match_finder import (
+    NEVER,
+    MatchFinder,
+    absence_in_family,
+    absence_wait_ms,
+    aliases_of,
+    decided_at,
+    matched_at,
+)
+from rapport.policy.operators.mixed_clauses import MixedClauses
 from rapport.policy.operators.plan_shape import (
     PlanShape,
     check_supported,
@@ -36,8 +54,192 @@ from rapport.policy.operators.plan_shape import (
 from rapport.policy.operators.sharing import SharedCache
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.operators.variants import FamilyMembers
-from rapport.policy.operators.window import Window
+from rapport.policy.operators.window import Window, renumbered
 from rapport.policy.plan import Plan
+
+
+class OpenMatches:
+    """Open matches of one combination, rows with a column `due`. Taking due ones costs their number
+    and the logarithm of the batches, independent of the open matches."""
+
+    def __init__(self) -> None:
+        self._chunks: list[tuple[int, int, Columns]] = []
+        """A heap of (first due time, tie-breaker, rows by due time)."""
+        self._numbers = numbers()
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def add(self, frame: Columns) -> None:
+        due = frame["due"]
+        if len(due) > 1 and (due[1:] < due[:-1]).any():
+            frame = take(frame, np.argsort(due, kind="stable"))
+        self._push(frame)
+
+    def pop_due(self, watermark: int) -> Columns | None:
+        """Removes and returns what is due by the watermark; None if nothing is."""
+        parts = []
+        while self._chunks and self._chunks[0][0] <= watermark:
+            _, _, frame = heapq.heappop(self._chunks)
+            edge = int(np.searchsorted(frame["due"], watermark, "right"))
+            parts.append(take(frame, slice(0, edge)))
+            if edge < count(frame):
+                self._push(take(frame, slice(edge, None)))
+        return concatenate(parts) if parts else None
+
+    def first_due(self) -> int | None:
+        return self._chunks[0][0] if self._chunks else None
+
+    def least(self, of: str, or_else: str, after_ms: int) -> int | None:
+        """The minimum over all rows of max(`of`, `or_else` + `after_ms`)."""
+        frames = [frame for _, _, frame in self._chunks]
+        found = [np.maximum(one[of], one[or_else] + after_ms).min() for one in frames]
+        return min(map(int, found), default=None)
+
+    def state(self) -> Columns | None:
+        frames = [frame for _, _, frame in sorted(self._chunks, key=lambda chunk: chunk[:2])]
+        return concatenate(frames) if frames else None
+
+    def _push(self, frame: Columns) -> None:
+        first = int(frame["due"][0])
+        heapq.heappush(self._chunks, (first, next(self._numbers), frame))
+
+
+MatchSink = Callable[[Columns, Array], None]
+"""Receives decided matches with the times of their detections."""
+
+
+class PendingMatches:
+    """All undecided matches of one operator."""
+
+    def __init__(
+        self,
+        window: Window,
+        shape: PlanShape,
+        activations: Activations,
+        members: FamilyMembers | None,
+        shared: SharedCache,
+        decided: MatchSink,
+    ) -> None:
+        self._window, self._shape, self._shared = window, shape, shared
+        self._activations, self._members, self._decided = activations, members, decided
+        self._mixed = MixedClauses(window, shape, activations) if shape.mixed else None
+        self._absence_ms = max(
+            (absence_wait_ms(window, clause) for clause in shape.absent), default=0
+        )
+        if window.varying is None:
+            for clause in shape.absent:
+                for one in shape.combinations:
+                    activations.expect(clause, aliases_of(window, one))
+        self._begin()
+
+    def _begin(self) -> None:
+        numbers = range(len(self._shape.combinations))
+        self._finders = [MatchFinder(self._window, self._shape, n, self._shared) for n in numbers]
+        self._open = [OpenMatches() for _ in numbers]
+        self._waiting: Columns | None = None
+
+    @property
+    def may_decide_late(self) -> bool:
+        """Whether some may be decided after the time of their detection."""
+        return self._mixed is not None or any(one.awaited for one in self._finders)
+
+    def open_new(self) -> None:
+        """Opens the matches that new occurrences complete."""
+        for finder, own in zip(self._finders, self._open, strict=True):
+            frame = finder.new_matches()
+            if frame is None:
+                continue
+            due = frame["t0"] + self._absence_ms
+            for part in finder.awaited:
+                due = np.maximum(due, decided_at(self._window, part, frame))
+            frame["due"] = due
+            own.add(frame)
+
+    def decide(self, watermark: int) -> None:
+        """Decides due matches; those with mixed clauses continue to wait."""
+        for number in range(len(self._open)):
+            self._close_due(number, watermark)
+        if self._waiting is not None and self._mixed is not None:
+            finished, waiting = self._mixed.resolve(self._waiting, watermark)
+            self._waiting = waiting if count(waiting) else None
+            self._decided(finished, finished["when"])
+
+    def opened(self) -> Iterator[int]:
+        """For each combination with open matches, a time before which none was opened; valid if
+        only NOT clauses are awaited."""
+        for own in self._open:
+            due = own.first_due()
+            if due is not None:
+                yield due - self._absence_ms
+
+    def dues(self) -> Iterator[int]:
+        """When something is decided next without a reading."""
+        for own in self._open:
+            due = own.first_due()
+            if due is not None:
+                yield due
+        if self._waiting is not None and self._mixed is not None:
+            yield int(self._mixed.due(self._waiting).min())
+
+    def settled_until(self, watermark: int) -> int:
+        """No further detection can have a time before this."""
+        times = [watermark]
+        for own in self._open:
+            least = own.least("when", "t0", self._absence_ms)
+            if least is not None:
+                times.append(least)
+        if self._waiting is not None:
+            times.append(int(self._waiting["when"].min()))
+        return min(times)
+
+    def state(self) -> dict[str, Any]:
+        rows = {str(number): own.state() for number, own in enumerate(self._open) if own}
+        return {"open": rows, "waiting": self._waiting}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restores a state after the window."""
+        self._begin()
+        blurred = self._window.uncertainty_ms > 0
+        for number, frame in state["open"].items():
+            self._open[int(number)].add(with_blurs(frame, blurred))
+        waiting = state["waiting"]
+        self._waiting = None if waiting is None else with_blurs(waiting, blurred)
+
+    def _close_due(self, number: int, watermark: int) -> None:
+        frame = self._open[number].pop_due(watermark)
+        if frame is None:
+            return
+        if self._finders[number].awaited:
+            frame["when"] = matched_at(self._window, self._shape, number, frame)
+            frame = take(frame, frame["when"] < NEVER)
+        frame = self._without_refuted(frame, watermark)
+        if not count(frame):
+            return
+        times = np.maximum(frame["when"], frame["t0"])
+        if self._mixed is None:
+            self._decided(frame, times)
+            return
+        terms = self._shape.combinations[number].terms
+        waiting = self._mixed.admit(frame, terms, times)
+        self._waiting = waiting if self._waiting is None else concatenate([self._waiting, waiting])
+
+    def _without_refuted(self, frame: Columns, watermark: int) -> Columns:
+        """The matches for which every NOT clause holds (in a family for some members), satisfied at
+        t0 + its window."""
+        for clause in self._shape.absent:
+            bound = {name: column for name, column in frame.items() if name[0] == "@"}
+            if self._window.varying is None:
+                holds = self._activations.hold(clause, bound, frame["t0"], watermark)
+            else:
+                assert self._members is not None
+                holds, some = absence_in_family(self._window, clause, bound, frame["t0"])
+                frame = self._members.refute(frame, some)
+            frame = take(frame, holds)
+            at = frame["t0"] + absence_wait_ms(self._window, clause)
+            frame["when"] = np.maximum(frame["when"], at)
+        return frame
+
 
 _SNAPSHOT = 3
 SavedIdentities = Mapping[str, Sequence[str]]
@@ -51,7 +253,7 @@ def make_operator(
     *,
     sources: Mapping[str, PushSource] | None = None,
     began: int | None = None,
-) -> Operator:
+) -> PlanOperator:
     """An operator for the plan that looks up instances in `pull`; raises Unsupported with all
     reasons.
 
@@ -69,7 +271,11 @@ def make_operator(
 
 
 class PlanOperator:
-    """Executes one plan, or a family of plans; holds the window and the undecided matches."""
+    """Executes one plan, or a family of plans; holds the window and the undecided matches.
+
+    Pure and deterministic: events and time are arguments, batch boundaries do not affect the
+    detections.
+    """
 
     def __init__(
         self,
@@ -97,11 +303,7 @@ class PlanOperator:
         self._shared = shared = shared or SharedCache()
         self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
         self._activations = Activations(self._window, shared)
-        self._report: DetectionReport
-        if members is None:
-            self._report = PlanReport(plan, self._shape, self._window, silence, counts)
-        else:
-            self._report = FamilyReport(plan, self._shape, self._window, silence, members, counts)
+        self._report = DetectionReport(plan, self._shape, self._window, silence, members, counts)
         self._pending = PendingMatches(
             self._window, self._shape, self._activations, members, shared, self._report.take
         )
@@ -119,9 +321,10 @@ class PlanOperator:
         return self._window.still_lasts(causes)
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
+        """Takes readings sorted by (time, id), none before the previous watermark and all before
+        this one; returns every detection with a time below `watermark`."""
         found: list[Detection] = []
         self._window.keep_deferred_from(self._absence_horizon())
-        self._activations.begin_batch(watermark)
         due = self._is_due(watermark)
         if len(readings) or (due and self._window.has_steps):
             self._window.take_in(readings, watermark)
@@ -143,6 +346,7 @@ class PlanOperator:
         return self._memory_ms if self._pending.may_decide_late else 0
 
     def suppressed(self) -> int:
+        """Detections dropped so far because of `at most once per`."""
         return self._report.suppressed
 
     def suppressed_by(self, policy: str) -> int:
@@ -157,9 +361,11 @@ class PlanOperator:
         self._report.admit(policy, reported)
 
     def take_undecided(self) -> list[Undecided]:
+        """Detections since the last call that a silent source makes uncertain."""
         return self._report.take_undecided()
 
     def pending_until(self) -> int | None:
+        """The time at which something pending is decided without an event; None if nothing is."""
         return self._next_due
 
     def advance_to(self, watermark: int) -> None:
@@ -170,6 +376,7 @@ class PlanOperator:
             self._window.release_before(self._horizon(self._watermark))
 
     def snapshot(self) -> bytes:
+        """All state; `restore` in another process continues from it."""
         self._window.keep_deferred_from(self._absence_horizon())
         if self._watermark is not None:
             self._window.trim(self._horizon(self._watermark), at_once=True)
@@ -185,6 +392,7 @@ class PlanOperator:
         )
 
     def restore(self, snapshot: bytes) -> None:
+        """Restores a snapshot; raises Corrupt if it is of another plan."""
         self.take_over(unpack_state(snapshot))
 
     def take_over(self, state: Any, watermark: int = END_OF_TIME) -> None:

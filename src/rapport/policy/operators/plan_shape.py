@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -14,18 +15,18 @@ from rapport.policy import measures, relations
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import (
     Absent,
-    Child,
     Clause,
     ConstraintTerm,
     CorrelationTerm,
     LastingTerm,
+    LookedUp,
     Measure,
     Plan,
     Positive,
     Sequence,
     SilentTerm,
     StateTerm,
-    state_atoms,
+    state_terms,
 )
 
 _MOST_CHOICES = 2_000
@@ -107,6 +108,9 @@ class Combination(msgspec.Struct, frozen=True):
         )
 
 
+ClauseKind = Literal["positive", "mixed", "absent"]
+
+
 class PlanShape(msgspec.Struct, frozen=True):
     """The clauses of a plan by kind, and its combinations."""
 
@@ -114,6 +118,8 @@ class PlanShape(msgspec.Struct, frozen=True):
     mixed: tuple[ClauseShape, ...]
     absent: tuple[ClauseShape, ...]
     combinations: tuple[Combination, ...]
+    kinds: tuple[tuple[ClauseKind, int], ...]
+    """For every clause of the plan its kind, and its index among those of the kind."""
 
     def parts_around(self, number: int) -> tuple[Part, ...]:
         """The parts that decide whether a combination is a minimal match, including those of its
@@ -126,49 +132,25 @@ class PlanShape(msgspec.Struct, frozen=True):
 def plan_shape(plan: Plan) -> PlanShape:
     """Analyses a plan; raises InvalidInput if nothing can open its absence, Unsupported if it has
     too many choices."""
-    clauses = [_alternatives(clause, plan.window_ms) for clause in _openable(plan)]
-    positive = tuple(clause for clause in clauses if not clause.counterexamples)
-    mixed = tuple(clause for clause in clauses if clause.counterexamples and clause.parts)
-    absent = tuple(clause for clause in clauses if not clause.parts)
-    if not positive:
-        if absent or not mixed:
+    clauses = [_alternatives(clause, plan.window_ms) for clause in plan.clauses]
+    if all(clause.counterexamples for clause in clauses):
+        if not all(clause.parts for clause in clauses) or not clauses:
             raise InvalidInput(
-                f"policy {plan.policy!r}: nothing can open the absence it asks for",
+                f"policy {plan.policy!r}: nothing can open the absence that it requires",
                 code="policy.nothing_opens",
                 hint="add a condition that events can satisfy",
             )
         # NOT children that nothing can open are ignored.
-        positive = tuple(ClauseShape(clause.parts, (), clause.window_ms) for clause in mixed)
-        mixed = ()
-    return PlanShape(positive, mixed, absent, _combinations(plan, positive))
-
-
-def _openable(plan: Plan) -> list[Clause]:
-    """The clauses, without absence of events if no clause of events alone can open it."""
-    if any(all(_occurs(plan, child) for child in clause.children) for clause in plan.clauses):
-        return list(plan.clauses)
-    kept = [
-        Clause(
-            tuple(c for c in clause.children if _occurs(plan, c) or _is_fact(plan, c)),
-            clause.window_ms,
-        )
-        for clause in plan.clauses
-    ]
-    return [
-        left if left.children else clause for left, clause in zip(kept, plan.clauses, strict=True)
-    ]
-
-
-def _is_fact(plan: Plan, child: Child) -> bool:
-    if isinstance(child, Sequence):
-        return False
-    return isinstance(plan.terms[child.term], ConstraintTerm)
-
-
-def _occurs(plan: Plan, child: Child) -> bool:
-    if isinstance(child, Sequence):
-        return not (child.first_negated and child.second_negated)
-    return isinstance(child, Positive) and not _is_fact(plan, child)
+        clauses = [ClauseShape(clause.parts, (), clause.window_ms) for clause in clauses]
+    found: dict[ClauseKind, list[ClauseShape]] = {"positive": [], "mixed": [], "absent": []}
+    kinds: list[tuple[ClauseKind, int]] = []
+    for clause in clauses:
+        kind: ClauseKind = "mixed" if clause.parts else "absent"
+        kind = kind if clause.counterexamples else "positive"
+        kinds.append((kind, len(found[kind])))
+        found[kind].append(clause)
+    positive, mixed, absent = (tuple(each) for each in found.values())
+    return PlanShape(positive, mixed, absent, _combinations(plan, positive), tuple(kinds))
 
 
 def _alternatives(clause: Clause, window_ms: int) -> ClauseShape:
@@ -346,11 +328,8 @@ def _bad_terms(plan: Plan) -> Iterator[str]:
     for term in plan.terms:
         if isinstance(term, LastingTerm | SilentTerm) and term.duration_ms <= 0:
             yield "a duration is not longer than nothing"
-        if isinstance(term, LastingTerm):
-            for atom in state_atoms(term.state):
-                yield from _bad_functions(atom.term)
-        elif not isinstance(term, SilentTerm):
-            yield from _bad_functions(term)
+        for one in state_terms(term):
+            yield from _bad_functions(one)
         for side in (term.first, term.second):
             for constraint in side.constraints:
                 if side.stream is not None and constraint.attribute == side.attribute:
@@ -382,3 +361,24 @@ def _windows(plan: Plan) -> Iterator[int]:
     for term in plan.terms:
         if isinstance(term, CorrelationTerm) and term.window_ms is not None:
             yield term.window_ms
+
+
+def looked_up(plan: Plan) -> frozenset[str]:
+    """The looked-up site functions of a plan."""
+    compared = (one.compared for term in plan.terms for one in state_terms(term) if one.compared)
+    operands = (operand for one in compared for operand in (one.left, one.right))
+    return frozenset(one.function for one in operands if isinstance(one, LookedUp))
+
+
+def is_built_in(term: StateTerm) -> bool:
+    """Whether it uses no Python function of the site."""
+    if term.compared is None:
+        return term.function in relations.BUILT_IN
+    operands = (term.compared.left, term.compared.right)
+    return all(one.function in measures.BUILT_IN for one in operands if isinstance(one, Measure))
+
+
+def is_of_tables_alone(term: StateTerm) -> bool:
+    """Whether only instances decide it: no function or looked-up table of the site."""
+    ends = () if term.compared is None else (term.compared.left, term.compared.right)
+    return is_built_in(term) and not any(isinstance(one, LookedUp) for one in ends)

@@ -19,9 +19,8 @@ from msgspec.structs import replace
 
 from rapport.policy.operators.base import BEGIN_OF_TIME
 from rapport.policy.operators.columns import Array, Table, pack_state
-from rapport.policy.operators.events import StreamRows
-from rapport.policy.operators.identities import Identities, IdentityFilter
-from rapport.policy.operators.predicates import is_of_tables_alone
+from rapport.policy.operators.identities import Identities, IdentityFilter, StreamRows
+from rapport.policy.operators.plan_shape import is_of_tables_alone
 from rapport.policy.plan import (
     Constraint,
     LastingTerm,
@@ -32,6 +31,7 @@ from rapport.policy.plan import (
     StateExpression,
     TermStep,
     state_atoms,
+    state_terms,
 )
 from rapport.tables.instances import Instances
 
@@ -255,9 +255,7 @@ def renamed(terms: Iterable[TermStep]) -> tuple[tuple[TermStep, ...], dict[str, 
 
 def is_shareable(term: TermStep) -> bool:
     """Whether only tables and readings decide it, so that plans can share it."""
-    if isinstance(term, LastingTerm):
-        return all(is_of_tables_alone(atom.term) for atom in state_atoms(term.state))
-    return isinstance(term, SilentTerm) or is_of_tables_alone(term)
+    return all(is_of_tables_alone(one) for one in state_terms(term))
 
 
 def _changed_state(state: StateExpression, change: Change) -> StateExpression:

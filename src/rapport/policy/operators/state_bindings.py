@@ -16,10 +16,18 @@ import numpy as np
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, spread
 from rapport.policy.operators.identities import Identities, IdentityFilter
-from rapport.policy.operators.intervals import Moments, OpenIntervals, keys_of, pairs_of
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.operators.spatial import Grid
-from rapport.policy.operators.timeline import EXPIRED, HeldValues, LastValues, Track
+from rapport.policy.operators.timeline import (
+    EXPIRED,
+    HeldValues,
+    LastValues,
+    Moments,
+    OpenIntervals,
+    Track,
+    keys_of,
+    pairs_of,
+)
 from rapport.policy.plan import (
     CorrelationTerm,
     LastingTerm,
@@ -346,7 +354,7 @@ def boxes_of(track: Track, codes: Rows) -> Boxes:
 
 
 def near_pairs(first: Boxes, second: Boxes, reach: float) -> tuple[Rows, Rows]:
-    """Rows owners boxes are at most about `reach` apart; a superset of the near ones.
+    """Rows whose boxes are at most about `reach` apart; a superset of the near ones.
 
     Sorted along one axis, so the cost depends on neighbours there.
     """
@@ -461,7 +469,7 @@ def _requires_nearness(literal: StateLiteral) -> bool:
 def _near(
     literal: StateLiteral, tracks: Mapping[str, Track], people: tuple[Rows, Rows]
 ) -> tuple[Rows, Rows]:
-    """The pairs owners boxes in this portion are near enough."""
+    """The pairs whose boxes in this portion are near enough."""
     ends: dict[int, StateEnd] = {end.place: end for end in literal.ends}
     if any(end.stream not in tracks for end in ends.values()):
         return NO_ROWS, NO_ROWS

@@ -152,7 +152,7 @@ def make_step(
 
     Args:
         began: the policy's start, from which silence counts; None: the first reading it takes.
-        shared: with whom it is shared, if they have the same.
+        shared: the cache shared with operators that may have the same step.
     """
     key = _key(term, identities, began) if is_shareable(term) else None
     return SharedStepReader(

@@ -65,8 +65,9 @@ class SourceSilence:
             began: time of the first event of any source, where not all readings are taken here.
         """
         watched = {name: one for name, one in sources.items() if one.period_ms > 0}
-        self._streams = {name: one.streams for name, one in watched.items()}
-        self._states = {
+        self.streams = {name: one.streams for name, one in watched.items()}
+        """Of the tracked sources."""
+        self.states = {
             name: SilenceState(one.period_ms, began, []) for name, one in watched.items()
         }
         self._back_ms = 0
@@ -74,7 +75,7 @@ class SourceSilence:
 
     def watches(self, streams: Collection[str]) -> bool:
         """Whether a source with a period gives one of the streams."""
-        return any(not own.isdisjoint(streams) for own in self._streams.values())
+        return any(not own.isdisjoint(streams) for own in self.streams.values())
 
     def reach_back(self, window_ms: int) -> None:
         """Keeps gaps long enough for a plan with this window."""
@@ -82,7 +83,7 @@ class SourceSilence:
 
     def take(self, readings: pa.RecordBatch) -> None:
         """Takes readings sorted by time, none older than those before."""
-        if not self._states or not len(readings):
+        if not self.states or not len(readings):
             return
         times = readings.column("time").to_numpy()
         if self._seen_until is not None:
@@ -90,11 +91,11 @@ class SourceSilence:
             self._forget(self._seen_until - self._back_ms)
         self._seen_until = int(times[-1])
         sources = readings.column("source")
-        for name, state in self._states.items():
+        for name, state in self.states.items():
             if state.last is None:
                 state.last = int(times[0])
             own = pc.equal(sources, name).to_numpy(zero_copy_only=False)
-            _hear(state, times[own])
+            _note_readings(state, times[own])
 
     def silent(self, streams: Collection[str], start: int, end: int) -> tuple[str, ...]:
         """The sources of these streams that were silent in [start, end), sorted; needs all readings
@@ -102,43 +103,40 @@ class SourceSilence:
         return tuple(
             sorted(
                 name
-                for name, state in self._states.items()
-                if not self._streams[name].isdisjoint(streams) and _was_silent(state, start, end)
+                for name, state in self.states.items()
+                if not self.streams[name].isdisjoint(streams) and _was_silent(state, start, end)
             )
         )
 
-    def state(self) -> dict[str, SilenceState]:
-        return self._states
-
     def periods(self) -> dict[str, int]:
         """The periods by source."""
-        return {name: state.period_ms for name, state in self._states.items()}
+        return {name: state.period_ms for name, state in self.states.items()}
 
     def restore(self, states: Mapping[str, SilenceState], watermark: int) -> None:
         """Restores states; a source with a new or changed period counts from the watermark."""
         began = watermark if watermark > BEGIN_OF_TIME else None
         self._seen_until = None
-        for name, state in self._states.items():
+        for name, state in self.states.items():
             saved = states.get(name)
             if saved is not None and saved.period_ms == state.period_ms:
-                self._states[name] = saved
+                self.states[name] = saved
             else:
-                self._states[name] = SilenceState(state.period_ms, began, [])
+                self.states[name] = SilenceState(state.period_ms, began, [])
 
     def adopt(self, other: SourceSilence, streams: Collection[str]) -> None:
         """Copies the states of the sources of these streams from another instance that has taken
         the same readings and more."""
-        for name, state in other._states.items():
-            if not self._streams[name].isdisjoint(streams):
-                self._states[name] = state
+        for name, state in other.states.items():
+            if not self.streams[name].isdisjoint(streams):
+                self.states[name] = state
 
     def _forget(self, before: int) -> None:
-        for state in self._states.values():
+        for state in self.states.values():
             if state.gaps and state.gaps[0][1] <= before:
                 state.gaps = [gap for gap in state.gaps if gap[1] > before]
 
 
-def _hear(state: SilenceState, times: npt.NDArray[Any]) -> None:
+def _note_readings(state: SilenceState, times: npt.NDArray[Any]) -> None:
     if not len(times):
         return
     edges: npt.NDArray[Any] = np.concatenate((np.array([state.last], np.int64), times))

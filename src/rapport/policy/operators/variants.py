@@ -13,10 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rapport.policy.operators.columns import NO_ROWS, Array, Columns, Mask, Rows, count, spread
-from rapport.policy.operators.events import StreamRows
-from rapport.policy.operators.identities import Codes, Identities, OneOfConstraint
-from rapport.policy.operators.occurrences import StreamOccurrences
-from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.identities import Codes, Identities, OneOfConstraint, StreamRows
+from rapport.policy.operators.occurrences import Predicate, StreamOccurrences
 from rapport.policy.plan import Constraint, Plan
 from rapport.tables.instances import Instances
 

@@ -148,7 +148,7 @@ def read_recorded(
     if source.interpretation:
         raise Unsupported(
             f"replaying {path.name} of source {source.name!r}, which needs an interpretation,",
-            "files in root form",
+            "files in canonical form",
             hint="read it through the site, which has the interpretation",
         )
     reader = READERS.get(path.suffix.lower())

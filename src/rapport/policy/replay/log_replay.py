@@ -36,10 +36,13 @@ from rapport.core.release import (
     ReleaseDone,
 )
 from rapport.kernel.clock import ManualClock
-from rapport.policy.engine.active_plans import ActivePlans
-from rapport.policy.engine.output import EmittedResults, EngineOutput
-from rapport.policy.engine.shadows import ShadowDifference
-from rapport.policy.engine.stream_reader import EngineSchedule, StreamReader
+from rapport.policy.engine.active_plans import ActivePlans, ShadowDifference
+from rapport.policy.engine.stream_reader import (
+    EmittedResults,
+    EngineOutput,
+    EngineSchedule,
+    StreamReader,
+)
 from rapport.policy.engine.stream_steps import (
     LATE_TYPE,
     StreamPosition,
@@ -469,7 +472,7 @@ class _ReadOnlyRecord(PolicyRecord):
     """The record of changes; unrecorded commands of detections are kept in memory."""
 
     async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
-        """Adds changes cause_readings the recorded ones."""
+        """Adds changes after the recorded ones, in memory only."""
         last = max((one.position for one in self.registry.changes), default=0)
         kept = [
             RecordedChange(change_id(changed), 0, last + number, changed)

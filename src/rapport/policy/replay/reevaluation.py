@@ -271,7 +271,7 @@ def compare_with_known(
     """Compares findings with the emitted detections. Detections are unsupported only before
     `until_ms`, within one of the `spans`, and if they are not `waiting`.
     """
-    said = {key_of(item, original_of) for item in known.detections.values()}
+    emitted = {key_of(item, original_of) for item in known.detections.values()}
     held = {key_of(item, original_of) for item in (*found, *waiting)}
     spans_of: dict[str, list[PlanSpan]] = {}
     for span in spans:
@@ -283,7 +283,7 @@ def compare_with_known(
         and any(_may_refute(span, item.time) for span in spans_of.get(item.policy, ()))
     ]
     return ReevaluationFindings(
-        new=[item for item in found if key_of(item, original_of) not in said],
+        new=[item for item in found if key_of(item, original_of) not in emitted],
         undecided=[item for item in undecided if item.id() not in known.undecided],
         unsupported=[i for id, i, holds in judged if not holds and id not in known.unsupported],
         supported_again=[i for id, i, holds in judged if holds and id in known.unsupported],

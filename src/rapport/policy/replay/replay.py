@@ -184,10 +184,10 @@ class Recording(msgspec.Struct, frozen=True):
         """The readings in file order in non-empty batches; unusable rows are reported, or raise
         SiteError if it is strict.
         """
-        told = refuse if self.strict else report
+        handler = refuse if self.strict else report
         if self.read is not None:
-            return self.read(batch, told)
-        return read_recorded(self.path, self.source, ontology, batch=batch, report=told)
+            return self.read(batch, handler)
+        return read_recorded(self.path, self.source, ontology, batch=batch, report=handler)
 
 
 class EngineResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,11 @@
 """All plans of a runner: deployed, grouped, measured, saved, and stopped when they fail. [PO-7,
-PO-8, PO-13, PO-14, PO-15]"""
+PO-8, PO-13, PO-14, PO-15]
+
+A group is an operator with the plan or family it runs. A new plan runs separately, because it must
+not see earlier readings. After it has run longer than every window, it can join a family that
+covers its constant. If there is none, an empty family is started and joined once it has run long
+enough.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +13,293 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Corrupt, Problem, Unsupported
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME
-from rapport.policy.operators.plan_shape import check_supported
-from rapport.policy.operators.predicates import looked_up
-from rapport.policy.operators.sharing import SharedCache, StepCounts
-from rapport.policy.plan import Plan
-from rapport.policy.runner.families import OperatorContext, Slot
-from rapport.policy.runner.groups import (
-    FailedPlan,
-    PlanGroup,
-    SavedGroup,
-    gather_families,
-    restored_group,
-    saved_group,
-    settle_groups,
-    start_alone,
-    start_family,
+from rapport.policy.operators.columns import unpack_state
+from rapport.policy.operators.operator import (
+    PlanOperator,
+    SavedIdentities,
+    positive_terms,
+    saved_identities,
 )
+from rapport.policy.operators.plan_shape import (
+    check_supported,
+    longest_window_ms,
+    looked_up,
+    memory_ms,
+    plan_shape,
+    uncertainty_ms,
+)
+from rapport.policy.operators.sharing import SharedCache, StepCounts
+from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
+from rapport.policy.runner.families import (
+    OperatorContext,
+    PlanFamily,
+    Slot,
+    constant_of,
+    family_key,
+    slots_of,
+)
+
+
+class SavedGroup(msgspec.Struct):
+    """The plans of one operator with their versions, and its state."""
+
+    plans: dict[str, str]
+    state: bytes
+    began: int
+    slot: Slot | None = None
+    bounds: list[str | float] = []
+
+
+class FailedPlan(msgspec.Struct, frozen=True):
+    """A stopped plan and the reason."""
+
+    version: str
+    problem: Problem
+
+
+class PlanGroup:
+    """An operator, the plan or family it runs, and when it began."""
+
+    def __init__(
+        self,
+        slot: Slot | None,
+        plans: Sequence[Plan],
+        context: OperatorContext,
+        since: int | None,
+        began: int,
+        bounds: Sequence[str | float] = (),
+        saved: SavedIdentities | None = None,
+    ) -> None:
+        """`slot`: in which the plans of a family differ, None for a single plan; `since`: the start
+        of silence; `began`: the current watermark; `bounds`: further constants that the family
+        covers; `saved`: identities of the state to restore."""
+        self.plans, self.began = {plan.policy: plan for plan in plans}, began
+        self.family: PlanFamily | None = None
+        if slot is None:
+            [plan] = plans
+            self.operator = PlanOperator(
+                plan,
+                context.pull,
+                context.silence,
+                context.sources,
+                since,
+                counts=context.counts,
+                shared=context.shared,
+                saved=saved,
+            )
+        else:
+            self.family = PlanFamily(slot, plans, context, since, bounds, saved)
+            self.operator = self.family.operator
+        self.spent_ns = 0
+        """Time spent since the last change of plans."""
+        self.wanted = self.computed = 0
+        """Steps requested and computed since then."""
+        self._keys: dict[bytes, Slot] | None = None
+        plan = self.operator.plan
+        has_steps = any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
+        self._streams = None if has_steps else frozenset(plan.streams())
+
+    def reads_any(self, streams: frozenset[str]) -> bool:
+        """Whether readings of these streams matter; for plans with durations and silences
+        all do."""
+        return self._streams is None or not self._streams.isdisjoint(streams)
+
+    def keys(self) -> dict[bytes, Slot]:
+        """The keys under which other groups can be merged with this one, with their slots."""
+        if self._keys is None:
+            family = self.family
+            sample = family.sample if family is not None else next(iter(self.plans.values()))
+            slots = (family.slot,) if family is not None else slots_of(sample)
+            self._keys = {}
+            if slots and converges(sample):
+                self._keys = {family_key(sample, slot): slot for slot in slots}
+        return self._keys
+
+    def leave(self, policy: str) -> None:
+        """Ends one plan; the others continue."""
+        if self.family is not None:
+            self.operator.release_member(policy)
+            self.family.leave(policy)
+        del self.plans[policy]
+
+    def move(self, home: PlanGroup) -> None:
+        """Moves all plans to a family with the same knowledge."""
+        assert home.family is not None
+        for policy, plan in list(self.plans.items()):
+            reported = self.operator.release_member(policy)
+            home.family.admit(plan)
+            home.operator.admit_member(policy, reported)
+            home.plans[policy] = plan
+        self.plans = {}
+
+
+def gather_families(plans: Sequence[Plan]) -> list[tuple[Slot | None, list[Plan]]]:
+    """Groups plans that begin together into families, the largest first."""
+    by_key: dict[bytes, dict[str, Plan]] = {}
+    slots: dict[bytes, Slot] = {}
+    for plan in plans:
+        for slot in slots_of(plan) if len(plans) > 1 else ():
+            key = family_key(plan, slot)
+            slots[key] = slot
+            by_key.setdefault(key, {})[plan.policy] = plan
+    left = {plan.policy: plan for plan in plans}
+    found: list[tuple[Slot | None, list[Plan]]] = []
+    for key, own in sorted(by_key.items(), key=lambda item: -len(item[1])):
+        together = [plan for name, plan in own.items() if name in left]
+        if len(together) > 1:
+            found.append((slots[key], together))
+            left = {name: plan for name, plan in left.items() if name not in own}
+    return [*found, *((None, [plan]) for plan in left.values())]
+
+
+def converges(plan: Plan) -> bool:
+    """Whether the operator's memory depends only on the recent past, so that a later start
+    converges to it. False for consumed events, durations and silences."""
+    positive = positive_terms(plan_shape(plan))
+    return not any(
+        isinstance(term, LastingTerm | SilentTerm)
+        or (isinstance(term, CorrelationTerm) and number in positive)
+        for number, term in enumerate(plan.terms)
+    )
+
+
+def settled_after_ms(plan: Plan, context: OperatorContext) -> int:
+    """How long an operator must run to have the memory of an earlier one."""
+    unsure = uncertainty_ms(plan, context.sources)
+    return 2 * memory_ms(plan, unsure, mixed=True) + 4 * longest_window_ms(plan)
+
+
+class GroupMerge:
+    """Moves groups into families. All groups have processed everything before the watermark.
+
+    Costs a look at the keys of every group.
+    """
+
+    def __init__(
+        self, groups: Sequence[PlanGroup], context: OperatorContext, watermark: int
+    ) -> None:
+        self._context, self._watermark = context, watermark
+        self.groups = list(groups)
+        """The remaining groups."""
+        self.again: int | None = None
+        """When to check again; None: nothing to do."""
+        homes: set[int] = set()
+        for slot, together in _alike(groups):
+            length = settled_after_ms(_sample(together), context)
+            home = _home(together)
+            if home is None or not _all_covered(home, together):
+                home = self._prepare(slot, together, home, length)
+            if home is not None:
+                self._move_in(home, together, length)
+                homes.add(id(home))
+        self.groups = [group for group in self.groups if group.plans or id(group) in homes]
+
+    def _check_at(self, time: int) -> None:
+        """Checks again no later than that."""
+        self.again = time if self.again is None else min(self.again, time)
+
+    def _prepare(
+        self, slot: Slot, together: Sequence[PlanGroup], home: PlanGroup | None, length: int
+    ) -> PlanGroup | None:
+        """Starts a family for groups that no family covers, once the first of them has settled."""
+        if home is not None and not home.plans:
+            return home  # one was started; plans it does not cover wait for the next
+        oldest = min(group.began for group in together if group is not home)
+        if oldest + length > self._watermark:
+            self._check_at(oldest + length)
+            return home
+        plans = [plan for group in together for plan in group.plans.values()]
+        bounds = [constant_of(plan, slot) for plan in plans]
+        started = PlanGroup(slot, plans[:1], self._context, None, self._watermark, bounds)
+        started.leave(plans[0].policy)
+        self.groups.append(started)
+        return started
+
+    def _move_in(self, home: PlanGroup, together: Sequence[PlanGroup], length: int) -> None:
+        assert home.family is not None
+        was_empty = not home.plans
+        for group in together:
+            if group is home or not all(map(home.family.covers, group.plans.values())):
+                continue
+            ready = max(home.began, group.began) + length
+            if ready > self._watermark:
+                self._check_at(ready)
+            else:
+                group.move(home)
+        if was_empty and home.plans and not _all_covered(home, together):
+            self._check_at(self._watermark + 1)
+
+
+def _alike(groups: Iterable[PlanGroup]) -> list[tuple[Slot, list[PlanGroup]]]:
+    """Groups that may be merged, each in the largest set."""
+    by_key: dict[bytes, list[PlanGroup]] = {}
+    slots: dict[bytes, Slot] = {}
+    for group in groups:
+        for key, slot in group.keys().items():
+            by_key.setdefault(key, []).append(group)
+            slots[key] = slot
+    taken: set[int] = set()
+    found = []
+    for key, own in sorted(by_key.items(), key=_by_progress):
+        free = [group for group in own if id(group) not in taken]
+        if len(free) > 1:
+            taken |= {id(group) for group in free}
+            found.append((slots[key], free))
+    return found
+
+
+def _by_progress(item: tuple[bytes, list[PlanGroup]]) -> tuple[bool, int]:
+    """Sets with a started family first, then the largest."""
+    return all(group.plans for group in item[1]), -len(item[1])
+
+
+def _home(together: Sequence[PlanGroup]) -> PlanGroup | None:
+    """The family that others join: a started empty one, else the largest."""
+    families = [group for group in together if group.family is not None]
+    return max(families, key=lambda one: (not one.plans, len(one.plans)), default=None)
+
+
+def _all_covered(home: PlanGroup, together: Sequence[PlanGroup]) -> bool:
+    assert home.family is not None
+    covers = home.family.covers
+    return all(covers(plan) for group in together for plan in group.plans.values())
+
+
+def _sample(together: Sequence[PlanGroup]) -> Plan:
+    return next(plan for group in together for plan in group.plans.values())
+
+
+def saved_group(group: PlanGroup, versions: Mapping[str, str]) -> SavedGroup:
+    own = {name: versions[name] for name in group.plans}
+    saved = SavedGroup(own, group.operator.snapshot(), group.began)
+    if group.family is not None:
+        saved.slot, saved.bounds = group.family.slot, group.family.bounds
+    return saved
+
+
+def restored_group(
+    saved: SavedGroup,
+    plans: list[Plan],
+    context: OperatorContext,
+    since: int | None,
+    watermark: int,
+) -> PlanGroup:
+    """Restores some plans of a group. `since`: the start of silence if it began before the first
+    reading."""
+    began = saved.began if saved.began > BEGIN_OF_TIME else since
+    state = unpack_state(saved.state)
+    ids = saved_identities(state)
+    group = PlanGroup(saved.slot, plans, context, began, saved.began, saved.bounds, ids)
+    group.operator.take_over(state, watermark)
+    return group
+
 
 Output = TypeVar("Output", Detection, Undecided)
 _log = get_logger(__name__)
@@ -82,10 +353,10 @@ class OutputDedupe:
     def __init__(self) -> None:
         self._emitted: RecentOutput = {}
 
-    def news(self, found: list[Output], reach_ms: int) -> list[Output]:
+    def unseen(self, found: list[Output], reach_ms: int) -> list[Output]:
         """The results that were not emitted before, in order. `reach_ms`: how long after its time a
         result may be found again."""
-        return [item for item in found if self._is_news(item, item.time + reach_ms)]
+        return [item for item in found if self._is_new(item, item.time + reach_ms)]
 
     def forget_before(self, policies: Iterable[str], watermark: int) -> None:
         """Drops ids that cannot be found again.
@@ -116,7 +387,7 @@ class OutputDedupe:
         """Adds the emitted results of another runner."""
         self._emitted |= {policy: dict(own) for policy, own in state.items()}
 
-    def _is_news(self, item: Detection | Undecided, until: int) -> bool:
+    def _is_new(self, item: Detection | Undecided, until: int) -> bool:
         own, id = self._emitted.setdefault(item.policy, {}), item.id()
         if id in own:
             return False
@@ -221,7 +492,7 @@ class DeployedPlans:
         since = watermark if watermark > BEGIN_OF_TIME else self._since
         if slot is not None:
             try:
-                group = start_family(slot, plans, self._context, since, watermark)
+                group = PlanGroup(slot, plans, self._context, since, watermark)
             except Exception as error:  # each plan alone may work with these tables
                 _log.warning("policies run one by one", reason=str(error), policies=len(plans))
             else:
@@ -229,7 +500,7 @@ class DeployedPlans:
                 return
         for plan in plans:
             try:
-                self._groups.append(start_alone(plan, self._context, since, watermark))
+                self._groups.append(PlanGroup(None, [plan], self._context, since, watermark))
             except Exception as error:  # a function of the site may raise on its tables
                 self._fail(plan, error)
 
@@ -285,8 +556,8 @@ class DeployedPlans:
             group.computed += shared.computed - computed
         reach_ms = operator.repeats_within_ms
         if reach_ms and (found or undecided):
-            found = self.given.news(found, reach_ms)
-            undecided = self.given.news(undecided, reach_ms)
+            found = self.given.unseen(found, reach_ms)
+            undecided = self.given.unseen(undecided, reach_ms)
             self.given.forget_before(group.plans, watermark)
         self._undecided += undecided
         return found
@@ -309,8 +580,8 @@ class DeployedPlans:
 
     def _settle(self, watermark: int) -> None:
         self._costs.settle(self._groups)
-        settled = settle_groups(self._groups, self._context, watermark)
-        self._groups, self._settle_at = settled.groups, settled.again
+        merged = GroupMerge(self._groups, self._context, watermark)
+        self._groups, self._settle_at = merged.groups, merged.again
 
     def pending_until(self) -> int | None:
         """The watermark at which something is decided without a reading."""

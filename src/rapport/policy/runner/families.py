@@ -2,8 +2,8 @@
 [PO-13]
 
 Only where the result is exact. The match must be the same for every member, so that one number (the
-need) decides for whom it counts: the constant is in a term that every match has, or that only
-counterexamples have. A positive correlation consumes events depending on its constant, and a
+need) decides for which members it counts: the constant is in a term that every match has, or that
+only counterexamples have. A positive correlation consumes events depending on its constant, and a
 sequence or mixed clause takes the first fitting occurrence, so such plans run separately.
 """
 
@@ -23,8 +23,7 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.operators.operator import PlanOperator, SavedIdentities
-from rapport.policy.operators.plan_shape import PlanShape, plan_shape
-from rapport.policy.operators.predicates import is_built_in
+from rapport.policy.operators.plan_shape import PlanShape, is_built_in, plan_shape
 from rapport.policy.operators.sharing import Change, SharedCache, sides_of, with_changed_sides
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.operators.variants import (
@@ -51,7 +50,7 @@ from rapport.policy.plan import (
     SilentTerm,
     StateTerm,
     TermStep,
-    state_atoms,
+    state_terms,
 )
 
 _ORDERED = ("<", "<=", ">", ">=")
@@ -95,7 +94,7 @@ def slots_of(plan: Plan) -> tuple[Slot, ...]:
 
     Empty for plans with Python functions of the site: their errors concern one policy.
     """
-    if not all(is_built_in(term) for term in _state_terms(plan)):
+    if not all(is_built_in(one) for term in plan.terms for one in state_terms(term)):
         return ()
     shape = plan_shape(plan)
     terms = [TermConstant(number) for number in range(len(plan.terms))]
@@ -157,14 +156,6 @@ def comparison(plan: Plan, slot: Slot) -> str:
 def side_of(plan: Plan, alias: str) -> Side:
     """A side of the alias; all of its sides have equal constraints."""
     return next(side for term in plan.terms for side in sides_of(term) if side.alias == alias)
-
-
-def _state_terms(plan: Plan) -> Iterator[StateTerm]:
-    for term in plan.terms:
-        if isinstance(term, LastingTerm):
-            yield from (atom.term for atom in state_atoms(term.state))
-        elif not isinstance(term, SilentTerm):
-            yield term
 
 
 # --- the constant of a term ---
@@ -313,7 +304,6 @@ class PlanFamily:
         Raises Unsupported if a compared table column has no numbers.
         """
         self.slot, self.sample = slot, plans[0]
-        self.plans: dict[str, Plan] = {}
         constants = [constant_of(plan, slot) for plan in plans]
         self.bounds = _loosest(self.sample, slot, [*constants, *bounds])
         self._choice: ValueChoice | None = None
@@ -331,20 +321,18 @@ class PlanFamily:
             shared=context.shared,
             saved=saved,
         )
-        self.admit(plans)
+        self.admit(*plans)
 
     def covers(self, plan: Plan) -> bool:
         """Whether the operator finds everything that this plan of the family needs."""
         constant = constant_of(plan, self.slot)
         return _loosest(plan, self.slot, [*self.bounds, constant]) == self.bounds
 
-    def admit(self, plans: abc.Sequence[Plan]) -> None:
+    def admit(self, *plans: Plan) -> None:
         """Adds members, which must have seen what the operator has, as far as it matters."""
-        self.plans |= {plan.policy: plan for plan in plans}
         self._members.add(*map(self._member, plans))
 
     def leave(self, policy: str) -> None:
-        del self.plans[policy]
         self._members.remove(policy)
 
     def _member(self, plan: Plan) -> FamilyMember:

@@ -19,9 +19,8 @@ from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
 from rapport.policy.operators.sharing import StepCounts
 from rapport.policy.operators.uncertainty import SilenceState, SourceSilence
 from rapport.policy.plan import Plan
-from rapport.policy.runner.deployed_plans import DeployedPlans, RecentOutput
+from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan, RecentOutput, SavedGroup
 from rapport.policy.runner.families import OperatorContext
-from rapport.policy.runner.groups import FailedPlan, SavedGroup
 
 _MANY_TIES = 4
 _ORDERING = ["time", "id", "stream", "key"]
@@ -377,7 +376,7 @@ class LocalRunner:
         return taken
 
     def take_undecided(self) -> list[Undecided]:
-        """Detections since the last call that a silent source id_filters uncertain."""
+        """Detections since the last call that a silent source makes uncertain."""
         taken = self._running.take_undecided()
         return unique_undecided(taken) if len(taken) > 1 else taken
 
@@ -393,7 +392,7 @@ class LocalRunner:
             pack_buffer(self._waiting.batches),
             groups,
             self.policies(),
-            self._silence.state(),
+            self._silence.states,
             self._running.failed,
             self._running.given.state(self._watermark),
         )
@@ -463,7 +462,8 @@ class LocalRunner:
         ready: pa.RecordBatch | None = None
         if self._waiting.oldest < watermark:
             ready = self._waiting.take_ready(watermark)
-            self._silence.take(ready)
+            if self._silence.streams:
+                self._silence.take(ready)
         return self._running.process(ready, watermark)
 
 

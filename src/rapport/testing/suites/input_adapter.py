@@ -10,28 +10,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-import msgspec
-
 from rapport.channel.backends.local import open_memory
-from rapport.communication.adapters.input_base import InputAdapter, InputPullAdapter, Trusted, never
+from rapport.communication.adapters.input_base import InputAdapter, InputPullAdapter
 from rapport.communication.adapters.inputs import Inputs, InputStatus
-from rapport.communication.content_rules import ContentFault
+from rapport.communication.arrival_checks import Trusted, never
+from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import Unavailable
 from rapport.core.message import Message
 from rapport.kernel.clock import SystemClock
 
 LOOK_EVERY_MS = 20
 _SOON_SECONDS = 10.0
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """What became of a message here."""
-
-    id: str
-    accepted: bool = True
-    reason: str = ""
-    fault: ContentFault | None = None
-    why: str = ""
 
 
 class Source:
@@ -72,7 +61,7 @@ class Desk:
 
     async def publish(
         self, messages: Sequence[Message], *, adapter: str, trusted: Trusted = never
-    ) -> Sequence[Taken]:
+    ) -> Sequence[ArrivalResult]:
         """As `Arrivals.publish`."""
         self.calls.append(list(messages))
         if self.is_closed:
@@ -83,7 +72,11 @@ class Desk:
         taken = [each for each, is_refused in zip(messages, refused, strict=True) if not is_refused]
         self.messages |= {message.id: message for message in taken}
         return [
-            Taken(message.id, not is_refused, "message.not_here" if is_refused else "")
+            ArrivalResult(
+                id=message.id,
+                accepted=not is_refused,
+                reason="message.not_here" if is_refused else "",
+            )
             for message, is_refused in zip(messages, refused, strict=True)
         ]
 

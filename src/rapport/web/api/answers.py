@@ -15,11 +15,11 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
-from rapport.channel.access.admission import FailedAttempts
-from rapport.communication.arrival_limits import Allowances
+from rapport.channel.access.identities import FailedAttempts
+from rapport.communication.arrival_checks import Allowances
 from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
 from rapport.communication.links import name_from_link
-from rapport.communication.presentation import shown_text, shown_time
+from rapport.communication.texts import shown_text, shown_time
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.json_objects import ObjectDecoder
 from rapport.node.node import Node

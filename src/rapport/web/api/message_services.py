@@ -12,8 +12,11 @@ import msgspec
 from litestar import Request, Response, delete, get, post, put
 from litestar.params import FromPath, QueryParameter
 
-from rapport.communication.message_info import MessageInfoEntry, MessageInformation
-from rapport.communication.message_info_service import shown_information
+from rapport.communication.message_info import (
+    MessageInfoEntry,
+    MessageInformation,
+    shown_information,
+)
 from rapport.communication.routing import RoutingRule, shown_rule
 from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder

@@ -18,16 +18,13 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.channel.access.admission import FailedAttempts
-from rapport.channel.access.rights import LOCAL, NOBODY
-from rapport.communication.adapters.input_base import Arrival
+from rapport.channel.access.identities import LOCAL, NOBODY, FailedAttempts
 from rapport.communication.adapters.webhook import WebhookInput
+from rapport.communication.arrival_checks import ANSWER_OVER
 from rapport.communication.arrivals import TOO_FAST, ArrivalResult
-from rapport.communication.blocking import run_blocking
 from rapport.communication.content_rules import ContentFault
-from rapport.communication.delivery_options import DeliveryOptions, read_options
+from rapport.communication.delivery_state import DeliveryOptions, read_options
 from rapport.communication.message_query import MOST_PER_PAGE, Criteria, LoggedMessage, MessagePage
-from rapport.communication.sender_proof import ANSWER_OVER
 from rapport.communication.sessions.seals import INVALID
 from rapport.core.errors import (
     InvalidInput,
@@ -39,6 +36,7 @@ from rapport.core.errors import (
 )
 from rapport.core.message import AUTH, Identifier, Message
 from rapport.core.times import format_time, parse_time
+from rapport.kernel.threads import run_blocking
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of, shown_token
 from rapport.web.cloudevents import BATCH_TYPE, EVENT_TYPE, read_cloudevents
@@ -417,7 +415,7 @@ def _input_of(request: Request[Any, Any, Any], node: Node, name: str) -> Webhook
         raise UnknownName(error.kind, name, code=error.code) from None
 
 
-def check_taken(arrivals: Sequence[Arrival]) -> None:
+def check_taken(arrivals: Sequence[ArrivalResult]) -> None:
     """Raises the fault of the first message when none of them was taken."""
     if any(one.accepted or one.id for one in arrivals):  # one that is held has an id
         return
@@ -432,7 +430,7 @@ def check_taken(arrivals: Sequence[Arrival]) -> None:
     raise InvalidInput("the message was refused", code=reason or "message.refused")
 
 
-def _arrival_result(arrival: Arrival) -> dict[str, object]:
+def _arrival_result(arrival: ArrivalResult) -> dict[str, object]:
     told = {"id": arrival.id, "accepted": arrival.accepted, "reason": arrival.reason}
     return told | ({"fault": arrival.fault} if arrival.fault is not None else {})
 

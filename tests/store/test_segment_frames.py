@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.store.base import MAX_BODY_BYTES
-from rapport.store.frames import (
+from rapport.store.segment_files import (
     HEADER_BYTES,
     MAGIC,
     Damage,

@@ -19,32 +19,32 @@ from rapport.mediation.background_work import (
 
 
 def test_turns_are_short_while_the_work_runs_and_as_before_afterwards() -> None:
-    usual = sys.getswitchinterval()
+    interval = sys.getswitchinterval()
     seen = asyncio.run(run_in_background(sys.getswitchinterval))
     assert seen == pytest.approx(TURN_SECONDS, rel=0.01)
-    assert sys.getswitchinterval() == usual
+    assert sys.getswitchinterval() == interval
 
 
 def test_turns_stay_short_until_the_last_work_ends() -> None:
-    usual = sys.getswitchinterval()
+    interval = sys.getswitchinterval()
     first, second = short_switch_interval(), short_switch_interval()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
     assert sys.getswitchinterval() == pytest.approx(TURN_SECONDS, rel=0.01)
     second.__exit__(None, None, None)
-    assert sys.getswitchinterval() == usual
+    assert sys.getswitchinterval() == interval
 
 
-def test_what_the_work_raises_is_raised_and_turns_are_as_before() -> None:
-    usual = sys.getswitchinterval()
+def test_an_exception_of_the_work_is_raised_and_the_switch_interval_restored() -> None:
+    interval = sys.getswitchinterval()
 
     def fail() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         asyncio.run(run_in_background(fail))
-    assert sys.getswitchinterval() == usual
+    assert sys.getswitchinterval() == interval
 
 
 def test_the_thread_is_as_urgent_as_the_loop() -> None:
@@ -81,7 +81,7 @@ def test_a_change_rests_after_as_many_calls_however_large_it_is(rules: int) -> N
     assert len(rests) >= rules // 10
 
 
-def test_who_watched_before_watches_again_also_after_a_fault() -> None:
+def test_a_former_profiler_is_restored_also_after_an_exception() -> None:
     def watch(_frame: object, _event: str, _about: object) -> None:
         return None
 

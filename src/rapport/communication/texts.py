@@ -1,15 +1,19 @@
-"""Texts of actions with the values of a detection filled in. [CO-1]
+"""Texts for people: templates of actions, and messages as mail, inbox and answer page show them.
+Pure. [CO-1, CO-10, CO-16]
 
-`{A}` is the identity of an alias, `{A.badge}` a column of the site's tables.
+In a template `{A}` is the identity of an alias, `{A.badge}` a column of the site's tables.
 """
 
 from __future__ import annotations
 
 import string
 from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput, nearest_names
+from rapport.core.message import AUTH, CONTROL, MESSAGEINFO
 from rapport.core.times import format_time
 
 ALWAYS_KNOWN = ("policy", "time", "id")
@@ -43,16 +47,16 @@ def named_in_texts(known: Collection[str], field: str = "") -> str:
     own = sorted({*known} - {*ALWAYS_KNOWN}, key=lambda name: ("." in name, name))
     nearest = nearest_names(field, [*own, *ALWAYS_KNOWN], limit=1) if field else ()
     names = [f"{{{name}}}" for name in (*own[:_MOST_NAMED], *ALWAYS_KNOWN)]
-    asked = f"did you mean {{{nearest[0]}}}? " if nearest else ""
+    suggestion = f"did you mean {{{nearest[0]}}}? " if nearest else ""
     more = " and more columns" if len(own) > _MOST_NAMED else ""
-    return f"{asked}a text can name {', '.join(names)}{more}"
+    return f"{suggestion}a text can name {', '.join(names)}{more}"
 
 
-def nothing_known(_policy: str, _version: str, _alias: str, _identity: str, _column: str) -> None:
+def no_facts(_policy: str, _version: str, _alias: str, _identity: str, _column: str) -> None:
     """There are no tables."""
 
 
-def fill_template(template: str, detection: Detection, facts: Facts = nothing_known) -> str:
+def fill_template(template: str, detection: Detection, facts: Facts = no_facts) -> str:
     """The text for one detection; a missing field shows as `?`: an alarm with a gap beats none.
 
     Control characters in values become spaces, so that no value can break a line or a mail header.
@@ -123,3 +127,86 @@ def _bad(message: str, known: Collection[str]) -> InvalidInput:
     hint = "write {ALIAS} or {ALIAS.column}, {policy}, {time} or {id}"
     hint = named_in_texts(known) if known else hint
     return InvalidInput(message, code="action.bad_template", hint=f"{hint}; write {{{{ for a brace")
+
+
+# --- messages as people read them ---
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def local_time(moment_ms: int, zone: str) -> datetime:
+    """The moment in a time zone."""
+    return (_EPOCH + timedelta(milliseconds=moment_ms)).astimezone(ZoneInfo(zone))
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_REPORTS = {
+    "ACK": "Your message was delivered",
+    "ERROR": "There is a problem with your message",
+    "COMERROR": "Your message could not be delivered",
+    "TIMEOUT": "Nobody answered your message in time",
+}
+_KINDS = {CONTROL: "Delivery report", AUTH: "Login", MESSAGEINFO: "About messages"}
+_NOT_ANSWERED = (CONTROL, AUTH)
+
+
+def shown_time(time_ms: int, zone: str = "UTC") -> str:
+    """A moment in a time zone, with its name.
+
+    >>> shown_time(1_763_445_840_000, "Europe/Vienna")
+    '18 Nov 2025, 07:04 CET'
+    """
+    local = local_time(time_ms, zone)
+    day = f"{local.day} {_MONTHS[local.month - 1]} {local.year}"
+    return f"{day}, {local:%H:%M} {local.tzname()}"
+
+
+def shown_sender(sender: str, policy: str = "") -> str:
+    """The sender: a person or application by name, a policy as such.
+
+    >>> shown_sender("peer:ana"), shown_sender("component:policy", "alone"), shown_sender("")
+    ('ana', 'policy alone', '')
+    """
+    kind, _, name = sender.partition(":")
+    if policy and kind != "peer":
+        return f"policy {policy}"
+    return name or kind
+
+
+def shown_kind(type: str, subtype: str = "") -> str:
+    """The kind of a message.
+
+    >>> shown_kind("TASK", "REQUEST"), shown_kind("NOTIFICATION", "raise alarm")
+    ('Task: request', 'Notification: raise alarm')
+    """
+    if type == CONTROL:
+        return _KINDS[CONTROL]
+    kind = _KINDS.get(type) or _words(type)
+    detail = _words(subtype) if subtype.isupper() else subtype
+    if not kind or not detail:
+        return kind or detail
+    return f"{kind}: {detail[:1].lower()}{detail[1:]}"
+
+
+def shown_text(type: str, subtype: str, text: str) -> str:
+    """The text of a message; a delivery report is a sentence, also where it has no text.
+
+    >>> shown_text("CONTROL", "ACK", ""), shown_text("CONTROL", "COMERROR", "no address")
+    ('Your message was delivered.', 'Your message could not be delivered: no address')
+    """
+    report = _REPORTS.get(subtype, "") if type == CONTROL else ""
+    if not report:
+        return text
+    return f"{report}: {text}" if text else f"{report}."
+
+
+def is_answerable(type: str) -> bool:
+    """Whether a person may answer it: delivery reports and logins want no answer."""
+    return type not in _NOT_ANSWERED
+
+
+def _words(name: str) -> str:
+    """The name of a type in words: `FIRE_DRILL` is `Fire drill`."""
+    plain = name.replace("_", " ").replace("-", " ").strip()
+    return f"{plain[:1].upper()}{plain[1:].lower()}" if plain.isupper() else plain

@@ -1,5 +1,5 @@
-"""Objects that a batch hands on in their bytes come out as those that are decoded and encoded, byte
-for byte. [ME-8]
+"""A batch on the JSON fast path gives deeply nested objects as single events give them, byte for
+byte. [ME-8]
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.mediation.codegen import json_structs
 from rapport.mediation.codegen.json_fast_path import (
     BatchFunction,
     EventFunction,
     compile_batch_path,
     compile_event_path,
 )
-from rapport.mediation.codegen.json_structs import MAX_IRREGULAR, MIN_OBJECTS, exact_bytes_matcher
 from rapport.mediation.conversion.conversions import Formula, converts
 from rapport.mediation.interpretations.model import (
     DropAttribute,
@@ -30,7 +28,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.interpretations.type_changes import load_all
-from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Types
+from rapport.mediation.types import Attribute, ComplexType, PrimitiveType
 
 LEVELS = 6
 FEET, METRES, YARDS = (PrimitiveType(name, "number") for name in ("Feet", "Metres", "Yards"))
@@ -61,7 +59,6 @@ def outer(name: str, unit: str, inner: str, about: str = "about") -> tuple[Compl
 
 
 def world(shape: tuple[Any, ...] = (), about: str = "about") -> InterpretationRegistry:
-    told = {"Feet": "sent", "Yards": "wanted"}
     declared = (
         Interpretation(
             name="root",
@@ -69,14 +66,14 @@ def world(shape: tuple[Any, ...] = (), about: str = "about") -> InterpretationRe
             types=(FEET, METRES, YARDS, *chain("C"), *outer("Root", "Metres", "C0", about)),
         ),
         Interpretation(
-            name=told["Feet"],
+            name="sent",
             types=outer("Sent", "Feet", "C0"),
             mappings=(TypeMapping("Sent", "Root", "in", shape),),
             rules=(Rule("Feet", "metres"),),
             conversions=(converts("metres", "Feet", "Metres", Formula(0.3048)),),
         ),
         Interpretation(
-            name=told["Yards"],
+            name="wanted",
             types=outer("Wanted", "Yards", "C0", about),
             mappings=(TypeMapping("Root", "Wanted", "out"),),
             rules=(Rule("Metres", "yards"),),
@@ -89,11 +86,11 @@ def world(shape: tuple[Any, ...] = (), about: str = "about") -> InterpretationRe
 
 
 def both(held: InterpretationRegistry) -> tuple[BatchFunction, EventFunction]:
-    way = [
+    plans = [
         (held.plan("sent", "Sent", "in"), held.types_met("sent")),
         (held.plan("wanted", "Root", "out"), held.types_met("wanted")),
     ]
-    batch, through = compile_batch_path(way), compile_event_path(way)
+    batch, through = compile_batch_path(plans), compile_event_path(plans)
     assert batch is not None
     assert through is not None
     return batch, through
@@ -161,29 +158,7 @@ def event(text: str = "x") -> dict[str, Any]:
     return {"n": 1.0, "about": below, "part": {"n": 2.0, "rest": below}}
 
 
-def test_they_are_handed_on_in_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bytes] = []
-
-    def watched(types: Types, name: str) -> Any:
-        looks = exact_bytes_matcher(types, name)
-        assert looks is not None
-
-        def look(raw: Any) -> Any:
-            found = looks(raw)
-            seen.append(bytes(raw) if found else b"")
-            return found
-
-        return look
-
-    monkeypatch.setattr("rapport.mediation.codegen.json_structs.exact_bytes_matcher", watched)
-    batch, through = both(world())
-    usual, spaced = msgspec.json.encode(event()), json.dumps(event()).encode()
-    assert batch([usual, spaced]) == [through(usual)] * 2
-    about = msgspec.json.encode(event()["about"])
-    assert seen == [about, about, b"", b""]
-
-
-@pytest.mark.parametrize("odd", [0, 1, MAX_IRREGULAR - 1, MAX_IRREGULAR, 3 * MAX_IRREGULAR])
+@pytest.mark.parametrize("odd", [0, 1, 60])
 def test_many_that_are_written_otherwise_change_nothing_about_the_others(odd: int) -> None:
     batch, through = PLAIN
     several = [json.dumps(event(f"é{number}")).encode() for number in range(odd)]
@@ -194,7 +169,7 @@ def test_many_that_are_written_otherwise_change_nothing_about_the_others(odd: in
     assert [one is None for one in found] == [False] * (odd + 5) + [True, True, False]
 
 
-def test_a_later_plan_that_looks_into_them_finds_what_is_there() -> None:
+def test_a_later_plan_converts_values_that_the_first_passes_on() -> None:
     """The first plan does nothing to the chain, the second calculates at its end."""
     root = Interpretation(
         name="root",
@@ -218,17 +193,17 @@ def test_a_later_plan_that_looks_into_them_finds_what_is_there() -> None:
     held, found = load_all((root, sent, wanted))
     assert {"sent", "wanted"} <= {*held.names}, found
     batch, through = both(held)
-    said = event()
-    ends = [said["about"], said["part"]["rest"]]
+    result = event()
+    ends = [result["about"], result["part"]["rest"]]
     for end in ends:
         while "below" in end:
             end = end["below"]
         end["last"] = 9.144
-    data = msgspec.json.encode(said)
+    data = msgspec.json.encode(result)
     assert batch([data]) == [through(data)]
-    told = through(data)
-    assert told is not None
-    assert b'"last":10.0' in told
+    results = through(data)
+    assert results is not None
+    assert b'"last":10.0' in results
 
 
 def test_an_attribute_that_is_dropped_is_not_missed() -> None:
@@ -244,45 +219,28 @@ def test_an_attribute_that_is_dropped_is_not_missed() -> None:
     root = Interpretation(name="root", parent="", types=(FEET, METRES, *chain("C"), part, bare))
     held, found = load_all((root, dropped))
     assert "sent" in held, found
-    way = [(held.plan("sent", "Sent", "in"), held.types_met("sent"))]
-    batch, through = compile_batch_path(way), compile_event_path(way)
+    plans = [(held.plan("sent", "Sent", "in"), held.types_met("sent"))]
+    batch, through = compile_batch_path(plans), compile_event_path(plans)
     assert batch is not None
     assert through is not None
     data = msgspec.json.encode(event())
     assert batch([data]) == [through(data)]
 
 
-def test_only_what_is_worth_it_is_looked_at() -> None:
-    types = Types((FEET, *chain("C"), *chain("N", "Feet")))
-    first = LEVELS - MIN_OBJECTS
-    assert exact_bytes_matcher(types, f"C{first}") is not None
-    assert exact_bytes_matcher(types, f"C{first + 1}") is None, "too few objects"
-    assert exact_bytes_matcher(types, "N0") is None, "numbers can be written in several ways"
-
-
-def test_a_type_that_is_in_many_places_is_not_written_out_without_end() -> None:
-    levels = 40
-    types = [ComplexType(f"D{levels}", (Attribute("t", "text"),))]
-    for level in range(levels):
-        attributes = (Attribute("a", f"D{level + 1}"), Attribute("b", f"D{level + 1}"))
-        types.append(ComplexType(f"D{level}", attributes))
-    assert json_structs.exact_bytes_matcher(Types(types), "D0") is None
-
-
 @pytest.mark.parametrize("level", range(LEVELS))
 @pytest.mark.parametrize("key", ["t", "is it", "below"])
-def test_what_does_not_fit_its_type_is_handed_on_by_nobody(level: int, key: str) -> None:
+def test_an_object_that_does_not_fit_its_type_is_never_passed_on(level: int, key: str) -> None:
     batch, through = PLAIN
     several: list[bytes] = []
     for odd in (None, 5, 1.5, True, False, [], {}, "x", "\x7f", "\x1f", "é", '"'):
-        said = event()
-        at = said["about"]
+        result = event()
+        at = result["about"]
         for _ in range(level):
             at = at["below"]
         at[{"t": f"t{level}", "below": "below" if level + 1 < LEVELS else "last"}.get(key, key)] = (
             odd
         )
-        several.append(msgspec.json.encode(said))
+        several.append(msgspec.json.encode(result))
     found = batch(several)
     assert found == [through(data) for data in several]
     assert any(one is None for one in found)
@@ -296,6 +254,6 @@ def test_what_does_not_fit_its_type_is_handed_on_by_nobody(level: int, key: str)
 )
 def test_texts_that_can_be_written_in_two_ways_come_out_in_one(text: bytes) -> None:
     batch, through = PLAIN
-    usual = msgspec.json.encode(event("HERE"))
-    several = [usual.replace(b"HERE", text, count) for count in (1, 2, 7, -1)]
+    regular = msgspec.json.encode(event("HERE"))
+    several = [regular.replace(b"HERE", text, count) for count in (1, 2, 7, -1)]
     assert batch(several) == [through(data) for data in several]

@@ -1,181 +1,28 @@
-"""Decides whether occurrences satisfy the clauses of a plan: positive parts, absence, and mixed
-clauses. [PO-6, PO-7]"""
+"""Mixed clauses: satisfied by a positive part or else by absence. [PO-6, PO-7]"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from rapport.core.detection import Cause
-from rapport.policy.operators.absence import Activations, SearchSpan, counterexamples, refuted
-from rapport.policy.operators.columns import Array, Columns, Mask, concatenate, count, take
-from rapport.policy.operators.events import causes_of_rows
-from rapport.policy.operators.joins import attach
+from rapport.policy.operators.absence import Activations
+from rapport.policy.operators.columns import Array, Columns, concatenate, count, take
+from rapport.policy.operators.match_finder import (
+    absence_wait_ms,
+    attach,
+    is_awaited,
+    part_outcome,
+)
 from rapport.policy.operators.plan_shape import (
     ClauseShape,
-    Combination,
     NotFollowed,
-    NotPreceded,
-    Occurs,
     Ordered,
     Part,
     PlanShape,
 )
-from rapport.policy.operators.variants import NEED
-from rapport.policy.operators.window import Window
+from rapport.policy.operators.window import Window, causes_of_rows
 
-NEVER = np.int64(2**62)
-"""The time at which an unsatisfied condition is satisfied."""
-
-Outcome = tuple[Mask, Array, Array | None]
-"""Which rows satisfy a part, when, and the end that counts for windows (None: no time)."""
 _LAST = np.int64(2**62)
-
-
-def matched_at(
-    window: Window, shape: PlanShape, number: int, frame: Columns, *, assume_absence: bool = False
-) -> Array:
-    """When each row is a minimal match of the combination; NEVER if it is none.
-
-    `assume_absence`: treats awaited absence as given, as a first filter before it is known.
-    """
-    combination = shape.combinations[number]
-    when = _satisfied_at(window, combination, frame, assume_absence)
-    if not assume_absence:
-        for other in combination.smaller:
-            smaller = _satisfied_at(window, shape.combinations[other], frame, False)
-            when = np.where(smaller < NEVER, NEVER, when)
-    return when
-
-
-def _satisfied_at(
-    window: Window, combination: Combination, frame: Columns, assume_absence: bool
-) -> Array:
-    aliases = aliases_of(window, combination)
-    bound = {name: frame[name] for name in aliases}
-    t0 = latest_end(window, combination, frame)
-    outcomes = {
-        part: part_outcome(window, part, frame, bound, t0, assume_absence)
-        for part in combination.parts()
-    }
-    best = np.full(count(frame), NEVER)
-    for choice in combination.choices:
-        best = np.minimum(best, _choice_at(window, [outcomes[part] for part in choice]))
-    return best
-
-
-def _choice_at(window: Window, outcomes: list[Outcome]) -> Array:
-    """When all parts of a choice hold with their ends within one window."""
-    holds = np.logical_and.reduce([outcome[0] for outcome in outcomes])
-    when = np.maximum.reduce([outcome[1] for outcome in outcomes])
-    ends = [outcome[2] for outcome in outcomes if outcome[2] is not None]
-    if len(ends) > 1:
-        apart = np.maximum.reduce(ends) - np.minimum.reduce(ends)
-        holds = holds & (apart < window.plan.window_ms)
-    return np.where(holds, when, NEVER)
-
-
-def part_outcome(
-    window: Window,
-    part: Part,
-    frame: Columns,
-    bound: Columns,
-    t0: Array,
-    assume_absence: bool = False,
-) -> Outcome:
-    """Rule 5 for one part; `bound` holds the identities for which absence is evaluated."""
-    always = np.ones(len(t0), np.bool_)
-    if isinstance(part, Occurs):
-        if window.is_constraint(part.term):
-            return always, t0, None
-        end = frame[f"end{part.term}"]
-        return always, end, end
-    if isinstance(part, Ordered):
-        second = frame[f"end{part.second}"]
-        return _ordered(part, frame), second, second
-    if isinstance(part, NotFollowed):
-        end = frame[f"end{part.first}"]
-        when = end + part.window_ms
-    else:
-        end = when = frame[f"end{part.second}"]
-    if assume_absence and is_awaited(window, part):
-        return always, when, end
-    return ~refuted(window, part.absent, bound, _span(window, part, frame, end)), when, end
-
-
-def _ordered(part: Ordered, frame: Columns) -> Mask:
-    """One certainly before the other, given clock uncertainty, and within the window."""
-    first, second = frame[f"end{part.first}"], frame[f"end{part.second}"]
-    surely = first + blur_of(frame, part.first) < second - blur_of(frame, part.second)
-    return np.asarray(surely & (second < first + part.window_ms), np.bool_)
-
-
-def _span(
-    window: Window, part: NotFollowed | NotPreceded, frame: Columns, end: Array
-) -> SearchSpan:
-    """The range of ends of occurrences that must be absent."""
-    unsure_ms = window.uncertainty_ms
-    if isinstance(part, NotFollowed):
-        blur = blur_of(frame, part.first)
-        return SearchSpan(end - blur + 1, end + blur + part.window_ms, unsure_ms=unsure_ms)
-    blur = blur_of(frame, part.second)
-    return SearchSpan(end - blur - part.window_ms + 1, end + blur, unsure_ms=unsure_ms)
-
-
-def blur_of(frame: Columns, term: int) -> Array | int:
-    """The clock uncertainty of the ends of a term's occurrences."""
-    return frame.get(f"blur{term}", 0)
-
-
-def is_awaited(window: Window, part: Part) -> bool:
-    """Whether the part cannot be decided at its end: events that must not follow, or, with
-    uncertain clocks, may still turn out to have preceded."""
-    return isinstance(part, NotFollowed) or (
-        isinstance(part, NotPreceded) and window.uncertainty_ms > 0
-    )
-
-
-def decided_at(window: Window, part: Part, frame: Columns) -> Array:
-    """When an awaited part can be decided."""
-    after, [term] = window.uncertainty_ms, part.needs()
-    if isinstance(part, NotFollowed):
-        after += part.window_ms
-    return np.asarray(frame[f"end{term}"] + blur_of(frame, term) + after)
-
-
-def absence_in_family(
-    window: Window, clause: ClauseShape, bound: Columns, t0: Array
-) -> tuple[Mask, list[Columns]]:
-    """Rule 4 for a family: the matches without a counterexample for every member, and the
-    counterexamples that count for some members, with their needs."""
-    span = SearchSpan(t0, t0 + clause.window_ms, t0)
-    holds, some = np.ones(len(t0), np.bool_), []
-    for terms in clause.counterexamples:
-        window.count_search()
-        found = counterexamples(window, terms, bound, span)
-        if NEED in found:
-            some.append(found)
-        else:
-            holds[found["row"]] = False
-    return holds, some
-
-
-def absence_wait_ms(window: Window, clause: ClauseShape) -> int:
-    """How long events may refute the clause's absence; 0 if only tables can."""
-    terms = {term for terms in clause.counterexamples for term in terms}
-    return 0 if all(map(window.is_constraint, terms)) else clause.window_ms
-
-
-def latest_end(window: Window, combination: Combination, frame: Columns) -> Array:
-    """t0 of each row."""
-    ends = [frame[f"end{term}"] for term in combination.terms if not window.is_constraint(term)]
-    latest: Array = np.maximum.reduce(ends)
-    return latest
-
-
-def aliases_of(window: Window, combination: Combination) -> list[str]:
-    """The `@alias` columns of a combination."""
-    steps = [window.plan.terms[term] for term in combination.terms]
-    return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})
 
 
 class MixedClauses:
@@ -256,15 +103,15 @@ class MixedClauses:
         open_rows = np.ones(len(due), np.bool_)
         open_rows[chosen] = False
         judged = np.flatnonzero(open_rows & due)
-        absent = self._by_absence(take(rows, judged), clause)
+        absent = self._by_absence(take(rows, judged), clause, watermark)
         absent[f"bare{number}"] = np.ones(count(absent), np.int64)
         open_rows[judged] = False
         return concatenate([found, absent, take(rows, open_rows)])
 
-    def _by_absence(self, rows: Columns, clause: ClauseShape) -> Columns:
+    def _by_absence(self, rows: Columns, clause: ClauseShape, watermark: int) -> Columns:
         """The rows without a positive occurrence for which the NOT children hold."""
         bound = _bound(rows)
-        rows = take(rows, self._activations.hold(clause, bound, rows["t0"]))
+        rows = take(rows, self._activations.hold(clause, bound, rows["t0"], watermark))
         at = rows["t0"] + absence_wait_ms(self._window, clause)
         return rows | {"when": np.maximum(rows["when"], at), "next": rows["next"] + 1}
 
@@ -360,7 +207,7 @@ class MixedClauses:
         output order."""
         identities = []
         for name in sorted((name for name in every if name[0] == "@"), reverse=True):
-            known = self._window.identities[self._window.alias_concept(name[1:])]
+            known = self._window.identities[self._window.concepts[name[1:]]]
             ranks = np.concatenate((known.ranks(), [-1]))
             identities.append(ranks[every[name]])
         if self._by_sets:
