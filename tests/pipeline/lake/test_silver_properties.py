@@ -17,6 +17,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import Problem
 from rapport.core.event import Event
 from rapport.lake.places import Lake
+from rapport.pipeline.lake import silver
 from rapport.pipeline.lake.silver import silver_due, update_silver
 from rapport.policy.engine.stream_steps import late_event, quarantine_event
 from rapport.policy.ontology import Ontology
@@ -179,8 +180,10 @@ def expected_of(story: Story) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_silver_holds_what_the_model_says_however_it_is_split(
-    spark: SparkSession, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if seed == 3:  # as with very many repeated or judged events: joins by shuffle
+        monkeypatch.setattr(silver, "_BROADCAST_ROWS", 0)
     story, ontology = Story(seed, length=150), make_ontology()
     chance, filled = random.Random(seed), SilverLake(tmp_path / "lake")
     for name, events in story.channels.items():
