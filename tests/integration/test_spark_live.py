@@ -147,19 +147,23 @@ def _readings_again(place: LiveSite, id: str) -> list[pa.RecordBatch]:
     return [first.set_column(column, "id", pa.array([id]))]
 
 
-@pytest.mark.parametrize("keeps_checksum", [True, False])
-@pytest.mark.parametrize("text", ["", "garbage", "v1\n{broken", "v1"])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        *(("offsets/0", text) for text in ("", "garbage", "v1\n{broken", "v1")),
+        ("commits/0", "garbage"),
+        ("metadata", "garbage"),
+    ],
+)
 @pytest.mark.slow
 def test_a_damaged_file_of_the_checkpoint_is_called_damaged(
-    spark: SparkSession, tmp_path: Path, text: str, keeps_checksum: bool
+    spark: SparkSession, tmp_path: Path, file: str, text: str
 ) -> None:
     place = LiveSite("small-policies", tmp_path)
     last = max(event.time for event in place.events)
     place.append("events", place.events[:10], last)
     place.run(spark, buckets=1)
-    (place.checkpoint / "offsets" / "0").write_text(text)
-    if not keeps_checksum:
-        (place.checkpoint / "offsets" / ".0.crc").unlink()
+    (place.checkpoint / file).write_text(text)
     with pytest.raises(Corrupt) as caught:
         place.run(spark, buckets=1)
     assert caught.value.code == "live.bad_checkpoint"

@@ -38,6 +38,8 @@ rapport.core.errors.InvalidInput: the window is empty
         ("StatusCode.UNAVAILABLE: failed", Unavailable, "spark.server_unreachable"),
         ("UnsupportedLogVersion v9", Conflict, "live.other_version"),
         ("[MALFORMED_LOG_FILE] Log file was malformed", Corrupt, "live.bad_checkpoint"),
+        ("[STREAM_FAILED] next on empty iterator", Corrupt, "live.bad_checkpoint"),
+        ("calling o9.start.\n: com.Json: x (`StreamReadFeature`", Corrupt, "live.bad_checkpoint"),
         ("something new", RapportError, "spark.job_failed"),
     ],
 )

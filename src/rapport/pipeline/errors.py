@@ -114,6 +114,12 @@ def translate(error: Exception, action: str) -> RapportError:
         return Unavailable(f"{action}: {reason}", code=code, hint=_LOSS_HINTS[code])
     if _has(text, _NOT_BY_CONNECT):
         return connect_unsupported(action)
+    if _is_damaged_checkpoint(text):
+        return Corrupt(
+            f"{action}: a file of the checkpoint is damaged",
+            code="live.bad_checkpoint",
+            hint="restore the checkpoint from a copy, or use a new checkpoint directory",
+        )
     for markers, kind, code, message, hint in _TRANSLATIONS:
         if _has(text, markers):
             return kind(f"{action}: {message}", code=code, hint=hint)
@@ -198,13 +204,6 @@ _TRANSLATIONS: tuple[tuple[tuple[str, ...], type[RapportError], str, str, str], 
         "go on with that version, or use a new checkpoint directory",
     ),
     (
-        ("MALFORMED_LOG_FILE", "Incomplete log file"),
-        Corrupt,
-        "live.bad_checkpoint",
-        "a file of the checkpoint is damaged",
-        "restore the checkpoint from a copy, or use a new checkpoint directory",
-    ),
-    (
         (
             "OutOfMemoryError",
             "Java heap space",
@@ -246,6 +245,14 @@ _TRANSLATIONS: tuple[tuple[tuple[str, ...], type[RapportError], str, str, str], 
         "check that memory in the [spark] settings fits this machine",
     ),
 )
+
+
+def _is_damaged_checkpoint(text: str) -> bool:
+    """Whether a query failed on a file of its checkpoint: no version in it, or no whole JSON."""
+    if _has(text, ("MALFORMED_LOG_FILE", "Incomplete log file")):
+        return True
+    is_query = "[STREAM_FAILED]" in text or ".start.\n" in text
+    return is_query and _has(text, ("StreamReadFeature", "next on empty iterator"))
 
 
 def _java_gone(action: str) -> Unavailable:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.pipeline.datasource.source_options import LocationOptions, sink_options, source_options
 
 
@@ -61,5 +61,16 @@ def test_a_sink_needs_a_channel() -> None:
     assert sink_options({"site": "a", "channel": "c", "batch_token": "t"}).channel == "c"
     with pytest.raises(InvalidInput, match="needs a channel"):
         sink_options({"site": "a"})
-    with pytest.raises(InvalidInput, match="channels"):
-        sink_options({"site": "a", "channels": "c"})
+    assert sink_options({"option.site": "a", "provider": "rapport", "channels": "c"}).channel == "c"
+    with pytest.raises(InvalidInput, match="needs a channel"):
+        sink_options({"site": "a", "channels": "c,d"})
+    with pytest.raises(InvalidInput, match="chanel"):
+        sink_options({"site": "a", "chanel": "c"})
+
+
+@pytest.mark.parametrize("channel", ["events", "policies", "output.mail"])
+def test_only_the_node_appends_to_its_own_channels(channel: str) -> None:
+    with pytest.raises(NotAllowed) as caught:
+        sink_options({"site": "a", "channel": channel})
+    assert caught.value.code == "channel.reserved"
+    assert sink_options({"site": "a", "channel": "detections"}).channel == "detections"
