@@ -103,10 +103,9 @@ def run_over_files(
     sources: Sources = None,
 ) -> Found:
     """What Spark's workers do with Parquet files, in this process: three slices or buckets."""
-    from support.history_here import Here
-
     from rapport.pipeline.history.files import readings_files
     from rapport.pipeline.history.runner import PartCounts, evaluate_history
+    from support.history_here import Here
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "readings.parquet"
