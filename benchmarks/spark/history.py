@@ -21,7 +21,13 @@ from benchmarks.results import Result
 from benchmarks.spark.by_hand import alarms_by_sql, as_alarms
 from benchmarks.spark.parts import Goals, Took, require, timed, told
 from benchmarks.spark.workload import LATENESS_MS, Recorded, beginning, building, history_of
-from rapport.pipeline.backtest.run import Found, Progress, Work, run_here, run_on_spark
+from rapport.pipeline.backtest.execution import (
+    BackTestFound,
+    BackTestWork,
+    Progress,
+    run_here,
+    run_on_spark,
+)
 from rapport.policy.plan import Plan
 
 if TYPE_CHECKING:
@@ -41,9 +47,9 @@ class Cold(msgspec.Struct, frozen=True):
     digest: str
 
 
-def work_on(folder: Path, plans: Sequence[Plan] = ()) -> Work:
+def work_on(folder: Path, plans: Sequence[Plan] = ()) -> BackTestWork:
     """A back-test of the secure building's policy, or of others; reads the footers."""
-    return Work(
+    return BackTestWork(
         ontology=ONTOLOGY,
         pull=building(),
         plans=list(plans) or [policy()],
@@ -64,7 +70,7 @@ def measure(way: str, spark: SparkSession, folder: Path) -> Cold:
     return Cold(took, len(alarms), digest_of(alarms))
 
 
-def alarms_of(found: Found) -> list[Alarm]:
+def alarms_of(found: BackTestFound) -> list[Alarm]:
     """The detections as the programs by hand tell them."""
     rows = found.columns.table.to_pylist()
     return [
@@ -192,7 +198,7 @@ def many_policies(spark: SparkSession, recorded: Recorded, goals: Goals) -> list
     ]
 
 
-def same(one: Found, other: Found, plans: Sequence[Plan]) -> bool:
+def same(one: BackTestFound, other: BackTestFound, plans: Sequence[Plan]) -> bool:
     """Whether both found the same, to the last cause, and used the same events."""
     if one.events != other.events or one.late != other.late:
         return False

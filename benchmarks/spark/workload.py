@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.policy.building import ONTOLOGY, STREAM, Building, walk
 from benchmarks.policy.parts import PEOPLE, ROOMS, SEED, say
-from rapport.pipeline.backtest.history import History
-from rapport.pipeline.backtest.recorded import recorded_history
+from rapport.pipeline.backtest.pieces import History
+from rapport.pipeline.backtest.recorded_history import recorded_history
 from rapport.policy.ontology import PushSource
 from rapport.policy.replay.replay import Recording
 

@@ -9,8 +9,8 @@ from benchmarks.policy.parts import say
 from benchmarks.results import Result
 from benchmarks.spark.history import same
 from benchmarks.spark.parts import Goals, require, timed, told
-from rapport.pipeline.backtest.finding import find_history
-from rapport.pipeline.backtest.run import Found, Work, run_here, run_on_spark
+from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork, run_here, run_on_spark
+from rapport.pipeline.backtest.find_history import find_history
 from rapport.scenarios.year import Year, write_year
 from rapport.scenarios.year_site import FOLDER
 from rapport.site.site import load_site
@@ -27,10 +27,10 @@ def year(spark: SparkSession, directory: Path, made_up: Year, goals: Goals) -> l
     written, making = timed(lambda: write_year(directory, made_up))
     say(f"{written.rows:,} readings of {made_up.days} days made up: {making.text(written.rows)}")
 
-    def work() -> Work:
+    def work() -> BackTestWork:
         site = load_site(directory)
         plans = [one.plan for one in site.policies.values()]
-        return Work.of(site, plans, find_history(site, str(directory / FOLDER)))
+        return BackTestWork.of(site, plans, find_history(site, str(directory / FOLDER)))
 
     found, took = timed(lambda: run_on_spark(spark, work()))
     here, alone = timed(lambda: run_here(work()))
@@ -44,5 +44,5 @@ def year(spark: SparkSession, directory: Path, made_up: Year, goals: Goals) -> l
     ]
 
 
-def _counts(found: Found) -> str:
+def _counts(found: BackTestFound) -> str:
     return f"{len(found.columns):,} detections, {found.late:,} late"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,13 @@ import pytest
 from rapport.core.detection import detection_lines
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.kernel.chance import Chance
-from rapport.pipeline.history.files import readings_files, recorded_files
+from rapport.pipeline.history.files import ReadingsFiles, readings_files, recorded_files
 from rapport.pipeline.history.replay import replay_recorded
 from rapport.pipeline.history.results import SparkReplay
 from rapport.pipeline.history.runner import (
     PartCounts,
     evaluate_history,
+    explain_history,
     find_in_history,
     run_history,
 )
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 CHECKS = Path(__file__).parent.parent / "data" / "checks"
+GOLDEN = Path(__file__).parent.parent / "golden" / "spark"
 
 
 def plans_of(site: Site) -> list[Plan]:
@@ -187,3 +190,85 @@ def test_a_function_that_only_the_driver_has_is_refused_with_what_to_do(
     assert problem.code == "history.not_on_workers"
     assert "only_at_the_driver" in problem.message
     assert "PYTHONPATH" in problem.hint
+
+
+def normalised(plan: str) -> str:
+    """A plan without what differs from run to run: numbers of expressions, paths."""
+    plan = re.sub(r"#\d+L?", "", plan)
+    plan = re.sub(r"file:/\S*/", "file:/", plan)
+    return re.sub(r"plan_id=\d+", "plan_id", plan)
+
+
+def test_spark_plans_the_scan_with_columns_and_time_range_pushed_down(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    if not spark.version.startswith("4.3"):
+        pytest.skip("the golden plan is that of Spark 4.3")
+    site = load_site(CHECKS / "secure-building")
+    recording = recorded_as_parquet(site, "events.csv", tmp_path, 1_000)
+    recorded = recorded_files(site.ontology, [(recording.source, recording.path)])
+    history = ReadingsFiles(recorded.series, (1_000_000, 2_000_000))
+    plan = explain_history(
+        spark,
+        plans_of(site),
+        site.tables,
+        history,
+        lateness_ms=2_000,
+        partitions=2,
+        sources=site.ontology.sources,
+    )
+    golden = GOLDEN / "history_plan.txt"
+    assert normalised(plan) == golden.read_text()
+
+
+def test_executors_write_the_detections_and_the_driver_is_told_their_number(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    site = load_site(CHECKS / "secure-building")
+    recording = recorded_as_parquet(site, "events.csv", tmp_path, 1_000)
+    found = find_in_history(
+        spark,
+        plans_of(site),
+        site.tables,
+        recorded_files(site.ontology, [(recording.source, recording.path)]),
+        lateness_ms=2_000,
+        sources=site.ontology.sources,
+        output=str(tmp_path / "output"),
+    )
+    expected = (site.directory / "expected.jsonl").read_bytes()
+    rows = [len(pq.read_table(file)) for file in found.output.files()]
+    assert sum(rows) == sum(found.counts.values()) == len(expected.splitlines())
+    assert detection_lines(found.in_order()) == expected
+    assert spark.read.parquet(found.output.directory).where("kind = 'detection'").count() == sum(
+        rows
+    )
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us", "UTC")])
+def test_times_may_be_integers_or_timestamps_and_ids_numbers(
+    spark: SparkSession, tmp_path: Path, kind: pa.DataType
+) -> None:
+    site = load_site(CHECKS / "small-policies")
+    recording = recorded_as_parquet(site, "events_shuffled.csv", tmp_path, 23)
+    table = pq.read_table(recording.path)
+    source = recording.source
+    times = table[source.time].cast(pa.timestamp("ms", "UTC")).cast(kind, safe=False)
+    if kind == pa.int64():
+        times = table[source.time]
+    table = table.set_column(table.column_names.index(source.time), source.time, times)
+    keys = table[source.key].cast(pa.int64())
+    table = table.set_column(table.column_names.index(source.key), source.key, keys)
+    pq.write_table(table, recording.path, row_group_size=23)
+    history = recorded_files(site.ontology, [(source, recording.path)])
+    window = (history.series[0].files[0].groups[0].first or 0, 2**60)
+    found = run_history(
+        spark,
+        plans_of(site),
+        site.tables,
+        ReadingsFiles(history.series, (window[0] - 10_000, window[1])),
+        lateness_ms=2_000,
+        sources=site.ontology.sources,
+    )
+    for name in site.policies:
+        expected = (site.directory / f"{name}.expected.jsonl").read_bytes()
+        assert detection_lines(d for d in found.detections if d.policy == name) == expected, name

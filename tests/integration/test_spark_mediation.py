@@ -20,10 +20,9 @@ import pytest
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.pipeline.datasource.rows import CHANNEL_ROWS, CHANNEL_SCHEMA
-from rapport.pipeline.mediating.expressions import Mediated, mediated
-from rapport.pipeline.mediating.meanings import Meanings, meaning_of
-from rapport.pipeline.mediating.of_site import meanings_of_site
-from rapport.pipeline.mediating.recorded import mediated_files
+from rapport.pipeline.mediation.expressions import Mediated, mediated
+from rapport.pipeline.mediation.meanings import Meanings, meaning_of, meanings_of_site
+from rapport.pipeline.mediation.mediated_files import mediated_files
 from rapport.site.site import load_site
 from support.varied.mediated_rows import RawRow, by_spark, by_the_node, varied_sources
 

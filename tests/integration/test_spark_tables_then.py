@@ -12,7 +12,7 @@ import pytest
 from rapport.cli.backtest_run import BacktestRequest, prepare
 from rapport.kernel.clock import ManualClock
 from rapport.lake.bronze import export_channels
-from rapport.pipeline.backtest.run import Found, run_here, run_on_spark
+from rapport.pipeline.backtest.execution import BackTestFound, run_here, run_on_spark
 from support.varied.changing_tables import NOW, Life, living, make_place, people, seen
 from support.varied.known_context import live
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def lines_of(found: Found, policy: str) -> list[bytes]:
+def lines_of(found: BackTestFound, policy: str) -> list[bytes]:
     return list(found.columns.of(policy, None, None).lines(policy))
 
 

@@ -19,7 +19,7 @@ from rapport.cli.output import show_problem, stderr, stdout, write_json
 
 if TYPE_CHECKING:
     from rapport.cli.backtest_run import BacktestRequest
-    from rapport.pipeline.backtest.making import Made
+    from rapport.pipeline.backtest.contest import BackTestRun
     from rapport.pipeline.drawing.calendar import Calendar
 
 _EXPLAINED = 3
@@ -86,15 +86,17 @@ def backtest(
     return _tell(made, asked)
 
 
-def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path | None) -> None:
+def _write_files(
+    made: BackTestRun, calendar: Calendar, report: Path | None, out: Path | None
+) -> None:
     try:
         if report is not None:
-            from rapport.pipeline.backtest.report import report_page
+            from rapport.pipeline.backtest.backtest_page import report_page
 
             report.write_text(report_page(made.told, calendar), encoding="utf-8")
             stderr().print(f"report: {report}", highlight=False, markup=False, soft_wrap=True)
         if out is not None:
-            from rapport.pipeline.backtest.lines import write_lines
+            from rapport.pipeline.backtest.contest import write_lines
 
             with out.open("wb") as file:
                 write_lines(made, file)
@@ -102,7 +104,7 @@ def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path 
         raise cannot_write(Path(error.filename or out or ""), error) from None
 
 
-def _tell(made: Made, asked: BacktestRequest) -> int:
+def _tell(made: BackTestRun, asked: BacktestRequest) -> int:
     told = made.told
     for problem in told.problems[:_SHOWN_PROBLEMS]:
         show_problem(problem)

@@ -20,19 +20,19 @@ from rapport.cli.replay_run import no_rows_on_record, report_tables, time_zone
 from rapport.core.errors import Corrupt, InvalidInput, Problem
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.backtest.finding import check_history, find_history
-from rapport.pipeline.backtest.history import BEGIN_OF_TIME, Window
-from rapport.pipeline.backtest.making import Made, Wish, make, version_of
-from rapport.pipeline.backtest.policies import Contender, choose, opponents
-from rapport.pipeline.backtest.result import BackTest, Comparison, Example, Tally
-from rapport.pipeline.backtest.run import (
-    Found,
-    Work,
+from rapport.pipeline.backtest.contenders import Contender, choose, opponents
+from rapport.pipeline.backtest.contest import BackTestRequest, BackTestRun, make, version_of
+from rapport.pipeline.backtest.execution import (
+    BackTestFound,
+    BackTestWork,
     run_here,
     run_on_spark,
     streams_of,
     total_rows,
 )
+from rapport.pipeline.backtest.find_history import check_history, find_history
+from rapport.pipeline.backtest.findings import BackTest, Comparison, Example, Tally
+from rapport.pipeline.backtest.pieces import BEGIN_OF_TIME, Window
 from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, level, months, shades
 from rapport.pipeline.history.runner import explain_run
 from rapport.policy.explain.answer import WhyNotAnswer
@@ -113,7 +113,7 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
     site: Site
     contenders: list[Contender]
     by: list[str]
-    work: Work
+    work: BackTestWork
     calendar: Calendar
     problems: list[Problem]
 
@@ -131,9 +131,9 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
             environment=os.environ,
         )
 
-    def run(self) -> Made:
+    def run(self) -> BackTestRun:
         """Carries it out, with a bar on stderr."""
-        wish = Wish(
+        wish = BackTestRequest(
             show=self.asked.show,
             explain=self.asked.explain,
             zone=self.asked.zone,
@@ -147,10 +147,10 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(made, told=told)
 
     @contextmanager
-    def _engine(self) -> Iterator[Callable[[Work], Found]]:
+    def _engine(self) -> Iterator[Callable[[BackTestWork], BackTestFound]]:
         total = total_rows(self.work)
 
-        def here(work: Work) -> Found:
+        def here(work: BackTestWork) -> BackTestFound:
             with progress_bar("back-test", total) as progress:
                 return run_here(work, progress)
 
@@ -165,7 +165,7 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
             if page:
                 stderr().print(f"Spark's own page: {page}", highlight=False, soft_wrap=True)
 
-            def there(work: Work) -> Found:
+            def there(work: BackTestWork) -> BackTestFound:
                 with progress_bar("back-test on Spark", total) as progress:
                     return run_on_spark(
                         spark, work, partitions=self.asked.partitions, progress=progress
@@ -180,8 +180,10 @@ class _RunTimer:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def of(self, run: Callable[[Work], Found]) -> Callable[[Work], Found]:
-        def timed(work: Work) -> Found:
+    def of(
+        self, run: Callable[[BackTestWork], BackTestFound]
+    ) -> Callable[[BackTestWork], BackTestFound]:
+        def timed(work: BackTestWork) -> BackTestFound:
             clock = SystemClock()
             begin = clock.steady_ns()
             found = run(work)
@@ -201,7 +203,9 @@ def prepare(asked: BacktestRequest) -> PreparedBacktest:
     history = find_history(site, asked.history, _in_force(asked, site))
     plans = [one.plan for one in contenders]
     problems = check_history(history, plans, asked.period())
-    work = Work.of(site, plans, history, lateness_ms=asked.lateness_ms, period=asked.period())
+    work = BackTestWork.of(
+        site, plans, history, lateness_ms=asked.lateness_ms, period=asked.period()
+    )
     versions = _rows_on_record(asked, site, work)
     check_context_on_record(site.tables, plans, versions, "a back-test")
     if asked.tables == "then" and not versions:
@@ -221,7 +225,9 @@ def prepare(asked: BacktestRequest) -> PreparedBacktest:
     )
 
 
-def _rows_on_record(asked: BacktestRequest, site: Site, work: Work) -> Sequence[RowsVersion]:
+def _rows_on_record(
+    asked: BacktestRequest, site: Site, work: BackTestWork
+) -> Sequence[RowsVersion]:
     """The rows that tables had while the lake was filled; recorded files say nothing of that."""
     from rapport.cli.explain import read_history
     from rapport.policy.table_history import versions_on_record

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rapport.core.errors import Problem
     from rapport.lake.catalogue import TableInfo
     from rapport.pipeline.figures.reports import Report
-    from rapport.pipeline.mediating.meanings import Meanings
-    from rapport.pipeline.mediating.writing import MediatedHistory
+    from rapport.pipeline.mediation.meanings import Meanings
+    from rapport.pipeline.mediation.mediated_files import MediatedHistory
     from rapport.pipeline.running.plan import RunPlan
     from rapport.pipeline.running.run import RunWanted
     from rapport.site.pipeline import JobStatus, RunPlaces, RunStatus
@@ -289,7 +289,7 @@ def mediate(
     or the raw events of the site's lake. The same readings and reasons as in the node.
     """
     from rapport.core.errors import InvalidInput
-    from rapport.pipeline.mediating.of_site import meanings_of_site
+    from rapport.pipeline.mediation.meanings import meanings_of_site
     from rapport.site.raw_files import naming_of
     from rapport.site.site import load_site
 
@@ -308,7 +308,7 @@ def mediate(
         )
     with spark_for(directory, "spark", master) as spark:
         assert spark is not None
-        from rapport.pipeline.mediating.writing import mediate_files, mediate_lake
+        from rapport.pipeline.mediation.mediated_files import mediate_files, mediate_lake
 
         if files:
             named = {naming_of(loaded.file, name): paths for name, paths in files.items()}
@@ -361,7 +361,7 @@ def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Pa
 
 
 def _explain(meanings: Meanings, sources: list[str] | None, *, json: bool) -> None:
-    from rapport.pipeline.mediating.planning import explain_mediation
+    from rapport.pipeline.mediation.source_plans import explain_mediation
 
     found = explain_mediation(meanings, sources)
     if json:

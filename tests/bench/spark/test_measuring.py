@@ -23,7 +23,7 @@ from benchmarks.spark.site_files import expected_in, write_site
 from benchmarks.spark.workload import LATENESS_MS, beginning, building, history_of, record
 from rapport.cli.main import run
 from rapport.core.errors import InvalidInput
-from rapport.pipeline.backtest.run import run_here
+from rapport.pipeline.backtest.execution import run_here
 from rapport.policy.readings import readings_schema
 from rapport.site.site import load_site
 from support.servers.spark import spark

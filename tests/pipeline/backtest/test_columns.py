@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, Undecided, detection_lines, detection_order
-from rapport.pipeline.backtest.columns import DetectionColumns
+from rapport.pipeline.backtest.findings import DetectionColumns
 
 names = st.sampled_from(["1", "2", "10", "b", "é"])
 detections = st.builds(

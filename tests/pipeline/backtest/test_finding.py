@@ -11,9 +11,9 @@ import pytest
 
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import parse_time
-from rapport.pipeline.backtest.finding import check_history, find_history
-from rapport.pipeline.backtest.history import Window
-from rapport.pipeline.backtest.policies import choose
+from rapport.pipeline.backtest.contenders import choose
+from rapport.pipeline.backtest.find_history import check_history, find_history
+from rapport.pipeline.backtest.pieces import Window
 from rapport.site.site import Site, load_site
 
 WEATHER = """

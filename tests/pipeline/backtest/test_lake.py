@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.errors import Conflict, InvalidInput, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.lake.bronze import export_channels
 from rapport.lake.maintenance import compact
-from rapport.pipeline.backtest.finding import check_history, find_history
-from rapport.pipeline.backtest.making import Wish, make
-from rapport.pipeline.backtest.policies import choose
-from rapport.pipeline.backtest.run import Found, Work, run_here
+from rapport.pipeline.backtest.contenders import choose
+from rapport.pipeline.backtest.contest import BackTestRequest, make
+from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork, run_here
+from rapport.pipeline.backtest.find_history import check_history, find_history
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.lake.silver import update_silver
 from rapport.site.site import Site
@@ -38,7 +38,7 @@ def rows(site: Site, week: Path) -> pa.Table:
     """The readings around the findings of a day, few enough for the log."""
     history = find_history(site, str(week / "history" / f"{BUSY}.parquet"))
     plan = choose(site, "alone", list).plan
-    found = run_here(Work.of(site, [plan], history)).columns.of("alone", None, None)
+    found = run_here(BackTestWork.of(site, [plan], history)).columns.of("alone", None, None)
     first = int(found.times()[0])
     table = pq.read_table(week / "history" / f"{BUSY}.parquet")
     near = pc.less(pc.abs(pc.subtract(table.column("time"), first)), 120_000)
@@ -77,7 +77,7 @@ def lake(rows: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found_in(site: Site, path: Path) -> tuple[str, bytes, int | None]:
     history = find_history(site, str(path))
     plan = choose(site, "alone", list).plan
-    found = run_here(Work.of(site, [plan], history))
+    found = run_here(BackTestWork.of(site, [plan], history))
     lines = b"".join(found.columns.of("alone", None, None).lines("alone"))
     return history.kind, lines, found.events
 
@@ -99,7 +99,7 @@ def test_a_reading_from_the_future_spoils_nothing_in_bronze(
     exported([event(ahead), *(event(row) for row in rows.to_pylist())], tmp_path)
     assert found_in(site, tmp_path) == found_in(site, lake)
     plan = choose(site, "alone", list).plan
-    found = run_here(Work.of(site, [plan], find_history(site, str(tmp_path))))
+    found = run_here(BackTestWork.of(site, [plan], find_history(site, str(tmp_path))))
     assert [(one.first.code, one.count) for one in found.faulty] == [("policy.ahead_of_clock", 1)]
 
 
@@ -132,7 +132,7 @@ def test_of_a_corrected_reading_only_the_newest_form_counts(
     events.append(event(fixed, corrects=str(given[5]["id"])))
     exported(events, tmp_path)
     history = find_history(site, str(tmp_path))
-    found = run_here(Work.of(site, [choose(site, "alone", list).plan], history))
+    found = run_here(BackTestWork.of(site, [choose(site, "alone", list).plan], history))
     assert found.events == len(given)
 
 
@@ -160,12 +160,14 @@ def test_a_back_test_goes_on_while_the_lake_is_compacted(
 ) -> None:
     exported([event(row) for row in rows.to_pylist()], tmp_path)
     contender = choose(site, "alone", list)
-    work = Work.of(site, [contender.plan], find_history(site, str(tmp_path)))
+    work = BackTestWork.of(site, [contender.plan], find_history(site, str(tmp_path)))
 
-    def run(work: Work) -> Found:
-        assert compact(tmp_path, fewest=2).tables == 1
+    def run(work: BackTestWork) -> BackTestFound:
+        with pytest.raises(Conflict) as waits:
+            compact(tmp_path, fewest=2)
+        assert waits.value.code == "lake.in_use"
         return run_here(work)
 
-    made = make(work, [contender], [], run, Calendar(), Wish())
+    made = make(work, [contender], [], run, Calendar(), BackTestRequest())
     assert made.told.tallies[0].detections > 0
     assert found_in(site, tmp_path) == found_in(site, lake)

@@ -12,32 +12,33 @@ import pytest
 
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_time
-from rapport.pipeline.backtest.finding import find_history
-from rapport.pipeline.backtest.history import Window
-from rapport.pipeline.backtest.lines import write_lines
-from rapport.pipeline.backtest.making import Made, Wish, make
-from rapport.pipeline.backtest.policies import choose, opponents
-from rapport.pipeline.backtest.report import report_page
-from rapport.pipeline.backtest.result import BackTest
-from rapport.pipeline.backtest.run import Work, run_here
+from rapport.pipeline.backtest.backtest_page import report_page
+from rapport.pipeline.backtest.contenders import choose, opponents
+from rapport.pipeline.backtest.contest import BackTestRequest, BackTestRun, make, write_lines
+from rapport.pipeline.backtest.execution import BackTestWork, run_here
+from rapport.pipeline.backtest.find_history import find_history
+from rapport.pipeline.backtest.findings import BackTest
+from rapport.pipeline.backtest.pieces import Window
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.site.site import Site
 
-WISH = Wish(show=4, explain=2, command=("rapport", "backtest", "alone"))
+WISH = BackTestRequest(show=4, explain=2, command=("rapport", "backtest", "alone"))
 
 
-def back_tested(site: Site, *names: str, period: Window | None = None, wish: Wish = WISH) -> Made:
+def back_tested(
+    site: Site, *names: str, period: Window | None = None, wish: BackTestRequest = WISH
+) -> BackTestRun:
     contenders, by = [choose(site, name, list) for name in names], list[str]()
     if len(names) > 1:
         first, second, by = opponents(*contenders)
         contenders = [first, second]
     history = find_history(site, str(site.directory / "history"))
-    work = Work.of(site, [one.plan for one in contenders], history, period=period)
+    work = BackTestWork.of(site, [one.plan for one in contenders], history, period=period)
     return make(work, contenders, by, run_here, Calendar(), wish)
 
 
 @pytest.fixture(scope="module")
-def compared(site: Site) -> Made:
+def compared(site: Site) -> BackTestRun:
     return back_tested(site, "alone", "slower")
 
 
@@ -56,7 +57,7 @@ def test_one_policy_is_counted_listed_and_explained(site: Site) -> None:
     assert told.comparison is None
 
 
-def test_a_longer_window_finds_a_part_of_the_same_later(compared: Made) -> None:
+def test_a_longer_window_finds_a_part_of_the_same_later(compared: BackTestRun) -> None:
     told = compared.told
     assert told.comparison is not None
     first, second = told.tallies
@@ -68,7 +69,7 @@ def test_a_longer_window_finds_a_part_of_the_same_later(compared: Made) -> None:
         assert not theirs
 
 
-def test_what_only_one_found_is_explained_by_both(compared: Made) -> None:
+def test_what_only_one_found_is_explained_by_both(compared: BackTestRun) -> None:
     assert compared.told.comparison is not None
     explained = [one for one in compared.told.comparison.examples if one.why is not None]
     assert explained
@@ -82,13 +83,13 @@ def test_what_only_one_found_is_explained_by_both(compared: Made) -> None:
 
 
 def test_at_the_edge_of_a_period_versions_are_compared_as_in_the_whole(
-    site: Site, compared: Made
+    site: Site, compared: BackTestRun
 ) -> None:
     # Up to a time between when the first and when the second version tells of the same.
     assert compared.only is not None
     times = compared.findings[0].times()[~compared.only[0]]
     period = Window(parse_time("2025-01-01"), int(times[0]) + 1)
-    made = back_tested(site, "alone", "slower", period=period, wish=Wish())
+    made = back_tested(site, "alone", "slower", period=period, wish=BackTestRequest())
     assert made.told.comparison is not None
     inside = compared.findings[0].times() < period.end
     assert made.told.comparison.only_first == int(compared.only[0][inside].sum())
@@ -102,7 +103,7 @@ def test_a_period_without_a_reading_is_told(site: Site) -> None:
     assert caught.value.code == "backtest.empty_period"
 
 
-def test_all_findings_are_written_with_who_found_them(compared: Made) -> None:
+def test_all_findings_are_written_with_who_found_them(compared: BackTestRun) -> None:
     file = io.BytesIO()
     write_lines(compared, file)
     lines = [msgspec.json.decode(line) for line in file.getvalue().splitlines()]
@@ -117,7 +118,7 @@ def test_all_findings_are_written_with_who_found_them(compared: Made) -> None:
     assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
 
 
-def test_the_result_survives_json(compared: Made) -> None:
+def test_the_result_survives_json(compared: BackTestRun) -> None:
     raw = msgspec.json.encode(compared.told)
     assert msgspec.json.decode(raw, type=BackTest) == compared.told
 
@@ -170,7 +171,7 @@ def test_the_page_is_whole_and_needs_nothing_else(
 
 
 def test_names_from_data_cannot_change_the_page(site: Site) -> None:
-    told = back_tested(site, "alone", wish=Wish(show=2)).told
+    told = back_tested(site, "alone", wish=BackTestRequest(show=2)).told
     evil = '<script>alert("x")</script>'
     tally = msgspec.structs.replace(told.tallies[0], label=evil, text=evil)
     who = [msgspec.structs.replace(one, top=[(evil, 3)], alias=evil) for one in tally.who]

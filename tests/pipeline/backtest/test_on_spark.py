@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.core.times import parse_time
-from rapport.pipeline.backtest.finding import find_history
-from rapport.pipeline.backtest.history import Window
-from rapport.pipeline.backtest.policies import choose, opponents
-from rapport.pipeline.backtest.run import Found, Work, run_here, run_on_spark
+from rapport.pipeline.backtest.contenders import choose, opponents
+from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork, run_here, run_on_spark
+from rapport.pipeline.backtest.find_history import find_history
+from rapport.pipeline.backtest.pieces import Window
 from rapport.site.site import Site
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def lines(found: Found, work: Work) -> list[bytes]:
+def lines(found: BackTestFound, work: BackTestWork) -> list[bytes]:
     begin, end = (None, None) if work.period is None else (work.period.begin, work.period.end)
     return [
         b"".join(found.columns.of(plan.policy, begin, end).lines(plan.policy))
@@ -28,10 +28,10 @@ def lines(found: Found, work: Work) -> list[bytes]:
     ]
 
 
-def work_of(site: Site, path: Path, period: Window | None = None) -> Work:
+def work_of(site: Site, path: Path, period: Window | None = None) -> BackTestWork:
     first, second, _by = opponents(choose(site, "alone", list), choose(site, "slower", list))
     history = find_history(site, str(path))
-    return Work.of(site, [first.plan, second.plan], history, period=period)
+    return BackTestWork.of(site, [first.plan, second.plan], history, period=period)
 
 
 def test_spark_finds_what_this_process_finds(spark: Any, site: Site, week: Path) -> None:
@@ -45,7 +45,7 @@ def test_spark_finds_what_this_process_finds(spark: Any, site: Site, week: Path)
         here.first,
         here.last,
     )
-    once = Work.of(site, [choose(site, "once", list).plan], work.history)
+    once = BackTestWork.of(site, [choose(site, "once", list).plan], work.history)
     left_out = run_on_spark(spark, once, partitions=3).suppressed
     assert left_out == run_here(once).suppressed
     assert left_out
@@ -97,6 +97,6 @@ def test_a_policy_that_fails_is_told_however_its_readings_reach_the_workers(
         folder = tmp_path / name.partition(".")[2]
         folder.mkdir()
         (pyarrow.csv.write_csv if name == "day.csv" else pq.write_table)(rows, folder / name)
-        work = Work.of(site, [broken], find_history(site, str(folder)))
+        work = BackTestWork.of(site, [broken], find_history(site, str(folder)))
         for found in (run_here(work), run_on_spark(spark, work)):
             assert {one.code for one in found.problems} == {"policy.failed"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
-from rapport.pipeline.backtest.policies import choose, opponents
+from rapport.pipeline.backtest.contenders import choose, opponents
 from rapport.policy.engine.stream_steps import StreamPosition
 from rapport.policy.lifecycle.registry import ChangeKind, PolicyChange, RecordedChange
 from rapport.site.site import Site

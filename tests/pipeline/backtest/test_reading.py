@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import Problem
-from rapport.pipeline.backtest.history import Feed, History, Piece, Window
-from rapport.pipeline.backtest.reading import Reader
+from rapport.pipeline.backtest.pieces import Feed, History, HistoryReader, Piece, Window
 from rapport.policy.recordings.formats import Report
 
 LATENESS = 3
@@ -60,7 +59,7 @@ def test_rows_of_a_window_are_those_that_would_stand_in_the_whole(
     pieces: list[list[int]], ends: list[tuple[int, int]], known: bool
 ) -> None:
     windows = [Window(min(pair), max(pair)) for pair in ends]
-    reader = Reader(
+    reader = HistoryReader(
         history(pieces, known=known),
         lateness_ms=LATENESS,
         windows=windows,
@@ -78,7 +77,7 @@ def test_rows_of_a_window_are_those_that_would_stand_in_the_whole(
 
 
 def test_only_what_lies_in_the_windows_is_counted() -> None:
-    reader = Reader(
+    reader = HistoryReader(
         history([[1, 2], [9, 3, 10], [30]], known=True),
         lateness_ms=LATENESS,
         windows=[Window(2, 20)],

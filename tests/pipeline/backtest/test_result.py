@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection
-from rapport.pipeline.backtest.columns import DetectionColumns, Findings
-from rapport.pipeline.backtest.result import MOST_IDENTITIES, compare, only_one, tally
+from rapport.pipeline.backtest.findings import (
+    MOST_IDENTITIES,
+    DetectionColumns,
+    Findings,
+    compare,
+    only_one,
+    tally,
+)
 from rapport.pipeline.drawing.calendar import Calendar
 
 HOUR = 3_600_000

@@ -11,10 +11,10 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.core.times import parse_time
-from rapport.pipeline.backtest.finding import find_history
-from rapport.pipeline.backtest.history import History, Window
-from rapport.pipeline.backtest.policies import Contender, choose
-from rapport.pipeline.backtest.run import Found, Work, run_here, total_rows
+from rapport.pipeline.backtest.contenders import Contender, choose
+from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork, run_here, total_rows
+from rapport.pipeline.backtest.find_history import find_history
+from rapport.pipeline.backtest.pieces import History, Window
 from rapport.pipeline.history.files import recorded_files
 from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.replay.replay import Recording, replay
@@ -29,13 +29,13 @@ def contender(site: Site, name: str) -> Contender:
     return choose(site, name, nothing_on_record)  # type: ignore[arg-type]
 
 
-def lines(found: Found, policy: str, window: Window | None = None) -> bytes:
+def lines(found: BackTestFound, policy: str, window: Window | None = None) -> bytes:
     begin, end = (None, None) if window is None else (window.begin, window.end)
     return b"".join(found.columns.of(policy, begin, end).lines(policy))
 
 
-def whole(site: Site, history: History, name: str) -> Found:
-    return run_here(Work.of(site, [contender(site, name).plan], history))
+def whole(site: Site, history: History, name: str) -> BackTestFound:
+    return run_here(BackTestWork.of(site, [contender(site, name).plan], history))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_period_has_what_the_whole_has_there(
     site: Site, history: History, name: str, begin: str, end: str
 ) -> None:
     period = Window(parse_time(begin), parse_time(end))
-    work = Work.of(site, [contender(site, name).plan], history, period=period)
+    work = BackTestWork.of(site, [contender(site, name).plan], history, period=period)
     found = run_here(work)
     assert lines(found, name, period) == lines(whole(site, history, name), name, period)
     assert found.events > 0
@@ -87,7 +87,7 @@ def test_every_finding_can_be_found_alone(site: Site, history: History) -> None:
     found = whole(site, history, "alone").columns.of("alone", None, None)
     for one in found.first(8):
         period = Window(one.time, one.time + 1)
-        work = Work.of(site, [contender(site, "alone").plan], history, period=period)
+        work = BackTestWork.of(site, [contender(site, "alone").plan], history, period=period)
         again = run_here(work).columns.of("alone", one.time, one.time + 1)
         assert one in again.first(10)
 
@@ -95,28 +95,28 @@ def test_every_finding_can_be_found_alone(site: Site, history: History) -> None:
 def test_a_period_reads_only_the_files_that_matter(site: Site, history: History) -> None:
     plan = contender(site, "alone").plan
     day = Window(parse_time("2025-01-03"), parse_time("2025-01-04"))
-    read = total_rows(Work.of(site, [plan], history, period=day))
+    read = total_rows(BackTestWork.of(site, [plan], history, period=day))
     assert read is not None
     assert 0 < read < (history.rows() or 0) / 2
     # What is left out depends on what was told before: all that came before is read.
-    once = Work.of(site, [contender(site, "once").plan], history, period=day)
+    once = BackTestWork.of(site, [contender(site, "once").plan], history, period=day)
     assert (total_rows(once) or 0) > read
 
 
 def test_progress_counts_the_rows_read(site: Site, history: History) -> None:
     told: list[int] = []
-    run_here(Work.of(site, [contender(site, "alone").plan], history), told.append)
+    run_here(BackTestWork.of(site, [contender(site, "alone").plan], history), told.append)
     assert told == sorted(told)
     assert told[-1] == history.rows()
 
 
 def test_what_is_left_out_is_counted_over_the_whole_only(site: Site, history: History) -> None:
     plan = contender(site, "once").plan
-    assert run_here(Work.of(site, [plan], history)).suppressed == {
+    assert run_here(BackTestWork.of(site, [plan], history)).suppressed == {
         "once": whole(site, history, "once").suppressed["once"]  # type: ignore[index]
     }
     period = Window(parse_time("2025-01-03"), END_OF_TIME)
-    assert run_here(Work.of(site, [plan], history, period=period)).suppressed is None
+    assert run_here(BackTestWork.of(site, [plan], history, period=period)).suppressed is None
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -144,7 +144,7 @@ def test_a_reading_may_be_corrected_in_a_later_file(
             (pq.write_table if ending == "parquet" else pyarrow.csv.write_csv)(part, path)
     plan = contender(site, "alone").plan
     founds = [
-        run_here(Work.of(site, [plan], find_history(site, str(path)), lateness_ms=10**9))
+        run_here(BackTestWork.of(site, [plan], find_history(site, str(path)), lateness_ms=10**9))
         for path in (tmp_path / "one", tmp_path / "many")
     ]
     assert [found.events for found in founds] == [300, 300]

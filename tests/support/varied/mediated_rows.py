@@ -15,7 +15,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.mediation.interpretations.repository import ActiveInterpretations
 from rapport.mediation.reader import build_transformer
 from rapport.mediation.source_bindings import RAW_PREFIX
-from rapport.pipeline.mediating.meanings import Meanings, SentTables
+from rapport.pipeline.mediation.meanings import Meanings, SentTables
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
 from rapport.tables.loaded_table import KeyedRows

@@ -60,6 +60,7 @@ MOST_FILE_ROWS = 2**31
 """A file has fewer rows: file and row travel as one number."""
 ROWS, START = "rows", "start"
 _BATCH_ROWS = 1 << 16
+_SENT_ROWS = 1 << 14
 _MUCH = 1 << 20
 """So many waiting rows are not copied for the sake of a few that are ready."""
 
@@ -236,18 +237,21 @@ class _Spread:
         self._waiting = []
         for readers in self._readers:
             for number, own in readers.rows_of(rows):
-                first = int(own.column(TIME).to_numpy().min())
-                body = packed_rows(own, self._codes)
-                ends = pa.array([0, body.size], pa.int32()).buffers()[1]
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([number], pa.int32()),
-                        pa.array([first], pa.int64()),
-                        pa.array([ROWS]),
-                        pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, body]),
-                    ],
-                    schema=EXCHANGE,
-                )
+                for start in range(0, len(own), _SENT_ROWS):
+                    yield self._batch(number, own.slice(start, _SENT_ROWS))
+
+    def _batch(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        body = packed_rows(rows, self._codes)
+        ends = pa.array([0, body.size], pa.int32()).buffers()[1]
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([number], pa.int32()),
+                pa.array([int(_times(rows).min())], pa.int64()),
+                pa.array([ROWS]),
+                pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, body]),
+            ],
+            schema=EXCHANGE,
+        )
 
 
 class _Readers:

@@ -1,0 +1,361 @@
+"""What a back-test found, policy by policy: rows in the order of the fixed output, counts and
+comparisons. [PI-9]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rapport.core.detection import (
+    Detection,
+    Undecided,
+    detection_line,
+    detection_order,
+    identity_order,
+)
+from rapport.core.errors import Problem
+from rapport.pipeline.drawing.calendar import Calendar
+from rapport.pipeline.history.detection_table import detections_from, encode_detections, joined
+from rapport.policy.explain.answer import Explanation, WhyNotAnswer
+
+_DETECTIONS_AT_ONCE = 10_000
+
+Numbers = npt.NDArray[np.int64]
+
+
+class DetectionColumns:
+    """Takes what a policy found, piece by piece; holds about 100 bytes for each."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self._waiting: list[Detection | Undecided] = []
+
+    def add(self, found: Iterable[Detection | Undecided]) -> None:
+        """Takes more; the structs are let go every ten thousand."""
+        for one in found:
+            self._waiting.append(one)
+            if len(self._waiting) >= _DETECTIONS_AT_ONCE:
+                self._pack()
+
+    def add_columns(self, rows: pa.Table) -> None:
+        """Takes more that are columns already."""
+        self._tables.append(rows)
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows, as they came."""
+        self._pack()
+        self._tables = [joined(self._tables)]
+        return self._tables[0]
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self._tables) + len(self._waiting)
+
+    def of(self, policy: str, begin: int | None, end: int | None) -> Findings:
+        """What one policy found in [begin, end), sorted, each once."""
+        rows = self.table
+        chosen = pc.equal(rows.column("policy"), policy)
+        if begin is not None:
+            chosen = pc.and_(chosen, pc.greater_equal(rows.column("time"), begin))
+        if end is not None:
+            chosen = pc.and_(chosen, pc.less(rows.column("time"), end))
+        rows = rows.filter(chosen)
+        is_found = pc.is_null(rows.column("silent"))
+        return Findings(ordered(rows.filter(is_found)), undecided=rows.filter(pc.invert(is_found)))
+
+    def _pack(self) -> None:
+        if self._waiting:
+            self._tables.append(pa.Table.from_batches([encode_detections(self._waiting)]))
+            self._waiting = []
+
+
+class Findings:
+    """What one policy found: rows in the order of the fixed output."""
+
+    def __init__(self, rows: pa.Table, undecided: pa.Table | None = None) -> None:
+        self.rows = rows
+        self.undecided = rows.slice(0, 0) if undecided is None else undecided
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def times(self) -> Numbers:
+        """When each was found."""
+        return np.asarray(self.rows.column("time").to_numpy(), np.int64)
+
+    def aliases(self) -> list[str]:
+        """Every alias that some finding binds, sorted."""
+        keys = [chunk.keys for chunk in self.rows.column("bindings").chunks]
+        names: set[str] = set()
+        for each in keys:
+            names |= set(each.unique().to_pylist())
+        return sorted(names)
+
+    def identities(self, alias: str) -> pa.ChunkedArray:
+        """Who each finding is about under an alias; null where it has none."""
+        return pc.map_lookup(self.rows.column("bindings"), pa.scalar(alias), "first")
+
+    def first(self, count: int) -> list[Detection]:
+        """The first few as structs."""
+        return detections_from(self.rows.slice(0, max(count, 0)))
+
+    def at(self, places: Sequence[int]) -> list[Detection]:
+        """Those in some rows as structs."""
+        return detections_from(self.rows.take(pa.array(places, pa.int64())))
+
+    def silent(self) -> list[str]:
+        """The sources whose silence left something undecided, sorted."""
+        names = [chunk.values for chunk in self.undecided.column("silent").chunks]
+        return sorted({name for each in names for name in each.unique().to_pylist()})
+
+    def lines(self, policy: str) -> Iterator[bytes]:
+        """The fixed output in pieces, under the name `policy`."""
+        last = b""
+        for start in range(0, len(self), _DETECTIONS_AT_ONCE):
+            piece: list[bytes] = []
+            for one in detections_from(self.rows.slice(start, _DETECTIONS_AT_ONCE)):
+                line = detection_line(msgspec.structs.replace(one, policy=policy))
+                if line != last:  # rests on other readings of the same names
+                    piece.append(line + b"\n")
+                last = line
+            yield b"".join(piece)
+
+
+def ordered(rows: pa.Table) -> pa.Table:
+    """Rows of one policy in the order of the fixed output, each once. Mostly a time stands alone;
+    only rows that share one are looked at closely.
+    """
+    times = np.asarray(rows.column("time").to_numpy(), np.int64)
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    same = np.flatnonzero(np.diff(times) == 0)
+    if len(same):
+        order = _untied(rows, order, times)
+    return rows.take(pa.array(order)).combine_chunks()
+
+
+def _untied(
+    rows: pa.Table,
+    order: Numbers,
+    times: Numbers,
+) -> Numbers:
+    edges = np.flatnonzero(np.diff(times, prepend=times[0] - 1))
+    kept: list[Numbers] = []
+    for start, end in zip(edges, [*edges[1:], len(order)], strict=True):
+        group = order[start:end]
+        if len(group) > 1:
+            found = detections_from(rows.take(pa.array(group)))
+            keyed = {detection_order(one): place for one, place in zip(found, group, strict=True)}
+            group = np.array([keyed[key] for key in sorted(keyed)], np.int64)
+        kept.append(group)
+    return np.concatenate(kept)
+
+
+def by_identity(pair: tuple[str, int]) -> tuple[int, tuple[int, int, str]]:
+    """Most first, then by identity: the order of top lists."""
+    return -pair[1], identity_order(pair[0])
+
+
+FoundBy = Literal["first", "second"]
+Flags = npt.NDArray[np.bool_]
+MOST_IDENTITIES = 10
+_APART = "\x1f"
+
+
+class TopIdentities(msgspec.Struct, frozen=True, kw_only=True):
+    """Who stands most often under an alias."""
+
+    alias: str
+    top: list[tuple[str, int]]
+    others: int
+    """How many more identities there are."""
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What one version found."""
+
+    label: str
+    version: str
+    detections: int
+    days: dict[str, int]
+    """Days of the calendar with at least one."""
+    hours: list[list[int]]
+    """Monday to Sunday, 24 hours each."""
+    who: list[TopIdentities]
+    first: list[Detection]
+    undecided: int = 0
+    silent: list[str] = []
+    """Sources whose silence left something undecided."""
+    suppressed: int | None = 0
+    """Left out by `at most once per`; None: not counted by this engine or in a part of history."""
+    once_per_ms: int | None = None
+    text: str = ""
+    """Of the policy."""
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A finding that is shown: perhaps of one version only, perhaps explained."""
+
+    detection: Detection
+    found_by: FoundBy = "first"
+    why: Explanation | None = None
+    """The conditions that held, by the version that found it."""
+    why_not: WhyNotAnswer | None = None
+    """How the other version stood."""
+    command: str = ""
+    """What to type to see it explained."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two versions over the same history. Two findings are the same when they are about the same
+    identities and rest on the same readings or have the same time: a longer window finds the same
+    later.
+    """
+
+    by: list[str]
+    """The aliases that both speak of."""
+    both: int
+    """How many of the first's the second found, too."""
+    only_first: int
+    only_second: int
+    days: dict[str, tuple[int, int, int]]
+    """Per day: both, only the first, only the second."""
+    examples: list[Example]
+
+
+class BackTest(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is told of a back-test."""
+
+    policy: str
+    history: str
+    engine: str
+    zone: str
+    events: int
+    """Readings used, those around the period among them."""
+    first: int | None
+    last: int | None
+    """The smallest and the largest of their times."""
+    begin: int | None
+    end: int | None
+    """The period asked for; None: from the first, to the last."""
+    late: int | None
+    tallies: list[Tally]
+    """Of the policy, then of the one it is compared with."""
+    examples: list[Example]
+    comparison: Comparison | None = None
+    problems: list[Problem] = []
+    seconds: float = 0.0
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """From when to when the calendar goes: as far as there is history in the period."""
+        if self.first is None or self.last is None:
+            return None
+        begin = self.first if self.begin is None else max(self.begin, self.first)
+        end = self.last if self.end is None else min(self.end - 1, self.last)
+        return begin, max(begin, end)
+
+
+def tally(
+    findings: Findings,
+    calendar: Calendar,
+    *,
+    label: str,
+    version: str,
+    show: int,
+    suppressed: int | None = 0,
+    once_per_ms: int | None = None,
+    text: str = "",
+) -> Tally:
+    """Counts what one version found; the first `show` are kept as they are."""
+    times = findings.times()
+    return Tally(
+        label=label,
+        version=version,
+        detections=len(findings),
+        days=calendar.per_day(times),
+        hours=calendar.by_hour(times),
+        who=[_who(findings, alias) for alias in findings.aliases()],
+        first=findings.first(show),
+        undecided=int(findings.undecided.num_rows),
+        silent=findings.silent(),
+        suppressed=suppressed,
+        once_per_ms=once_per_ms,
+        text=text,
+    )
+
+
+def compare(
+    first: Findings,
+    second: Findings,
+    only: tuple[Flags, Flags],
+    by: Sequence[str],
+    calendar: Calendar,
+    show: int,
+) -> Comparison:
+    """What two versions found, parted as `only_one` says into what both did and what only one did;
+    up to `show` examples of each side.
+    """
+    times = first.times()
+    days = [
+        calendar.per_day(times[~only[0]]),
+        calendar.per_day(times[only[0]]),
+        calendar.per_day(second.times()[only[1]]),
+    ]
+    every = sorted(set().union(*days))
+    examples = [
+        Example(detection=detection, found_by=cast(FoundBy, side))
+        for side, findings, alone in (("first", first, only[0]), ("second", second, only[1]))
+        for detection in findings.at(np.flatnonzero(alone)[:show].tolist())
+    ]
+    return Comparison(
+        by=list(by),
+        both=len(first) - int(only[0].sum()),
+        only_first=int(only[0].sum()),
+        only_second=int(only[1].sum()),
+        days={
+            day: (days[0].get(day, 0), days[1].get(day, 0), days[2].get(day, 0)) for day in every
+        },
+        examples=examples,
+    )
+
+
+def only_one(first: Findings, second: Findings, by: Sequence[str]) -> tuple[Flags, Flags]:
+    """Of either side which rows the other does not have."""
+    ours, theirs = np.ones(len(first), np.bool_), np.ones(len(second), np.bool_)
+    for what in (_by_causes, _by_time):
+        keys = [_keys(findings, by, what(findings)) for findings in (first, second)]
+        # Numbers instead of texts: equal keys have equal numbers on both sides.
+        numbers = pc.dictionary_encode(pa.concat_arrays(keys)).indices.to_numpy()
+        here, there = numbers[: len(first)], numbers[len(first) :]
+        ours &= ~np.isin(here, there)
+        theirs &= ~np.isin(there, here)
+    return ours, theirs
+
+
+def _keys(findings: Findings, by: Sequence[str], about: pa.ChunkedArray) -> pa.Array:
+    identities = [pc.fill_null(findings.identities(alias), "") for alias in by]
+    joined = pc.binary_join_element_wise(*identities, about, _APART)
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def _by_causes(findings: Findings) -> pa.ChunkedArray:
+    return pc.binary_join(findings.rows.column("cause_ids"), _APART)
+
+
+def _by_time(findings: Findings) -> pa.ChunkedArray:
+    return findings.rows.column("time").cast(pa.string())
+
+
+def _who(findings: Findings, alias: str) -> TopIdentities:
+    counts = pc.value_counts(findings.identities(alias).drop_null()).to_pylist()
+    ranked = sorted(((one["values"], one["counts"]) for one in counts), key=by_identity)
+    top = ranked[:MOST_IDENTITIES]
+    return TopIdentities(alias=alias, top=top, others=len(ranked) - len(top))
