@@ -7,10 +7,8 @@ import pytest
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, RapportError, Unavailable
 from rapport.pipeline.errors import (
     ConnectUnsupported,
-    short_errors,
     spark_errors,
     translate,
-    without_java_stack,
 )
 
 PYTHON_TRACE = """An exception was thrown from the Python worker. Please see the stack trace below.
@@ -75,22 +73,3 @@ def test_our_own_errors_pass_untouched() -> None:
     with pytest.raises(InvalidInput) as caught, spark_errors("working"):
         raise mine
     assert caught.value is mine
-
-
-def test_what_a_function_of_ours_raises_says_what_happened_without_javas_stack() -> None:
-    from py4j.protocol import Py4JError
-
-    places = "\n".join(f"\tat org.apache.spark.Thing.step{n}(Thing.scala:{n})" for n in range(900))
-    text = f"An error occurred while calling o9.toArrow\n{places}\n\t... 12 more\n"
-    text += f"Caused by: java.lang.InterruptedException\n{places}"
-    with pytest.raises(RuntimeError) as raised, short_errors():
-        raise Py4JError(text)
-    assert raised.value.__suppress_context__
-    assert str(raised.value).splitlines() == [
-        "py4j.protocol.Py4JJavaError: An error occurred while calling o9.toArrow",
-        "Caused by: java.lang.InterruptedException",
-    ]
-    long = without_java_stack("first\n" + "x" * 50_000 + "\nlast")
-    assert len(long) < 2_100
-    assert long.startswith("first")
-    assert long.endswith("last")

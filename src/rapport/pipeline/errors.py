@@ -59,26 +59,10 @@ def encoded_errors() -> Iterator[None]:
 
 
 @contextmanager
-def short_errors() -> Iterator[None]:
-    """For Python functions that Spark calls: py4j errors raised inside lose Java's stack trace.
-
-    Spark searches the text of such an error with a regular expression whose depth grows with the
-    text: a long one overflows its stack, and a query that was merely stopped prints a thousand
-    lines.
-    """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
-    try:
-        yield
-    except Py4JError as error:
-        raise RuntimeError(f"{_PY4J_ERROR}: {without_java_stack(str(error))}") from None
-
-
-@contextmanager
 def spark_errors(action: str) -> Iterator[None]:
     """Translates Spark's exceptions raised inside; RapportErrors pass untouched. `action` begins
     the message."""
-    from py4j.protocol import Py4JError, Py4JNetworkError
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
@@ -142,15 +126,6 @@ def decoded_error(text: str, action: str) -> RapportError | None:
     return kind(f"{action}: {found['message']}", code=found["code"], hint=found["hint"] or "")
 
 
-def without_java_stack(text: str) -> str:
-    """The lines without Java's stack frames, at most 2,000 characters: beginning and end, since
-    the end names the first cause."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("at ", "... "))]
-    brief = "\n".join(lines)
-    half = _BRIEF_CHARACTERS // 2
-    return brief if len(brief) <= 2 * half else f"{brief[:half]}\n...\n{brief[-half:]}"
-
-
 _KINDS: tuple[type[RapportError], ...] = (
     *(NotAuthenticated, NotAllowed, InvalidInput, Conflict, Unavailable, Corrupt),
     RapportError,
@@ -163,8 +138,6 @@ _PARQUET_FILE = re.compile(r"file:(//)?(/.+?\.parquet)")
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w+): (.+)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last)"
 _CALL_FAILED = "An error occurred while calling"
-_PY4J_ERROR = "py4j.protocol.Py4JJavaError"
-_BRIEF_CHARACTERS = 2_000
 _CANCELLED = "cancelled as part of cancellation of all jobs"
 _LOSS_HINTS = {
     "spark.cluster_lost": "look at the cluster, and start again",

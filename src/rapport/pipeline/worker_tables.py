@@ -22,7 +22,7 @@ Pairs = Mapping[str, Mapping[tuple[str, ...], float]]
 
 
 class WorkerTables:
-    """In the form operators ask for; a `PullData` that never changes."""
+    """An immutable `PullData`."""
 
     def __init__(self, instances: Mapping[str, Instances], pairs: Pairs) -> None:
         self._instances, self._pairs = instances, pairs
@@ -33,18 +33,18 @@ class WorkerTables:
         return Instances(concept, [], {}) if known is None else known
 
     def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
-        """What a looked-up function gives; raises UnknownName."""
+        """The values of a looked-up function; raises UnknownName."""
         if function not in self._pairs:
             raise UnknownName("looked-up function", function, list(self._pairs))
         return self._pairs[function]
 
     def held(self) -> Iterable[Instances]:
-        """Everything that travels."""
+        """The instances of all concepts."""
         return self._instances.values()
 
     @cached_property
     def encoded(self) -> bytes:
-        """The same as bytes, made once: equal ones say the same. `decode_tables` reads them."""
+        """Encoded for `decode_tables`; equal tables have equal bytes."""
         instances = [
             _Table(concept, one.ids, {name: _column(values) for name, values in _sorted(one)})
             for concept, one in sorted(self._instances.items())
@@ -54,7 +54,7 @@ class WorkerTables:
 
 
 def tables_for(plans: Sequence[Plan], pull: PullData) -> WorkerTables:
-    """What the plans look at, as a copy."""
+    """A copy of the tables that the plans use."""
     concepts = sorted({concept for plan in plans for concept in plan.concepts()})
     functions = sorted({name for plan in plans for name in looked_up(plan)})
     return WorkerTables(

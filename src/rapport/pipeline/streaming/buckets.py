@@ -41,20 +41,18 @@ Times = npt.NDArray[np.int64]
 
 
 class BucketBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """One stretch of positions of `events`, `first` to `last` (0 when there is none in it), as one
-    bucket needs it.
-    """
+    """The positions `first` to `last` of `events` (0: none) as one bucket needs them."""
 
     first: int = 0
     last: int = 0
     latest: int | None = None
-    """The largest time of the stretch, whoever's readings those are."""
+    """The largest time of all readings in it."""
     beats: tuple[TimeMoved, ...] = ()
-    """Where the clock moved time on."""
+    """Ticks of the clock."""
     readings: bytes = b""
     """Arrow: POSITION, HIGH, then the columns of readings, in the order of positions."""
     others: bytes = b""
-    """Arrow: POSITION, HIGH, time and id of readings that no policy looks at; they may be late."""
+    """Arrow: POSITION, HIGH, time and id of readings that no policy uses; they may be late."""
     aside: bytes = b""
     """Events for `quarantine`, as a block."""
 
@@ -63,7 +61,6 @@ _READ = msgspec.msgpack.Decoder(BucketBatch)
 
 
 def encode_batch(batch: BucketBatch) -> bytes:
-    """As it travels and as it is kept."""
     return msgspec.msgpack.encode(batch)
 
 
@@ -102,18 +99,18 @@ def running_high(times: Times) -> Times:
 
 
 FORM = 1
-"""The version of what is saved; another one is refused."""
+"""The version of the saved state; another one is refused."""
 _BEGIN_OF_TIME = -END_OF_TIME
 
 
 class BucketPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs in one bucket of a query."""
+    """The policies of one bucket, and how they are run."""
 
     number: int
     buckets: int
     plans: tuple[Plan, ...]
     keys: Mapping[str, Key]
-    """By policy what it is parted by; one that is not named runs in this bucket alone."""
+    """By policy its partition key; a policy without one runs in this bucket alone."""
     lateness_ms: int
     sources: Mapping[str, PushSource]
     began: int | None = None
@@ -122,13 +119,13 @@ class BucketPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The position of `events` behind which reading begins."""
 
     def parts(self) -> dict[str, str]:
-        """By policy what its state depends on besides its version: who has which identities."""
+        """By policy the partitioning that its state depends on."""
         keys = {name: f"{key.alias}/{self.buckets}" for name, key in self.keys.items()}
         return {plan.policy: keys.get(plan.policy, "whole") for plan in self.plans}
 
 
 class BucketResult(msgspec.Struct):
-    """What became certain, and the readings that came too late."""
+    """Decided detections, undecided ones, and readings that came too late."""
 
     detections: list[Detection] = []
     undecided: list[Undecided] = []
@@ -136,8 +133,8 @@ class BucketResult(msgspec.Struct):
 
 
 class _Saved(msgspec.Struct):
-    """A bucket as it is kept; plans, tables and sources too, since what was taken after it is taken
-    again by them, and they may be others now.
+    """A snapshot of a bucket. It has plans, tables and sources, since the batches after it are
+    processed again with those of then.
     """
 
     form: int
@@ -153,15 +150,15 @@ class _Saved(msgspec.Struct):
     buckets: int
     began: int | None = None
     tables: bytes = b""
-    """Empty, and no sources: kept by a version that took again by those of now."""
+    """Empty, with no sources: saved by a version that used the tables of now."""
     sources: dict[str, PushSource] | None = None
 
 
 class Bucket:
-    """Readings in the order of positions, beats of the clock in their places, detections out.
+    """Readings in the order of positions and ticks of the clock in, detections out.
 
-    Holds a `LocalRunner`, how far `events` was taken, the largest time of the whole stream, and
-    beats whose place was not reached yet.
+    Holds a `LocalRunner`, the last processed position of `events`, the largest time of the whole
+    stream, and ticks whose position was not reached yet.
     """
 
     def __init__(self, plan: BucketPlan, tables: WorkerTables) -> None:
@@ -176,24 +173,25 @@ class Bucket:
         return self._runner.watermark
 
     def failed(self) -> dict[str, Problem]:
-        """The policies that were set aside because something they use raised."""
+        """The policies that were stopped because a function or table they use raised."""
         return self._runner.failed()
 
     def take(self, batches: Iterable[BucketBatch]) -> BucketResult:
-        """Takes the batches of one batch, in any order; raises Conflict when they overlap, or hold
-        what was taken before.
+        """Processes the bucket's batches of one micro-batch, in any order; raises Conflict when
+        they overlap or were processed before.
         """
         given = list(batches)
-        self._beats = _latest([*self._beats, *(beat for batch in given for beat in batch.beats)])
+        ticks = (beat for batch in given for beat in batch.beats)
+        self._beats = _merged_ticks([*self._beats, *ticks])
         found, kept = BucketResult(), list[pa.RecordBatch]()
         for batch in sorted((one for one in given if one.last), key=lambda one: one.first):
-            self._check_follows(batch)
+            self._check_order(batch)
             kept += self._judge(batch, found)
-        self._meet(self.reached + 1)
+        self._apply_ticks(self.reached + 1)
         self._run(kept, found)
         return found
 
-    def _check_follows(self, batch: BucketBatch) -> None:
+    def _check_order(self, batch: BucketBatch) -> None:
         if batch.first <= self.reached:
             raise Conflict(
                 f"events {batch.first} to {batch.last} come after event {self.reached}",
@@ -201,16 +199,16 @@ class Bucket:
                 hint="a live query reads positions in their order; start it with a new checkpoint",
             )
 
-    def _meet(self, before: int) -> None:
-        """The clock moved time on before this position."""
-        met = bisect_left(self._beats, before, key=_place)
+    def _apply_ticks(self, before: int) -> None:
+        """Moves time on by the ticks before a position."""
+        met = bisect_left(self._beats, before, key=_tick_position)
         self.latest = max(self.latest, *(beat.time for beat in self._beats[:met]), _BEGIN_OF_TIME)
         del self._beats[:met]
 
     def _judge(self, batch: BucketBatch, found: BucketResult) -> list[pa.RecordBatch]:
-        """What of a batch is not late, with how far the stream had come by then."""
-        self._meet(batch.first)
-        inside = self._beats[: bisect_left(self._beats, batch.last, key=_place)]
+        """The readings of a batch that are not late, with the stream's largest time at each."""
+        self._apply_ticks(batch.first)
+        inside = self._beats[: bisect_left(self._beats, batch.last, key=_tick_position)]
         kept: list[pa.RecordBatch] = []
         for raw, is_used in ((batch.readings, True), (batch.others, False)):
             rows = unpack_rows(raw)
@@ -224,12 +222,12 @@ class Bucket:
                 kept.append(rows.drop_columns([POSITION]))
         if batch.latest is not None:
             self.latest = max(self.latest, batch.latest)
-        self._meet(batch.last)
+        self._apply_ticks(batch.last)
         self.reached = batch.last
         return kept
 
     def _late(self, rows: pa.RecordBatch, beats: Sequence[TimeMoved]) -> npt.NDArray[np.bool_]:
-        """Which are older than the largest time before them minus the lateness."""
+        """Marks readings older than the largest time before them minus the lateness."""
         largest: Times = np.maximum(rows.column(HIGH).to_numpy(), self.latest)
         positions = rows.column(POSITION).to_numpy()
         if beats:
@@ -242,7 +240,7 @@ class Bucket:
         return late
 
     def _run(self, kept: list[pa.RecordBatch], found: BucketResult) -> None:
-        """None of them is late for the runner, which has seen less than the whole stream."""
+        """Feeds the runner. None of the readings is late for it: it has seen less of the stream."""
         runner = self._runner
         detections: list[Detection] = []
         if kept:
@@ -259,7 +257,6 @@ class Bucket:
         return key is None or key.owns(one, self.plan.number, self.plan.buckets)
 
     def snapshot(self) -> bytes:
-        """All state."""
         plan = self.plan
         return msgspec.msgpack.encode(
             _Saved(
@@ -284,8 +281,8 @@ class Bucket:
     def restored(
         snapshot: bytes, sources: Mapping[str, PushSource], tables: WorkerTables
     ) -> Bucket:
-        """The bucket as it was saved, with the plans, tables and sources of then; those given are
-        for one that was saved without. Raises Corrupt.
+        """The bucket as it was saved, with the plans, tables and sources of then; the given ones
+        are for a snapshot without. Raises Corrupt.
         """
         saved = _read(snapshot)
         plan = BucketPlan(
@@ -303,7 +300,7 @@ class Bucket:
         return bucket
 
     def is_of(self, plan: BucketPlan, tables: WorkerTables) -> bool:
-        """Whether what this one knows can go on by them without a second look."""
+        """Whether the bucket can go on with this plan and these tables as it is."""
         own = self.plan
         if own is plan and self._tables is tables:
             return True
@@ -315,10 +312,9 @@ class Bucket:
             and self._tables.encoded == tables.encoded
         )
 
-    def turned_to(self, plan: BucketPlan, tables: WorkerTables) -> tuple[Bucket, list[str]]:
-        """A bucket with other plans or tables that goes on here: plans that are the same, and
-        parted by the same, keep what they know; the names of the others, which begin here, are
-        given too.
+    def migrated_to(self, plan: BucketPlan, tables: WorkerTables) -> tuple[Bucket, list[str]]:
+        """A bucket with other plans or tables that goes on here. Plans with the same version and
+        partitioning keep their state; the names of the others, which begin here, are returned too.
         """
         before, after = self.plan.parts(), plan.parts()
         parted = {name for name, part in after.items() if before.get(name, part) != part}
@@ -333,13 +329,13 @@ class Bucket:
         return turned, sorted([*anew, *parted])
 
 
-def _place(beat: TimeMoved) -> int:
+def _tick_position(beat: TimeMoved) -> int:
     return beat.after
 
 
-def _latest(beats: Iterable[TimeMoved]) -> list[TimeMoved]:
-    """In the order of their places; of several at one place the latest says it all. A site where
-    little comes has many of them.
+def _merged_ticks(beats: Iterable[TimeMoved]) -> list[TimeMoved]:
+    """In the order of positions; of several at one position the latest counts. A quiet site has
+    many of them.
     """
     times: dict[int, int] = {}
     for beat in beats:
@@ -385,31 +381,31 @@ def _read(snapshot: bytes) -> _Saved:
 
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""No single value is larger."""
+"""Largest value in the state store."""
 _LEAST_BYTES = 4 * 1024 * 1024
 _MOST_ENTRIES = 100
 _MARK_BYTES = 16
 
 
 class StateMark(msgspec.Struct, frozen=True, array_like=True):
-    """Names a state, and says when the next snapshot is due."""
+    """Identifies a state, and decides when the next snapshot is due."""
 
     digest: bytes
     entries: int
-    """Given since the snapshot."""
+    """Batches since the snapshot."""
     given_bytes: int
     snapshot_bytes: int
 
     def is_snapshot_due(self) -> bool:
-        """Once as much was given as a snapshot has: then both cost the same."""
+        """Once the batches since the last one are as large as a snapshot."""
         return self.entries >= _MOST_ENTRIES or self.given_bytes > max(
             _LEAST_BYTES, self.snapshot_bytes
         )
 
 
 class StateEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of what is kept: entry 0 is the snapshot, 1 and on what was given after it, each with
-    the digest it led to. Long ones have several rows.
+    """A part of the stored state: entry 0 is the snapshot, 1 and on are the batches after it, each
+    with the digest of the state it leads to. Large entries have several parts.
     """
 
     entry: int
@@ -418,30 +414,30 @@ class StateEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BucketStore(Protocol):
-    """Where one bucket is kept; all that is done to it in a batch becomes true together."""
+    """The state of one bucket; all changes of a micro-batch are committed together."""
 
     def mark(self) -> StateMark | None:
-        """Of what is kept; None when there is nothing yet."""
+        """The mark of the stored state; None when there is none yet."""
 
     def entries(self) -> Iterator[StateEntry]:
-        """All pieces, in the order in which they were put there."""
+        """All parts, in the order in which they were added."""
 
     def add(self, mark: StateMark, rows: Sequence[StateEntry]) -> None:
-        """Puts further pieces behind the others."""
+        """Appends parts."""
 
     def replace(self, mark: StateMark, rows: Sequence[StateEntry]) -> None:
-        """Puts other pieces in their place."""
+        """Replaces all parts."""
 
 
 class CachedBucket(msgspec.Struct):
-    """A bucket in memory and the digest of what led to it."""
+    """A bucket in memory and the digest of its state."""
 
     digest: bytes
     bucket: Bucket
 
 
 class BucketKeeper:
-    """Takes a bucket from its store, lets it take a batch, and puts it back."""
+    """Restores a bucket from its store, gives it batches, and stores it."""
 
     def __init__(
         self,
@@ -457,14 +453,14 @@ class BucketKeeper:
     def step(
         self, store: BucketStore, batches: Sequence[BucketBatch], cached: CachedBucket | None
     ) -> tuple[BucketResult, CachedBucket]:
-        """`cached` is what this process still has in memory: it saves reading everything again. It
-        is used up, whatever happens.
+        """`cached`: the bucket that this process has in memory, which saves restoring it. It is
+        used up, also after an error.
         """
         mark = store.mark()
-        now = self._taken(store, mark, cached)
+        now = self._restored(store, mark, cached)
         is_other = not now.bucket.is_of(self._plan, self._tables)
         if is_other:
-            now.bucket, anew = now.bucket.turned_to(self._plan, self._tables)
+            now.bucket, anew = now.bucket.migrated_to(self._plan, self._tables)
             self._on_restart(anew)
         raw = _pack(batches)
         found = now.bucket.take(batches)
@@ -479,10 +475,10 @@ class BucketKeeper:
             store.add(added, _rows(added.entries, now.digest, raw))
         return found, now
 
-    def _taken(
+    def _restored(
         self, store: BucketStore, mark: StateMark | None, cached: CachedBucket | None
     ) -> CachedBucket:
-        """The bucket as the store has it."""
+        """The bucket in the state that the store has."""
         if mark is None:
             return CachedBucket(b"", Bucket(self._plan, self._tables))
         if cached is not None and cached.digest == mark.digest:
@@ -511,7 +507,7 @@ def _added(mark: StateMark | None, digest: bytes, size: int) -> StateMark | None
 
 
 def _pack(batches: Sequence[BucketBatch]) -> bytes:
-    """As they are kept: what is set aside is appended once and not needed again."""
+    """Encodes batches for the store, without events for quarantine, which are appended once."""
     kept = (msgspec.structs.replace(batch, aside=b"") for batch in batches)
     return msgspec.msgpack.encode([encode_batch(batch) for batch in kept])
 
@@ -532,7 +528,7 @@ def _rows(entry: int, digest: bytes, raw: bytes) -> list[StateEntry]:
 
 
 def _entries(rows: Iterable[StateEntry]) -> list[StateEntry]:
-    """Rows of one entry put together; the snapshot comes first."""
+    """The parts of each entry joined; the snapshot comes first."""
     found: list[StateEntry] = []
     for _, pieces in groupby(rows, key=lambda row: row.entry):
         first, *more = pieces

@@ -34,7 +34,7 @@ Whole = Callable[[Sequence[int]], Sequence[StoredEvent]]
 
 
 class DecodedRows(msgspec.Struct):
-    """What rows of the channels hold, in the order of their positions."""
+    """Decoded rows, in the order of their positions."""
 
     first: int
     last: int
@@ -46,7 +46,7 @@ class DecodedRows(msgspec.Struct):
     """For `quarantine`."""
     beats: list[TimeMoved]
     received: npt.NDArray[np.int64] | None = None
-    """When the site received the readings; None where none is ahead of that."""
+    """When the site received the readings; None where no reading is ahead of that."""
 
 
 class RowDecoder:
@@ -63,7 +63,6 @@ class RowDecoder:
         self._named = pa.array(sorted(ontology.sources), pa.string())
 
     def decode(self, rows: pa.RecordBatch) -> DecodedRows:
-        """All that matters of the rows."""
         beats = self._beats(rows)
         rows = rows.filter(pc.equal(rows.column("channel"), EVENTS))
         if not len(rows):
@@ -78,7 +77,7 @@ class RowDecoder:
         return DecodedRows(first, last, places, readings, aside, beats, _received(rows, places))
 
     def _beats(self, rows: pa.RecordBatch) -> list[TimeMoved]:
-        """Where the site's own clock moved time on."""
+        """Ticks of the site's own clock."""
         is_beat = pc.and_(
             pc.equal(rows.column("channel"), DETECTIONS),
             pc.and_(
@@ -137,7 +136,7 @@ class RowDecoder:
         return positions[~refused], readings
 
     def _stored(self, rows: pa.RecordBatch) -> list[StoredEvent]:
-        """Whole events; those that retention let go meanwhile are gone."""
+        """Whole events; those that retention has removed meanwhile are missing."""
         return list(self._whole(rows.column("position").to_pylist()))
 
 
@@ -165,7 +164,7 @@ def _columns(rows: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 def _places_of(
     stored: list[StoredEvent], faults: list[tuple[Event, Problem]]
 ) -> npt.NDArray[np.bool_]:
-    """Which of them were refused; the very objects, since two may be equal."""
+    """Marks rejected events; by identity, since two may be equal."""
     refused = {id(event) for event, _ in faults}
     return np.array([id(item.event) in refused for item in stored], np.bool_)
 

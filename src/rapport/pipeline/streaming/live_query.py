@@ -331,6 +331,10 @@ def live_session(spark: SparkSession, buckets: int) -> SparkSession:
     its own. Raises ConnectUnsupported for a Connect client older than Spark 4.3."""
     if is_connect(spark) and not hasattr(spark, "newSession"):
         raise connect_unsupported(f"{_ACTION} with this version of pyspark")
+    if not is_connect(spark):
+        # Makes the session the active one of this thread: without one a writer does not find
+        # Python data sources.
+        spark.createDataFrame([], "nothing INT")
     session = spark.newSession()
     for name, value in _SESSION_OPTIONS.items():
         session.conf.set(name, value)
