@@ -5,6 +5,7 @@ The only user of httpx2 among the links; `push_client.py` is the other one in th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -44,6 +45,7 @@ T = TypeVar("T")
 
 MOST_ANSWER_BYTES = 64 * 1024 * 1024
 _TIMEOUT_SECONDS = WAIT_MS / 1_000 + 10
+HELLO_LIMIT_MS = 3_000
 _PLACE = ("position", "received", "handback")
 """Members with the event's position at the neighbour; they are not part of the event."""
 
@@ -91,8 +93,15 @@ class Neighbour:
         )
 
     async def hello(self) -> NodeIntroduction:
-        """Asks the neighbour for its identity."""
-        hello = _decoded(await self._ask("GET", "/federation"), NodeIntroduction)
+        """The neighbour's identity. Also shows that the link works, so it must come soon."""
+        try:
+            async with asyncio.timeout(HELLO_LIMIT_MS / 1_000):
+                raw = await self._ask("GET", "/federation")
+        except TimeoutError:
+            raise Unavailable(
+                f"no node answers at {without_password(self._url)} in time", code="link.unreachable"
+            ) from None
+        hello = _decoded(raw, NodeIntroduction)
         check_node_id(hello.node)
         return hello
 
@@ -213,8 +222,8 @@ PLACES = "link_places"
 MOST_EVENTS = 1_000
 _MOST_BYTES = 4 * 1024 * 1024
 """Of data in one request: half of a node's default limit."""
-_LOOK_AGAIN_MS = 2_000
-"""How often new channels on either side are looked for."""
+HELLO_EVERY_MS = 2_000
+"""How often a working link is checked, and new channels on either side are looked for."""
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 5_000
 
 
@@ -251,7 +260,7 @@ class RunningLink:
                     self._meet(hello.node)
                     self._share(hello.channels)
                     self.trouble, failures = "", 0
-                    await self._parts.clock.sleep(_LOOK_AGAIN_MS)
+                    await self._parts.clock.sleep(HELLO_EVERY_MS)
                 except RapportError as error:
                     self.trouble = error.message
                     failures += 1
@@ -300,7 +309,9 @@ class RunningLink:
         failures = 0
         while True:
             try:
-                place = await self._pull_once(channel, local, place, key, status)
+                # After a failure an answer at once shows that the link works again.
+                wait_ms = 0 if failures else WAIT_MS
+                place = await self._pull_once(channel, local, place, key, status, wait_ms)
                 failures, status.trouble = 0, ""
             except PositionRefused as error:
                 # It began anew. So do we; what we have is recognised.
@@ -314,9 +325,15 @@ class RunningLink:
                 await self._pause(failures)
 
     async def _pull_once(
-        self, channel: str, local: str, place: LinkPosition, key: str, status: ChannelStatus
+        self,
+        channel: str,
+        local: str,
+        place: LinkPosition,
+        key: str,
+        status: ChannelStatus,
+        wait_ms: int,
     ) -> LinkPosition:
-        asked = request_at(place, most=MOST_EVENTS)
+        asked = request_at(place, most=MOST_EVENTS, wait_ms=wait_ms)
         arrival = await self._neighbour.request(channel, asked, self._parts.clock.now_ms())
         if arrival.events:
             came = await self._parts.receiver.take_in(local, self.peer, arrival.events)
