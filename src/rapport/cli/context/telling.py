@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -24,6 +25,7 @@ from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.signing import SigningKey
 
 _LEAST_PERIOD_MS = 10
 
@@ -39,6 +41,12 @@ def provide(
         str, Parameter(name="--from", help="When it begins to be true; else now.")
     ] = "",
     provider: Annotated[str, Parameter(help="Who tells it; else the owner of the key.")] = "",
+    sign: Annotated[
+        Path | None,
+        Parameter(
+            help="A key made by `rapport access make-key`: nobody else can write in its name."
+        ),
+    ] = None,
     broker: BrokersOption = None,
     keys: KeysOption = None,
     json: JsonOption = False,
@@ -69,7 +77,10 @@ def provide(
 
     async def work() -> None:
         name = provider or ("" if ring else "local")
-        async with await ContextProvider.open(brokers_of(broker), name=name, keys=ring) as one:
+        signing = SigningKey.load(sign) if sign is not None else None
+        async with await ContextProvider.open(
+            brokers_of(broker), name=name, keys=ring, signing=signing
+        ) as one:
             if not every_ms:
                 record = await one.update(
                     subject, scope, given, valid_for_ms=valid_ms, valid_from=begin

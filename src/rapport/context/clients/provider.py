@@ -13,10 +13,12 @@ import msgspec
 from rapport.context.clients.broker_link import BrokerLink
 from rapport.context.connections import ClientSettings, ContextNotFound
 from rapport.context.protocol import Message, Put, check_record
+from rapport.context.rights import sign_record, signed_name
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
+from rapport.kernel.signing import SigningKey
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.base import Address
@@ -44,8 +46,9 @@ class ContextProvider:
     What it told and is still valid is told again to a new broker when it changes brokers.
     """
 
-    def __init__(self, link: BrokerLink, name: str) -> None:
-        self._link, self.name = link, name
+    def __init__(self, link: BrokerLink, name: str, signing: SigningKey | None = None) -> None:
+        self._link, self._signing = link, signing
+        self.name = name if signing is None else signed_name(name, signing)
         self._told: dict[tuple[EntityRef, str], ContextRecord] = {}
         self._forget_at = _LEAST_FORGOTTEN
         self._tasks = Tasks(link.clock)
@@ -61,9 +64,11 @@ class ContextProvider:
         chance: Chance | None = None,
         settings: ClientSettings | None = None,
         link: EndpointWrapper = direct_link,
+        signing: SigningKey | None = None,
     ) -> ContextProvider:
         """A provider that uses one of these brokers. `name` is the provider of its records; left
-        out, the owner of its keys.
+        out, the owner of its keys. With `signing` the name gets the key's fingerprint and records
+        are signed, so that nobody else can provide under it, at any broker.
         """
         name = name or (keys.own if keys is not None else "")
         if not name:
@@ -75,7 +80,7 @@ class ContextProvider:
         tie = await BrokerLink.open(
             brokers, keys=keys, clock=clock, chance=chance, settings=settings, link=link
         )
-        return ContextProvider(tie, name)
+        return ContextProvider(tie, name, signing)
 
     @property
     def broker(self) -> Address | None:
@@ -173,8 +178,10 @@ class ContextProvider:
     async def _put(
         self, record: ContextRecord, advertises: bool, within_ms: int, to: Address | None = None
     ) -> None:
+        sent = record if self._signing is None else sign_record(record, self._signing)
+
         def make(id: int, _left_ms: int) -> Message:
-            return Put(id, record, advertises)
+            return Put(id, sent, advertises)
 
         what = f"{record.entity} {record.scope}"
         try:
