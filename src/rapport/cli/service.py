@@ -2,8 +2,9 @@
 [UX-2, UX-3, UX-5]
 
 A running node writes two files beside its data: `node.json` with its process id and address, and
-`node.log` with its log as JSON lines. SIGTERM and Ctrl-C drain the node: endpoints close, readers
-finish their batches. SIGKILL loses nothing acknowledged; the next start resumes.
+`node.log` with its log as JSON lines. A node with `--data` leaves a second `node.json` where the
+site file has its data, so that commands find it. SIGTERM and Ctrl-C drain the node: endpoints
+close, readers finish their batches. SIGKILL loses nothing acknowledged; the next start resumes.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ PROCESS_FILE = "node.json"
 _STOP_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 Level = Literal["debug", "info", "warning", "error", "critical"]
+DataOption = Annotated[
+    str | None, Parameter(help="The node's data directory, relative to the site.")
+]
 JsonOption = Annotated[bool, Parameter(help="As JSON.", negative="")]
 
 
@@ -49,15 +53,21 @@ class NodeProcess(msgspec.Struct, frozen=True):
 
     pid: int
     url: str
+    data: str = ""
+    """The node's data directory, absolute; empty from nodes of former releases."""
 
-    def write(self, data: Path) -> None:
-        """Stores it with the node's data."""
-        write_atomically(data / PROCESS_FILE, msgspec.json.encode(self))
+    def write(self, *directories: Path) -> None:
+        """Stores it in each directory; the first, the node's own, must be writable."""
+        for number, directory in enumerate(directories):
+            with suppress(OSError) if number else nullcontext():
+                make_private_directory(directory)
+                write_atomically(directory / PROCESS_FILE, msgspec.json.encode(self))
 
-    @staticmethod
-    def remove(data: Path) -> None:
-        """Removes the description of a node that has ended."""
-        (data / PROCESS_FILE).unlink(missing_ok=True)
+    def remove(self, *directories: Path) -> None:
+        """Removes it where it is still this node's."""
+        for directory in directories:
+            if NodeProcess.read(directory) == self:
+                (directory / PROCESS_FILE).unlink(missing_ok=True)
 
     @staticmethod
     def read(data: Path) -> NodeProcess | None:
@@ -79,9 +89,9 @@ class NodeProcess(msgspec.Struct, frozen=True):
         return not _is_zombie(self.pid)
 
 
-def status(*, json: JsonOption = False, where: Where = HERE) -> int:
+def status(*, json: JsonOption = False, data: DataOption = None, where: Where = HERE) -> int:
     """Show whether the site's node runs, and what is wrong with it; 0 if it is ready."""
-    remote = _remote(where)
+    remote = _remote(where, data)
     try:
         identity, state = remote.identity(), _readiness(remote)
     except Unavailable as error:
@@ -98,18 +108,20 @@ def status(*, json: JsonOption = False, where: Where = HERE) -> int:
     return 0 if state["status"] == "ready" else 1
 
 
-def stop(*, site: SiteOption = None) -> None:
+def stop(*, data: DataOption = None, site: SiteOption = None) -> None:
     """Stop the site's node on this machine; returns when it has ended."""
     directory = site_directory(site)
-    file, settings = _settings(directory)
-    process = NodeProcess.read(directory / settings.data)
-    if process is None or not process.is_alive:
+    file, settings = _settings(directory, data)
+    process = _running(directory, settings)
+    if process is None:
         raise Unavailable(
             f"no node of {directory} runs on this machine",
             code="node.not_running",
             hint="rapport status looks for it at its address",
         )
     # A process number is given anew after a restart of the machine: the node itself must answer.
+    if process.data:
+        settings = msgspec.structs.replace(settings, data=process.data)
     expected = expected_identity(directory, file, settings)
     if not expected.is_same(Remote(process.url).identity()):
         raise Conflict(
@@ -137,17 +149,19 @@ def logs(
     level: Annotated[Level, Parameter(help="This level and those above it.")] = "info",
     follow: Annotated[bool, Parameter(alias="-f", help="Go on as they come.", negative="")] = False,
     json: JsonOption = False,
+    data: DataOption = None,
     site: SiteOption = None,
 ) -> None:
     """Show the log of the site's node on this machine."""
     directory = site_directory(site)
-    _file, settings = _settings(directory)
-    path = directory / settings.data / LOG_FILE
+    _file, settings = _settings(directory, data)
+    process = _running(directory, settings)
+    path = directory / (process.data if process and process.data else settings.data) / LOG_FILE
     if not path.exists():
         raise Unavailable(
             f"there is no log at {path}",
             code="node.no_log",
-            hint="rapport up writes it; a node in a container logs to stderr",
+            hint="rapport up writes it beside its data; --data says where that is",
         )
     wanted = _LEVELS[_LEVELS.index(level) :]
     older = path.with_name(f"{LOG_FILE}.1")
@@ -161,19 +175,25 @@ def logs(
                 _show(line, as_json=json)
 
 
-def _remote(where: Where) -> Remote:
+def _remote(where: Where, data: str | None) -> Remote:
     """The node at --url, else the one that runs here, whatever its port, else at the site's."""
     if where.url is None and (where.directory / "site.toml").exists():
-        _file, settings = _settings(where.directory)
-        process = NodeProcess.read(where.directory / settings.data)
-        if process is not None and process.is_alive:
+        _file, settings = _settings(where.directory, data)
+        process = _running(where.directory, settings)
+        if process is not None:
             return Remote.of_site(where.directory, process.url, where.token_file)
     return where.remote()
 
 
-def _settings(directory: Path) -> tuple[TomlFile, NodeSettings]:
+def _running(directory: Path, settings: NodeSettings) -> NodeProcess | None:
+    """The node of the site that runs on this machine."""
+    process = NodeProcess.read(directory / settings.data)
+    return process if process is not None and process.is_alive else None
+
+
+def _settings(directory: Path, data: str | None = None) -> tuple[TomlFile, NodeSettings]:
     file = TomlFile.load(directory / "site.toml")
-    return file, load_settings(file.section("node"), flags={})
+    return file, load_settings(file.section("node"), flags={"data": data})
 
 
 def _readiness(remote: Remote) -> dict[str, Any]:
@@ -247,7 +267,7 @@ def up(
     site: SiteOption = None,
     host: Annotated[str | None, Parameter(help="Address to listen on.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
-    data: Annotated[str | None, Parameter(help="Data directory, relative to the site.")] = None,
+    data: DataOption = None,
     log_json: Annotated[bool, Parameter(help="Logs as JSON lines.")] = False,
     processor: Annotated[
         int | None,
@@ -292,12 +312,15 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     node = make_node(loaded, settings, SystemClock())
+    declared = loaded.directory / load_settings(loaded.file.section("node"), flags={}).data
+    places = dict.fromkeys((loaded.data_directory.resolve(), declared.resolve()))
+    process = NodeProcess(os.getpid(), "", str(loaded.data_directory.resolve()))
     try:
         async with serving(node, token=token) as url:
             await node.start()
             _settle()
-            process = NodeProcess(os.getpid(), url)
-            await asyncio.to_thread(process.write, loaded.data_directory)
+            process = msgspec.structs.replace(process, url=url)
+            await asyncio.to_thread(process.write, *places)
             stderr().print(f"rapport is up: {url}  (stop with Ctrl-C)", soft_wrap=True)
             await stop.wait()
     except Unavailable as error:
@@ -306,7 +329,7 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
         raise await asyncio.to_thread(_port_taken, settings, error) from None
     finally:
         await node.stop()
-        await asyncio.to_thread(NodeProcess.remove, loaded.data_directory)
+        await asyncio.to_thread(process.remove, *places)
 
 
 def _port_taken(settings: NodeSettings, error: Unavailable) -> Unavailable:
@@ -336,8 +359,8 @@ def _raise_descriptor_limit() -> None:
 
 
 def _settle() -> None:
-    """What is there when the doors open stays to the end: it is not searched for garbage again and
-    again, which would cost a twelfth of the work of taking in events.
+    """Excludes the objects of the started node from garbage collection: searching them again and
+    again would cost a twelfth of the work of taking in events.
     """
     gc.collect()
     gc.freeze()
