@@ -81,19 +81,19 @@ def _no_database_on_the_event_loop() -> Iterator[None]:
 
 
 _MAY_BLOCK = {
+    # A node and the blocking API open their channels before anything else runs on their loop.
     "rapport/node/wiring.py": {"make_node"},
-    "rapport/web/app.py": {"make_app"},
-    "rapport/channel/backends/stores.py": {"open_channels", "open_reading", "read_interceptors"},
+    "rapport/channel/backends/stores.py": {"open_channels"},
     "rapport/communication/api.py": {"assembly"},
+    # Memory channels have no threads; their records are in memory as well.
     "rapport/channel/log/runtime.py": {"off_loop"},
+    # A lone append is written where it is while the disk is fast: a thread would take longer. The
+    # writer of memory channels keeps its index in memory.
     "rapport/channel/log/writer.py": {"_write_lone", "write"},
-    "rapport/mediation/quarantine/index.py": {"get", "apply", "page", "_move_to_file"},
+    # The scratch file of large quarantines is never synced: it is written to the system's memory.
+    "rapport/mediation/quarantine/index.py": {"get", "apply"},
 }
-"""Opening and closing: nothing else runs on the loop then. Memory channels have no thread, and
-"write" of the writer that has none keeps its index in memory. A lone
-append is written where it is while the disk is fast. What quarantine spills into its scratch file
-is never synced.
-"""
+"""Files and functions that may call a database on a loop, each with the reason."""
 
 
 def _a_test_waits(*_args: Any, **_more: Any) -> bool:

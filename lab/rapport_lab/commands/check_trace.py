@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.context.options import JsonOption
+from rapport.cli.arguments import JsonOption
 from rapport.cli.output import stderr, visible, write_json
 from rapport.ensemble.trace_files import merge_traces, read_trace
 from rapport_lab.ensemble.rules.check import check_all

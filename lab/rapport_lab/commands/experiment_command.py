@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from cyclopts import Parameter
 
-from rapport.cli.context.options import JsonOption
+from rapport.cli.arguments import JsonOption
 from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName
 from rapport_lab.box_plot import BoxValues, boxes_plot

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.context.options import JsonOption
+from rapport.cli.arguments import JsonOption
 from rapport.cli.output import stderr, write_json, write_table
 from rapport_lab.swim_study import DetectionResult, LoadResult, measure_detection, measure_load
 

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from rapport.channel.access.admission import load_access, new_token
 from rapport.channel.access.rights import Access, check_identity_name
 from rapport.channel.access.signatures import find_node_key, open_keys
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import unknown
 from rapport.cli.local_site import data_directory, read_channels
 from rapport.cli.output import stderr, stdout, write_json, write_table
@@ -21,7 +21,6 @@ from rapport.kernel.toml import TomlFile
 
 app = App(name="access", help="Say who may do what: tokens, rights, keys, signatures.")
 
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 _SECRETS = "secrets"
 
 

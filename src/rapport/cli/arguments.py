@@ -1,24 +1,30 @@
-"""Arguments that several commands share: `--site`, times, `-` for standard input, and the options
-of runs over history. [UX-2, UX-3, UX-4, PO-8, PI-9]
+"""What several commands share: `--site`, `--json`, times, `-` for standard input, the options of
+runs over history, commands of the package `rapport_lab`, and commands that last until Ctrl-C.
+[UX-2, UX-3, UX-4, PO-8, PI-9]
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from cyclopts import App, Parameter
 
 from rapport.cli.hints import unknown
 from rapport.cli.output import stderr
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.kernel.clock import SystemClock
+
+T = TypeVar("T")
 
 _DURATION = re.compile(r"\d+(\.\d+)?\s*[a-z]+\Z")
 _CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,3})?)?\Z")
@@ -26,7 +32,7 @@ _NOW = "now"
 
 
 def moment(text: str | None) -> int | None:
-    """The time in ms, None for nothing said; see `said_moment`."""
+    """The time in ms, None for no text; see `parse_moment`."""
     return parse_moment(text) if text else None
 
 
@@ -48,6 +54,7 @@ def parse_moment(text: str) -> int:
         raise
 
 
+JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="As JSON.")]
 SiteOption = Annotated[Path | None, Parameter(name="--site", help="The site directory.")]
 
 
@@ -129,3 +136,37 @@ class HistoryOptions:
 
 
 ALL_HISTORY = HistoryOptions()
+
+
+def lab_command(path: str) -> str:
+    """Returns the import path of a command in `rapport_lab`, or of `not_installed` without it."""
+    return path if find_spec("rapport_lab") else "rapport.cli.arguments:not_installed"
+
+
+def not_installed(
+    *_arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+) -> None:
+    """Needs the package rapport-lab."""
+    raise Unavailable(
+        "this command is part of rapport-lab, which is not installed",
+        code="cli.no_laboratory",
+        hint="install rapport-lab from the repository: pip install ./lab",
+    )
+
+
+def run_until_stopped(work: Coroutine[Any, Any, T]) -> T | None:
+    """Runs a command that lasts; Ctrl-C and SIGTERM end it in order, and are no failure."""
+
+    async def run() -> T | None:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return None
+
+    import uvloop
+
+    return uvloop.run(run())

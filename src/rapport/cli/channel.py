@@ -17,7 +17,7 @@ from rapport.channel.backends.migration import ChannelMover, MoveResult, Step, T
 from rapport.channel.backends.stores import Stores
 from rapport.channel.config import channels_from_site
 from rapport.channel.validation import check_channel_name
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.local_site import no_log
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import stderr, write_json, write_table
@@ -29,8 +29,6 @@ from rapport.store.base import MovableLogStore
 
 app = App(name="channel", help="Look after the channels of a site.")
 
-
-JsonOption = Annotated[bool, Parameter(name="--json", help="As JSON.")]
 
 intercept = App(name="intercept", help="What happens around append and around delivery.")
 app.command(intercept)

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import parse_moment
+from rapport.cli.arguments import JsonOption, parse_moment
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.times import format_time
@@ -31,7 +31,7 @@ def list_letters(
     state: Annotated[str, Parameter(help="open, waiting, replayed, forgotten or all.")] = "open",
     limit: Annotated[int, Parameter(help="At most this many, oldest first.")] = 100,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List dead letters with the error of each."""
     asked = {"channel": channel, "reader": reader, "since": _time(since), "until": _time(until)}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from rapport.cli.laboratory import lab_command
+from rapport.cli.arguments import lab_command
 from rapport.cli.output import show_table, stdout
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock

@@ -15,17 +15,15 @@ import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
 
 from rapport import __version__
 from rapport.channel.backends.stores import declared_stores, reach_store
 from rapport.channel.config import channels_from_site
 from rapport.channel.mqtt.bridge import Bridge, bridges_from_site
 from rapport.channel.mqtt.client import reach_broker
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.local_site import data_directory
 from rapport.cli.output import write_json, write_table
 from rapport.context.clients.controller import ContextController
@@ -226,7 +224,7 @@ _EXACT = ("pyspark",)
 def doctor(
     *,
     site: SiteOption = None,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Tell what this installation can do and, with --site, whether a site's disk and servers are
     there.

@@ -11,13 +11,12 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
+from rapport.cli.arguments import JsonOption
 from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import stderr, write_json, write_table
 
 app = App(name="info", help="What types of messages mean on a running node; change it.")
-
-JsonOption = Annotated[bool, Parameter(negative="", help="As JSON.")]
 
 
 @app.command(name="list")
@@ -100,7 +99,7 @@ _COLUMNS = ("id", "type", "subtype", "receiver", "sender", "to", "origin")
 def list_rules(
     *,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the rules in force, in the order in which they count."""
     rules = where.remote().get("/routing")

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, moment, parse_moment, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, moment, parse_moment, site_directory
 from rapport.cli.hints import cannot_read, unknown
 from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where, with_resting_node
 from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
@@ -38,7 +38,6 @@ former_app = App(
 FileArgument = Annotated[
     Path, Parameter(help="Declarations (.toml, .yaml, .xml), or changes as .json.")
 ]
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 _CHECKED = (409, 422)
 """What a node answers when a change failed its checks."""
 _MEDIA = {
@@ -403,7 +402,7 @@ def quarantine(
     reason: ReasonOption = "",
     since: Annotated[str, Parameter(help="Only what is held since this time, or 2h ago: 2h.")] = "",
     site: SiteOption = None,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List what is held back, by source and reason, with what to do about it."""
     from rapport.cli.local_site import read_channels

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import moment
+from rapport.cli.arguments import JsonOption, moment
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import stderr, visible, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, StoreUnavailable, nearest_names
@@ -46,7 +46,7 @@ def ledger(
     until: Annotated[str, Parameter(help="Before this time, or this long ago.")] = "",
     limit: Annotated[int, Parameter(help="Of more, those that changed last.")] = 1_000,
     follow: Annotated[bool, Parameter(negative="", help="Go on as things happen.")] = False,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
     csv: Annotated[bool, Parameter(negative="", help="As CSV, for a spreadsheet.")] = False,
     where: Where = HERE,
 ) -> int:
@@ -392,7 +392,7 @@ def messages(
     until: Annotated[str, Parameter(help="Up to this time, or this long ago.")] = "",
     oldest: Annotated[bool, Parameter(negative="", help="The oldest first.")] = False,
     limit: Annotated[int, Parameter(help="At most so many.")] = 50,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
     where: Where = HERE,
 ) -> None:
     """Show the messages that were handled, the newest first, and what became of them."""

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.arguments import JsonOption
 from rapport.cli.node_api import HERE, Remote, Where, read_token
 from rapport.cli.output import stderr, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
@@ -141,7 +142,7 @@ def load(
         Aggregate, Parameter(help="Of several nodes: sum, average or max.")
     ] = "average",
     count: Annotated[int | None, Parameter(help="End after this many reports.")] = None,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
     where: Where = HERE,
 ) -> int:
     """Show the load of the last minute, or follow one value of it until Ctrl-C."""

@@ -87,8 +87,8 @@ COMMANDS = {
     "Network": (
         ("links", "links:links", "Show the links to other nodes."),
         ("push", "links:app", "Events that a node pushes to others: show, end."),
-        ("context", "context.commands:app", "Present state of things: request, provide; brokers."),
-        ("ensemble", "ensemble.commands:app", "Run components that form groups and gossip."),
+        ("context", "context:app", "Present state of things: request, provide; brokers."),
+        ("ensemble", "ensemble:app", "Run components that form groups and gossip."),
     ),
 }  # fmt: skip
 """Name, place in `rapport.cli` and help of every command, by group."""
@@ -169,7 +169,11 @@ def _hint_at_new_name(arguments: list[str]) -> None:
     present: dict[tuple[str, ...], str] = {
         (name,): instead for name, (_path, instead) in RENAMED.items()
     }
-    present |= {("mediate", "reload"): "reload", ("policy", "reload"): "reload"}
+    present |= {
+        ("mediate", "reload"): "reload",
+        ("policy", "reload"): "reload",
+        ("ensemble", "cars"): "demo car-sharing",
+    }
     for former, instead in present.items():
         if tuple(arguments[: len(former)]) == former:
             text = f"hint: rapport {' '.join(former)} is now rapport {instead}"

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import cannot_read, cannot_write
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
@@ -163,7 +163,7 @@ tables_app = App(
 def list_tables(
     *,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List tables with rows, age, and why a source failed."""
     found = where.remote().get("/tables")

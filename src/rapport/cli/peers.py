@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
+from rapport.cli.arguments import JsonOption
 from rapport.cli.node_api import HERE, NodeAccess, Remote, Where
 from rapport.cli.output import show_problem, stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, Problem
@@ -127,7 +128,6 @@ def row_of(entry: dict[str, Any]) -> tuple[str, ...]:
 
 app = App(name="peers", help="People, devices and services to be reached; collectives of them.")
 
-JsonOption = Annotated[bool, Parameter(negative="", help="As JSON.")]
 DeliveryOption = Annotated[
     str, Parameter(help="to-all-channels, at-least-one (the default) or preferred.")
 ]
@@ -378,7 +378,7 @@ def inbox_link(
     *,
     days: Annotated[int, Parameter(help="How long it opens the inbox.")] = 30,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Make a link that opens a peer's inbox without a password; prints it. Who has it reads and
     answers as that person: give it to nobody else. The node has to run.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import unknown
 from rapport.cli.output import show_problem, stderr, stdout, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput
@@ -78,7 +78,6 @@ async def _export_when_free(channels: Channels, lake: Path) -> ExportResult:
 
 
 MasterOption = Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")]
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 DryRunOption = Annotated[bool, Parameter(help="Only tell what would be done.")]
 _MEGABYTE = 1_000_000
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import cannot_read, cannot_write
 from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
 from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
@@ -102,7 +102,6 @@ def line_of(change: Any) -> str:
     return f"{when}: {change['what']}{version} by {change['by']}{because}"
 
 
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 FileArgument = Annotated[Path, Parameter(help="The policy's text.")]
 NameOption = Annotated[str, Parameter(help="Its name; else the stem of the file.")]
 LocalCall = Callable[["PolicyLifecycle"], Awaitable[Any]]
@@ -385,7 +384,7 @@ def similar(
     *,
     site: SiteOption = None,
     limit: Annotated[int, Parameter(help="At most so many.")] = 10,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List the policies that speak of the same things as this one, most alike first."""
     from rapport.cli.policy_files import show_similar

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.arguments import STDIN, may_be_stdin, prompt_for_input
+from rapport.cli.arguments import STDIN, JsonOption, may_be_stdin, prompt_for_input
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, NotAllowed
@@ -139,7 +139,7 @@ def send(
     repeat_most: Annotated[int, Parameter(help="But at most so often.")] = 0,
     wait: Annotated[str, Parameter(help="Wait so long at most, and print the answers.")] = "",
     where: Where = HERE,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> int:
     """Send a message; prints its id. With --wait also who answered what and when; ends with 0 when
     it was done, 1 when it failed or nothing was decided in time.

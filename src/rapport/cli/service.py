@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.node_api import HERE, Remote, Where, expected_identity
 from rapport.cli.output import show_problem, stderr, stdout, write_json
 from rapport.core.errors import Conflict, RapportError, Unavailable
@@ -45,7 +45,6 @@ Level = Literal["debug", "info", "warning", "error", "critical"]
 DataOption = Annotated[
     str | None, Parameter(help="The node's data directory, relative to the site.")
 ]
-JsonOption = Annotated[bool, Parameter(help="As JSON.", negative="")]
 
 
 class NodeProcess(msgspec.Struct, frozen=True):
@@ -368,7 +367,7 @@ def _settle() -> None:
 
 def reload(
     *,
-    json: Annotated[bool, Parameter(help="As JSON.", negative="")] = False,
+    json: JsonOption = False,
     where: Where = HERE,
 ) -> None:
     """Have the running node take people, actions, sources, interpretations, tables, ontology and

@@ -1,7 +1,7 @@
 """The WebSocket of a channel: several subscriptions and publishing over one connection. [CH-12,
 CH-17, CH-14, CH-15]
 
-One JSON object per frame in both directions; docs/reference/doors.md and the AsyncAPI document
+One JSON object per frame in both directions; docs/reference/endpoints.md and the AsyncAPI document
 describe the protocol. An error frame answers a fault and ends nothing else. Frames are handled one
 at a time, so the connection slows down a client that sends faster than the disk. A subscription
 pushes batches as far as its credit goes.

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from rapport.cli.arguments import JsonOption
 from rapport.cli.output import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_duration, parse_time
@@ -59,7 +60,7 @@ def make(
 
 
 @app.command(name="list")
-def show(file: FileArgument, *, json: Annotated[bool, Parameter(help="As JSON.")] = False) -> None:
+def show(file: FileArgument, *, json: JsonOption = False) -> None:
     """Show the keys in a file: whose, for whom, from when until when; never their secrets."""
     now_ms = SystemClock().now_ms()
     keys = sorted(read_key_file(file).keys, key=lambda key: (key.owner, key.from_ms, key.id))
