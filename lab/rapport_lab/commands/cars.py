@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rapport.cli.arguments import JsonOption, run_until_stopped
-from rapport.cli.output import stderr, visible, write_json, write_table
+from rapport.cli.output import print_note, visible, write_json, write_table
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport_lab.car_sharing.cast import CastSettings
@@ -73,4 +73,4 @@ def _tell(happening: Happening) -> None:
 
 
 def _announce(text: str) -> None:
-    stderr().print(text, highlight=False, markup=False, soft_wrap=True)
+    print_note(text)

@@ -18,7 +18,7 @@ import pyarrow.csv as pa_csv
 from cyclopts import Parameter
 
 from rapport.cli.arguments import JsonOption
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName
 from rapport_lab.box_plot import BoxValues, boxes_plot
 from rapport_lab.curve_plot import Axis, curves_plot
@@ -75,7 +75,7 @@ def show_report(experiment: Experiment, report: Report) -> None:
     for table in report.tables:
         write_table(f"{experiment.name}: {table.title}", table.columns, table.rows)
     for one in report.statements:
-        stderr().print(f"{'holds' if one.holds else 'does NOT hold'}: {one.says}", markup=False)
+        print_note(f"{'holds' if one.holds else 'does NOT hold'}: {one.says}")
 
 
 def _set_up(experiment: Experiment, rows: pa.Table) -> str:
@@ -158,7 +158,7 @@ def experiment(
             if not json:
                 show_report(one.experiment, report)
                 rows_are = f"rows are the table gold/{one.experiment.grid_name} of {kept}"
-                stderr().print(f"{len(files)} files in {out}; {rows_are}", soft_wrap=True)
+                print_note(f"{len(files)} files in {out}; {rows_are}")
     if json:
         write_json({"experiments": told})
 
@@ -206,9 +206,9 @@ def _take_over(planned: Sequence[_Planned], lake: Path, folder: Path, *, is_aske
         if done.points:
             words = f"{one.experiment.name}: took {done.points} finished points of {folder} over "
             words += f"into the lake {lake}; the folder is not needed any more"
-            stderr().print(words, soft_wrap=True)
+            print_note(words)
         for path in done.damaged:
-            stderr().print(f"{path} cannot be read: its point is made again", soft_wrap=True)
+            print_note(f"{path} cannot be read: its point is made again")
 
 
 def _plan(name: str, grid: Sequence[str], quick: bool, seed: int) -> list[_Planned]:

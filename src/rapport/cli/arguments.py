@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from cyclopts import App, Parameter
 
 from rapport.cli.hints import unknown
-from rapport.cli.output import stderr
+from rapport.cli.output import print_note
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.kernel.clock import SystemClock
@@ -82,7 +82,7 @@ def may_be_stdin(command: Callable[[], Callable[..., Any]]) -> Parameter:
 def prompt_for_input() -> None:
     """Tells who sits at a terminal that we wait for them; nothing where something is piped in."""
     if sys.stdin.isatty():
-        stderr().print("reading what you type; end it with Ctrl-D")
+        print_note("reading what you type; end it with Ctrl-D")
 
 
 def _misspelt(word: str, command: Callable[..., Any]) -> InvalidInput:

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import ALL_HISTORY, HistoryOptions, SiteOption, site_directory
 from rapport.cli.hints import cannot_write
-from rapport.cli.output import show_problem, stderr, stdout, write_json
+from rapport.cli.output import print_line, print_note, show_problem, stderr, stdout, write_json
 
 if TYPE_CHECKING:
     from rapport.cli.backtest_run import BacktestRequest
@@ -92,7 +92,7 @@ def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path 
             from rapport.pipeline.backtest.report import report_page
 
             report.write_text(report_page(made.told, calendar), encoding="utf-8")
-            stderr().print(f"report: {report}", highlight=False, markup=False, soft_wrap=True)
+            print_note(f"report: {report}")
         if out is not None:
             from rapport.pipeline.backtest.lines import write_lines
 
@@ -107,10 +107,7 @@ def _tell(made: Made, asked: BacktestRequest) -> int:
     for problem in told.problems[:_SHOWN_PROBLEMS]:
         show_problem(problem)
     rate = told.events / told.seconds if told.seconds else 0.0
-    stderr().print(
-        f"{told.events:,} readings in {told.seconds:.1f} s ({rate:,.0f}/s, {asked.engine})",
-        highlight=False,
-    )
+    print_note(f"{told.events:,} readings in {told.seconds:.1f} s ({rate:,.0f}/s, {asked.engine})")
     return int(any(problem.severity == "error" for problem in told.problems))
 
 
@@ -187,4 +184,4 @@ def year(
         f"try: cd {directory} && rapport backtest {POLICY} --history {FOLDER}",
     ]
     for line in lines if sys.stdout.isatty() else lines[:1]:
-        stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(line)

@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.cli.backtest import progress_bar
 from rapport.cli.explain import candidate_tree
-from rapport.cli.output import stderr
+from rapport.cli.output import print_note
 from rapport.cli.replay_run import no_rows_on_record, report_tables, time_zone
 from rapport.core.errors import Corrupt, InvalidInput, Problem
 from rapport.core.times import format_time
@@ -163,7 +163,7 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
         with running_spark(settings) as spark:
             page = spark.sparkContext.uiWebUrl if settings.ui_port else None
             if page:
-                stderr().print(f"Spark's own page: {page}", highlight=False, soft_wrap=True)
+                print_note(f"Spark's own page: {page}")
 
             def there(work: Work) -> Found:
                 with progress_bar("back-test on Spark", total) as progress:

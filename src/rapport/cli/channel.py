@@ -20,7 +20,7 @@ from rapport.channel.validation import check_channel_name
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.local_site import no_log
 from rapport.cli.node_api import HERE, Remote, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, SiteError, StoreUnavailable
 from rapport.core.times import format_duration
 from rapport.kernel.settings import load_settings
@@ -68,7 +68,7 @@ def forget_reader(
     """Forget the place of a reader that will not come back: retention waits for it no more."""
     remote = where.remote()
     remote.delete(f"/channels/{_part(channel)}/readers/{_part(reader)}")
-    stderr().print(f"{channel} waits for {reader} no more", highlight=False)
+    print_note(f"{channel} waits for {reader} no more")
 
 
 @intercept.command
@@ -91,7 +91,7 @@ def add(
     }
     remote = where.remote()
     remote.post(f"/channels/{_part(channel)}/interceptors", msgspec.json.encode(new))
-    stderr().print(f"{name} works on {channel}", highlight=False)
+    print_note(f"{name} works on {channel}")
 
 
 @intercept.command
@@ -103,7 +103,7 @@ def remove(
     """Take an interceptor out; one that follows the log finishes what was appended by now."""
     remote = where.remote()
     remote.delete(f"/channels/{_part(_channels_of(remote, name))}/interceptors/{_part(name)}")
-    stderr().print(f"{name} is out", highlight=False)
+    print_note(f"{name} is out")
 
 
 @intercept.command
@@ -116,7 +116,7 @@ def on(
     remote = where.remote()
     channel = _channels_of(remote, name)
     remote.post(f"/channels/{_part(channel)}/interceptors/{_part(name)}/on", b"")
-    stderr().print(f"{name} works on {channel}", highlight=False)
+    print_note(f"{name} works on {channel}")
 
 
 @intercept.command(name="list")
@@ -183,7 +183,7 @@ def move(
     if json:
         write_json(moved)
     else:
-        stderr().print(_sentence(moved), soft_wrap=True)
+        print_note(_sentence(moved))
 
 
 def _mover(stores: Stores) -> ChannelMover:

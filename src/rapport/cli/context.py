@@ -19,7 +19,7 @@ from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, moment, run_until_stopped, site_directory
 from rapport.cli.local_site import read_channels
-from rapport.cli.output import stderr, visible, write_json, write_table
+from rapport.cli.output import print_note, visible, write_json, write_table
 from rapport.context.clients.consumer import ContextConsumer, LocatedRecord
 from rapport.context.clients.provider import ContextProvider
 from rapport.context.persistence import PastUpdate
@@ -132,7 +132,7 @@ def show_record(record: ContextRecord, found: str) -> None:
     write_table(f"{record.entity} {record.scope}", ("name", "value"), rows)
     until = format_time(record.valid_until)
     line = f"provided by {record.provider}, valid until {until}{found}"
-    stderr().print(line, highlight=False, markup=False, soft_wrap=True)
+    print_note(line)
 
 
 def values_line(record: ContextRecord) -> str:
@@ -288,7 +288,7 @@ def provide(
         )
     if every_ms > valid_ms:
         note = f"it will be unknown in between: provided every {every}, valid for {valid}"
-        stderr().print(note, highlight=False)
+        print_note(note)
     given, ring = values_of(values), keys_of(keys)
     begin = moment(start)
 
@@ -328,7 +328,7 @@ async def _provide_repeatedly(
         except Unavailable as error:
             if error.message != shown:
                 shown = error.message
-                stderr().print(f"{shown}; trying again", highlight=False, soft_wrap=True)
+                print_note(f"{shown}; trying again")
         took_ms = (clock.steady_ns() - began_ns) / 1e6
         await clock.sleep(max(every_ms - took_ms, 0))
 
@@ -339,7 +339,7 @@ def _print_kept(record: ContextRecord, as_json: bool) -> None:
         return
     until = format_time(record.valid_until)
     line = f"{record.entity} {record.scope}: {values_line(record)}  (kept; valid until {until})"
-    stderr().print(line, highlight=False, markup=False, soft_wrap=True)
+    print_note(line)
 
 
 _HISTORY_COLUMNS = ("provided", "scope", "provider", "valid from", "valid until", "values")

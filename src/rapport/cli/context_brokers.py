@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import JsonOption, run_until_stopped
 from rapport.cli.context import KeysOption, keys_of
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.context.broker_server import ContextBroker
 from rapport.context.clients.controller import ContextController
 from rapport.context.connections import check_sealed
@@ -101,7 +101,7 @@ async def _open_v0(v0: Address, one: ContextBroker, clock: Clock) -> V0Endpoint:
         v0, one, clock=clock, chance=Chance.from_machine(), allows=one.rights.allows, audit=one.note
     )
     where = format_address(endpoint.address)
-    stderr().print(f"protocol v0 is spoken at {where}, with this machine only", highlight=False)
+    print_note(f"protocol v0 is spoken at {where}, with this machine only")
     return endpoint
 
 
@@ -109,7 +109,7 @@ def _announce(one: ContextBroker, directory: Path | None) -> None:
     kept = f"updates are kept in {directory}" if directory else "updates are kept in memory only"
     where = format_address(one.address)
     text = f"context broker is up: {where}  ({kept}; stop with Ctrl-C)"
-    stderr().print(text, highlight=False, markup=False, soft_wrap=True)
+    print_note(text)
 
 
 async def _look_at_keys(keys: KeyFileWatch | None, clock: Clock) -> None:
@@ -117,7 +117,7 @@ async def _look_at_keys(keys: KeyFileWatch | None, clock: Clock) -> None:
     while True:
         await clock.sleep(_LOOK_AT_KEYS_MS)
         if keys is not None and keys.refresh():
-            stderr().print("took up the changed keys", highlight=False)
+            print_note("took up the changed keys")
 
 
 T = TypeVar("T")
@@ -141,21 +141,21 @@ def join(
         await (controller.connect if exactly else controller.join)(address, known)
 
     _with_controller(address, keys, command)
-    stderr().print(f"{broker} has joined", highlight=False)
+    print_note(f"{broker} has joined")
 
 
 def leave(broker: BrokerArgument, *, keys: KeysOption = None) -> None:
     """Have a broker say goodbye to its neighbours; it goes on to serve its own clients."""
     address = parse_address(broker)
     _with_controller(address, keys, lambda controller: controller.leave(address))
-    stderr().print(f"{broker} has left", highlight=False)
+    print_note(f"{broker} has left")
 
 
 def monitor(broker: BrokerArgument, *, keys: KeysOption = None) -> None:
     """Have a broker begin to ping its neighbours, so that those that die are noticed."""
     address = parse_address(broker)
     _with_controller(address, keys, lambda controller: controller.monitor(address))
-    stderr().print(f"{broker} watches its neighbours", highlight=False)
+    print_note(f"{broker} watches its neighbours")
 
 
 def status(

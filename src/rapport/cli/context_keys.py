@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.kernel.clock import SystemClock
@@ -56,7 +56,7 @@ def make(
     print(key.id, flush=True)  # before what is told on stderr
     begins = f" from {format_time(key.from_ms)}" if key.from_ms > now_ms else ""
     told = f"made a {kind} key of {owner}{begins} in {file} (mode 0600)"
-    stderr().print(told, markup=False, soft_wrap=True)
+    print_note(told)
 
 
 @app.command(name="list")
@@ -83,7 +83,7 @@ def retire(
     now_ms = SystemClock().now_ms()
     key = retire_key(file, id, _moment(at, now_ms) if at else now_ms)
     told = f"the key {key.id} of {key.owner} ends at {format_time(key.until_ms)}"
-    stderr().print(told, markup=False, soft_wrap=True)
+    print_note(told)
 
 
 @app.command
@@ -95,7 +95,7 @@ def share(
     """Make a file with the keys of one owner only, to be given to it; a client needs no others."""
     keys = share_keys(file, owner, to)
     told = f"made {to} (mode 0600) with {len(keys)} key(s) of {owner}: give it to nobody else"
-    stderr().print(told, markup=False, soft_wrap=True)
+    print_note(told)
 
 
 def _moment(text: str, now_ms: int) -> int:

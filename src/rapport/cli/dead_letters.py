@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, parse_moment
 from rapport.cli.node_api import HERE, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.times import format_time
 
 app = App(name="dead-letters", help="What no reader could handle: look at it, send it back.")
@@ -103,7 +103,7 @@ def _time(text: str) -> str:
 
 def _tell(done: dict[str, Any], what: str) -> None:
     write_json(done)
-    stderr().print(f"{len(done['letters'])} dead letters {what}", highlight=False)
+    print_note(f"{len(done['letters'])} dead letters {what}")
 
 
 def _row(one: dict[str, Any]) -> list[str]:

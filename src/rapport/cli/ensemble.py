@@ -17,7 +17,7 @@ from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, lab_command, run_until_stopped
 from rapport.cli.context import keys_of
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.knowledge import Knowledge
 from rapport.core.times import format_time
 from rapport.ensemble.gossip.gossip_settings import advice
@@ -113,7 +113,7 @@ def _addresses(texts: Sequence[str] | None) -> list[Address]:
 def _tell_advice(program: Program) -> None:
     for problem in advice(program.settings.gossip):
         text = f"{problem.severity}: {problem.message} ({problem.hint})"
-        stderr().print(text, markup=False, soft_wrap=True)
+        print_note(text)
 
 
 async def _serve(
@@ -157,7 +157,7 @@ async def _serve(
             if written is not None:
                 written.write_due(Now(clock.now_ms(), clock.steady_ns() / 1e6))
             if keys is not None and keys.refresh():
-                stderr().print("took up the changed keys", highlight=False)
+                print_note("took up the changed keys")
     finally:
         await one.close()
         if written is not None:
@@ -174,7 +174,7 @@ def _announce(one: EnsembleNode, components: int, group: MulticastGroup | None) 
         f"ensemble node is up: {format_address(one.address)}  "
         f"({one.node}, {components} component(s){radio}; stop with Ctrl-C)"
     )
-    stderr().print(text, highlight=False, markup=False, soft_wrap=True)
+    print_note(text)
 
 
 @app.command
@@ -200,7 +200,7 @@ def status(
     for fault in found.faults:
         whose = " ".join(word for word in (fault.component, fault.name) if word)
         text = f"fault {fault.code} x{fault.count} ({whose}): {fault.message}. {fault.hint}"
-        stderr().print(text, markup=False, soft_wrap=True)
+        print_note(text)
 
 
 def _status_rows(found: NodeStatus) -> list[tuple[str, str]]:

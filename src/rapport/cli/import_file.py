@@ -28,7 +28,7 @@ from rapport.channel.log.channels import LoggedChannels
 from rapport.cli.arguments import site_directory
 from rapport.cli.hints import cannot_read, cannot_write, unknown
 from rapport.cli.node_api import HERE, Remote, Where, request_bodies
-from rapport.cli.output import stderr, write_bytes, write_json
+from rapport.cli.output import print_note, stderr, write_bytes, write_json
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import InvalidInput, SiteError, StoreUnavailable
 from rapport.core.event import Event
@@ -101,7 +101,7 @@ def format_of(
     if format is None and not options and declared is not None:
         return parse_format(declared)
     found = guess(sample_of(beginning(file), name=format or "", options=options))
-    stderr().print(f"read as {found.format}: {found.because}", soft_wrap=True, markup=False)
+    print_note(f"read as {found.format}: {found.because}")
     return found.format, found.options
 
 
@@ -365,7 +365,7 @@ def import_file(
     if sent > duplicates:
         told = "people are notified" if notify else "nobody is notified"
         note = f"imported as history: policies evaluate it when the node has read it; {told}"
-        stderr().print(note, soft_wrap=True, markup=False)
+        print_note(note)
 
 
 def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:

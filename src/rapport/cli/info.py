@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from rapport.cli.arguments import JsonOption
 from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 
 app = App(name="info", help="What types of messages mean on a running node; change it.")
 
@@ -82,7 +82,7 @@ def remove(
     remote = where.remote()
     gone: dict[str, Any] = remote.delete(_path(type, subtype))
     write_json(gone)
-    stderr().print("taken back")
+    print_note("taken back")
 
 
 def _path(type: str, subtype: str) -> str:
@@ -137,4 +137,4 @@ def remove_rule(
     """Take a rule out for good."""
     remote = where.remote()
     write_json(remote.delete(f"/routing/{quote(rule, safe='')}"))
-    stderr().print("it is not applied any more")
+    print_note("it is not applied any more")

@@ -18,7 +18,13 @@ from cyclopts import App, Parameter
 from rapport.cli.arguments import JsonOption, SiteOption, moment, parse_moment, site_directory
 from rapport.cli.hints import cannot_read, unknown
 from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where, with_resting_node
-from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.cli.output import (
+    print_note,
+    show_problem,
+    write_bytes,
+    write_json,
+    write_table,
+)
 from rapport.core.errors import InterpretationError, InvalidInput, Problem, Unavailable
 from rapport.core.release import ReleaseRequest
 from rapport.core.times import format_time
@@ -297,7 +303,7 @@ def _change(
     write_json(done)
     names = [stamp or f"{name} (removed)" for name, stamp in done["versions"].items()]
     verb = "changed" if do else "would change"
-    stderr().print(f"{verb}: {', '.join(names) or 'nothing'}", highlight=False)
+    print_note(f"{verb}: {', '.join(names) or 'nothing'}")
 
 
 _LOOK_EVERY_MS = 200
@@ -335,7 +341,7 @@ def _wait(remote: Remote, release: str) -> Any:
         state = remote.get(f"/quarantine/releases/{quote(release, safe='')}")
         now = ", ".join(f"{state[name]} {name}" for name in _TOLD)
         if now != told:
-            stderr().print(f"release {release}: {now}", highlight=False)
+            print_note(f"release {release}: {now}")
             told = now
         if state["is_done"] and state["second_look"] is not None:
             return state
@@ -476,9 +482,9 @@ def reload(
     changed = remote.post("/interpretations/reload", b"{}")
     write_json(changed)
     names = [*changed["interpretations"], *changed["sources"]]
-    stderr().print(f"changed: {', '.join(names) or 'nothing'}", highlight=False)
+    print_note(f"changed: {', '.join(names) or 'nothing'}")
     for warning in changed["warnings"]:
-        stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+        print_note(f"warning: {warning}")
 
 
 def _row(group: QuarantineGroup) -> tuple[str, ...]:
@@ -497,8 +503,8 @@ def _report_release(done: Any) -> None:
     write_json(done)
     told = msgspec.to_builtins(done)
     counts = [f"{told[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")]
-    stderr().print(", ".join(counts), highlight=False)
+    print_note(", ".join(counts))
     look = told.get("second_look")
     if look:
         late, gone = look["late_detections"], look["unsupported"]
-        stderr().print(f"{late} late alarms, {gone} no longer supported", highlight=False)
+        print_note(f"{late} late alarms, {gone} no longer supported")

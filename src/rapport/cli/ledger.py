@@ -19,7 +19,7 @@ from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, moment
 from rapport.cli.node_api import HERE, Remote, Where
-from rapport.cli.output import stderr, visible, write_bytes, write_json, write_table
+from rapport.cli.output import print_note, stderr, visible, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, StoreUnavailable, nearest_names
 from rapport.core.times import format_time
 
@@ -129,7 +129,7 @@ def _show_local(directory: Path, asked: Question, *, follow: bool, json: bool, c
             texts = {name: _text(kept, name) for name in {row.message for row in page.rows}}
             _write(page.rows, texts, more=bool(page.next), json=json and not follow, csv=csv)
             if not page.rows and not follow:
-                stderr().print(_nothing_fits(directory, asked.peer), markup=False)
+                print_note(_nothing_fits(directory, asked.peer))
             if follow:
                 shown = {row.position for row in page.rows}
                 await _follow(channels, kept, asked, before, shown, as_json=json)
@@ -246,9 +246,9 @@ def _write(
         write_rows(shown, texts)
     if rows:
         said = visible(summarise(shown).sentence())
-        stderr().print(said, soft_wrap=True, markup=False)
+        print_note(said)
     if more:
-        stderr().print(f"only the {len(rows)} that changed last; more with --limit")
+        print_note(f"only the {len(rows)} that changed last; more with --limit")
 
 
 COLUMNS = ("time", "person", "address", "state", "attempt", "message", "text", "why")

@@ -8,7 +8,7 @@ from cyclopts import App
 
 from rapport.cli.arguments import JsonOption
 from rapport.cli.node_api import HERE, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 
 _COUNTS = ("stored", "known", "forwarded", "refused", "gone", "unreadable")
 _COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
@@ -64,4 +64,4 @@ def cancel(
     """End a push subscription; what was not sent yet stays in its channel."""
     remote = where.remote()
     remote.post(f"/pushes/{quote(session, safe='')}/cancel", b"")
-    stderr().print(f"{session} is pushed no more", highlight=False)
+    print_note(f"{session} is pushed no more")

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import JsonOption
 from rapport.cli.node_api import HERE, Remote, Where, read_token
-from rapport.cli.output import stderr, write_bytes, write_json, write_table
+from rapport.cli.output import print_note, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.kernel.approximation import Aggregate, ApproximateAggregate, ApproximateReport
 
@@ -183,16 +183,14 @@ def _show(report: Any, *, as_json: bool) -> None:
         return
     write_table("policies", _COLUMNS, [_row(one) for one in report["policies"]])
     room = "?" if report["headroom"] is None else f"{report['headroom']:.0f}"
-    stderr().print(
+    print_note(
         f"busy {report['busy']:.1%}, {report['events_per_second']:.0f} events/s, "
         f"room for {room} more, {report['behind']} waiting, "
-        f"trend {report['trend_per_hour']:+.0%} per hour",
-        highlight=False,
-        soft_wrap=True,
+        f"trend {report['trend_per_hour']:+.0%} per hour"
     )
     steps = steps_line(report)
     for line in (steps, report["advice"]) if steps else (report["advice"],):
-        stderr().print(line, highlight=False, soft_wrap=True)
+        print_note(line)
 
 
 def _row(one: Any) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from rapport.channel.backends.readonly import ReadOnlyChannels
 from rapport.channel.backends.stores import open_reading, read_identity, read_interceptors
 from rapport.channel.config import channels_from_site
 from rapport.channel.interceptors.registry import delivered_at_rest
-from rapport.cli.output import stderr
+from rapport.cli.output import print_note
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
@@ -88,7 +88,7 @@ async def in_force_of(
     if found.not_taken:
         names = ", ".join(found.not_taken)
         told = f"changed in files since the node took them in, shown as in the files: {names}"
-        stderr().print(told, highlight=False, markup=False)
+        print_note(told)
     return bindings, found.together.standing.in_force
 
 

@@ -16,7 +16,13 @@ from cyclopts import App, CycloptsError, Group
 
 from rapport import __version__
 from rapport.cli.hints import reading_hint
-from rapport.cli.output import leave_unread, open_closed_streams, show_error, stderr, write_out
+from rapport.cli.output import (
+    leave_unread,
+    open_closed_streams,
+    print_note,
+    show_error,
+    write_out,
+)
 from rapport.core.errors import (
     InterpretationError,
     InvalidInput,
@@ -177,7 +183,7 @@ def _hint_at_new_name(arguments: list[str]) -> None:
     for former, instead in present.items():
         if tuple(arguments[: len(former)]) == former:
             text = f"hint: rapport {' '.join(former)} is now rapport {instead}"
-            stderr().print(text, highlight=False)
+            print_note(text)
 
 
 def _shown(error: RapportError, code: int, *, listing: str = "") -> int:

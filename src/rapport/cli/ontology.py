@@ -13,7 +13,13 @@ from cyclopts import App, Parameter
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import cannot_read, cannot_write
 from rapport.cli.node_api import HERE, Where
-from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.cli.output import (
+    print_note,
+    show_problem,
+    write_bytes,
+    write_json,
+    write_table,
+)
 from rapport.core.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -64,7 +70,7 @@ def check(
     _ontology, _given, problems = _loaded(site)
     if not json:
         code = _told(problems)
-        stderr().print("no problems found" if not problems else f"{len(problems)} found")
+        print_note("no problems found" if not problems else f"{len(problems)} found")
         return code
     write_json(problems)
     return int(any(problem.severity == "error" for problem in problems))
@@ -141,7 +147,7 @@ def _told(problems: list[Problem]) -> int:
 
 def _said(what: str, texts: list[str]) -> None:
     for text in texts:
-        stderr().print(f"{what}: {text}", markup=False, soft_wrap=True)
+        print_note(f"{what}: {text}")
 
 
 def _write(raw: bytes, out: Path | None) -> None:
@@ -184,7 +190,7 @@ def refresh(
     remote = where.remote()
     done = remote.post(f"/tables/{quote(table, safe='')}/refresh", b"{}")
     write_json(done)
-    stderr().print("its rows changed" if done["changed"] else "its rows are the same")
+    print_note("its rows changed" if done["changed"] else "its rows are the same")
 
 
 def _row(one: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from rapport.channel.agents.outbox import (
 )
 from rapport.channel.agents.publisher import Publisher, Status
 from rapport.cli.node_api import TokenFileOption, read_token
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration
 from rapport.core.urls import without_password
@@ -93,7 +93,7 @@ def drain(
     )
     try:
         waiting = publisher.status().pending
-        stderr().print(f"{waiting} events wait for {without_password(target_url)}", highlight=False)
+        print_note(f"{waiting} events wait for {without_password(target_url)}")
         publisher.flush(seconds)
         told = publisher.status()
     finally:

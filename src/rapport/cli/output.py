@@ -19,6 +19,7 @@ from rapport.core.errors import Problem, RapportError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from rapport.core.event import Gap
 
@@ -40,6 +41,16 @@ def stderr() -> Console:
     return PlainConsole(stderr=True, markup=False)
 
 
+def print_line(line: str | Text) -> None:
+    """A line for people on stdout, not wrapped; brackets are no markup."""
+    stdout().print(line, markup=False, soft_wrap=True)
+
+
+def print_note(line: str | Text) -> None:
+    """A line on stderr, not wrapped; brackets are no markup."""
+    stderr().print(line, soft_wrap=True)
+
+
 def write_json(value: Any) -> None:
     """One JSON value and a newline on stdout."""
     sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
@@ -58,7 +69,7 @@ def write_gaps(gaps: Sequence[Gap], *, as_json: bool) -> None:
         line = f"positions {gap.first} to {gap.last} cannot be read: {gap.reason}"
         if as_json:
             line = msgspec.json.encode({"gap": gap}).decode()
-        stderr().print(line, highlight=False, soft_wrap=True)
+        print_note(line)
 
 
 def visible(text: str) -> str:
@@ -116,7 +127,7 @@ def show_problem(problem: Problem, *, listing: str = "") -> None:
     line = Text.assemble(
         (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"
     )
-    stderr().print(line, soft_wrap=True)
+    print_note(line)
 
 
 def show_error(error: RapportError, *, listing: str = "") -> None:

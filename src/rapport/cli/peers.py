@@ -18,7 +18,7 @@ from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption
 from rapport.cli.node_api import HERE, NodeAccess, Remote, Where
-from rapport.cli.output import show_problem, stderr, write_json, write_table
+from rapport.cli.output import print_note, show_problem, write_json, write_table
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
 
@@ -256,7 +256,7 @@ def remove(
     kind = "collectives" if collective else "peers"
     access = NodeAccess(where)
     access.ask(lambda remote: remote.delete(f"/{kind}/{in_path(name)}"), local, record=True)
-    stderr().print(f"{name} was removed", markup=False)
+    print_note(f"{name} was removed")
 
 
 @app.command
@@ -305,7 +305,7 @@ def join(
 ) -> None:
     """Let peers join a collective."""
     moved = move(NodeAccess(where), collective, {"join": list(peers)})
-    stderr().print(f"{moved['joined']} joined {collective}", markup=False)
+    print_note(f"{moved['joined']} joined {collective}")
 
 
 @app.command
@@ -316,7 +316,7 @@ def leave(
 ) -> None:
     """Let peers leave a collective."""
     moved = move(NodeAccess(where), collective, {"leave": list(peers)})
-    stderr().print(f"{moved['left']} left {collective}", markup=False)
+    print_note(f"{moved['left']} left {collective}")
 
 
 _BY = "command line"
@@ -333,7 +333,7 @@ def password(
     given = None if remove else read_password(name)
     ended = change_password(NodeAccess(where), name, given)
     done = "has no password any more" if remove else "has a new password"
-    stderr().print(f"{name} {done}; {ended} sessions ended", markup=False, soft_wrap=True)
+    print_note(f"{name} {done}; {ended} sessions ended")
 
 
 def change_password(access: NodeAccess, name: str, given: str | None) -> int:
@@ -395,8 +395,4 @@ def inbox_link(
         write_json(made)
         return
     print(made["link"])
-    stderr().print(
-        f"opens the inbox of {name} until {made['expires']}, for whoever has it",
-        markup=False,
-        soft_wrap=True,
-    )
+    print_note(f"opens the inbox of {name} until {made['expires']}, for whoever has it")

@@ -20,7 +20,15 @@ from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import unknown
-from rapport.cli.output import show_problem, stderr, stdout, write_bytes, write_json, write_table
+from rapport.cli.output import (
+    print_line,
+    print_note,
+    show_problem,
+    stderr,
+    write_bytes,
+    write_json,
+    write_table,
+)
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time
 
@@ -167,7 +175,7 @@ def expire(
     done = expire_lake(lake_directory(directory), rules, dry_run=dry_run)
     _report_export(done, json=json)
     for table, why in done.waiting.items():
-        stderr().print(f"{table} stays: {why}", soft_wrap=True)
+        print_note(f"{table} stays: {why}")
 
 
 def _kept_by_site(directory: Path) -> dict[str, int]:
@@ -204,7 +212,7 @@ def spark_for(site: Path | None, engine: str, master: str | None) -> Iterator[Sp
         return
     said = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
     settings = load_spark_settings(said, flags={"master": master}, environment=os.environ)
-    stderr().print("starting Spark …")
+    print_note("starting Spark …")
     with running_spark(settings) as spark:
         yield spark
 
@@ -346,7 +354,7 @@ def _explain(meanings: Meanings, sources: list[str] | None, *, json: bool) -> No
         return
     for each in found:
         for line in each.lines():
-            stdout().print(line, soft_wrap=True, markup=False, highlight=False)
+            print_line(line)
 
 
 def _report_mediation(done: MediatedHistory, *, json: bool) -> None:
@@ -532,7 +540,7 @@ def report(
     if html is not None:
         _refuse_unwritable(html)
     if export:
-        stderr().print(f"exported {export_site(directory)['rows']} rows")
+        print_note(f"exported {export_site(directory)['rows']} rows")
     lake = lake_directory(directory)
     with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
         assert spark is not None
@@ -563,7 +571,7 @@ def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
     page = report_page(made, site=str(name), lake_files=f"{lake / 'gold'}")
     with replaced_file(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    stderr().print(f"wrote {path}", soft_wrap=True)
+    print_note(f"wrote {path}")
 
 
 def _refuse_unwritable(path: Path) -> None:
@@ -670,13 +678,13 @@ def stop(
 
     places = run_places(site_directory(site))
     if not ask_to_stop(places):
-        stderr().print("the pipeline does not run; it stays down until: rapport pipeline resume")
+        print_note("the pipeline does not run; it stays down until: rapport pipeline resume")
         return 0
-    stderr().print("asked to end after what it is doing …")
+    print_note("asked to end after what it is doing …")
     if wait_until(lambda: not is_held(places.lock), wait):
-        stderr().print("the pipeline is down")
+        print_note("the pipeline is down")
         return 0
-    stderr().print(f"it has not ended within {wait} s; it will after its batch")
+    print_note(f"it has not ended within {wait} s; it will after its batch")
     return 1
 
 
@@ -700,11 +708,11 @@ def resume(
     let_go_on(places)
     if not is_held(places.watched):
         return run(site=site, live=live, master=master, log_json=log_json)
-    stderr().print("the node starts it …")
+    print_note("the node starts it …")
     if wait_until(lambda: is_held(places.lock), _START_SECONDS):
-        stderr().print("the pipeline is up")
+        print_note("the pipeline is up")
         return 0
-    stderr().print("it did not come up; the node's log says why")
+    print_note("it did not come up; the node's log says why")
     return 1
 
 
@@ -778,7 +786,7 @@ def _show_plan(plan: RunPlan, *, json: bool) -> None:
     if json:
         write_json(plan)
         return
-    stderr().print(f"{plan.site} on {plan.master}; nothing is started")
+    print_note(f"{plan.site} on {plan.master}; nothing is started")
     rows = [(one.job, one.every, str(one.events), ", ".join(one.into)) for one in plan.jobs]
     write_table("jobs", ("job", "every", "events to do", "into"), rows)
     if plan.policies:

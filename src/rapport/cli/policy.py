@@ -18,7 +18,13 @@ from cyclopts import App, Parameter
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import cannot_read, cannot_write
 from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
-from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.cli.output import (
+    print_note,
+    show_problem,
+    write_bytes,
+    write_json,
+    write_table,
+)
 from rapport.core.errors import InvalidInput, PolicyError, Problem
 from rapport.core.times import format_time
 
@@ -59,7 +65,7 @@ def report_change(done: Any) -> None:
 
 def print_line(text: str) -> None:
     """A line for people."""
-    stderr().print(text, highlight=False, soft_wrap=True)
+    print_note(text)
 
 
 def show_problems(shown: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from rapport.cli.hints import NO_POLICIES, unknown
-from rapport.cli.output import show_problem, stderr, write_json, write_table
+from rapport.cli.output import print_note, show_problem, write_json, write_table
 from rapport.cli.policy import Stage
 from rapport.core.errors import InvalidInput, PolicyError, Problem, StoreUnavailable
 from rapport.kernel.files import atomic_replacement
@@ -137,7 +137,7 @@ def _replace(path: Path, raw: bytes) -> None:
 
 def _summarize(count: int, changed: int, *, check: bool) -> None:
     doing = "would change" if check else "changed"
-    stderr().print(f"{count} polic{'y' if count == 1 else 'ies'}, {changed} {doing}")
+    print_note(f"{count} polic{'y' if count == 1 else 'ies'}, {changed} {doing}")
 
 
 _SHOWN = 6
@@ -165,7 +165,7 @@ def show_similar(name: str, site: Path, *, limit: int, as_json: bool) -> None:
     ]
     write_table(f"like {name}", ("alike", "policy", "both speak of"), rows)
     if not found:
-        stderr().print(f"no other policy speaks of what {name} does")
+        print_note(f"no other policy speaks of what {name} does")
 
 
 def _in_common(one: Plan, other: Plan) -> str:

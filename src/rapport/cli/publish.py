@@ -20,7 +20,7 @@ from rapport.channel.requests.request import event_json
 from rapport.cli.arguments import STDIN, SiteOption, may_be_stdin, prompt_for_input, site_directory
 from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, Remote, TokenFileOption, Where, read_token, request_bodies
-from rapport.cli.output import stderr, visible, write_bytes, write_gaps, write_json
+from rapport.cli.output import print_note, visible, write_bytes, write_gaps, write_json
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_time
@@ -53,7 +53,7 @@ def publish(
         sent += count
     write_json({"published": sent - duplicates, "duplicates": duplicates})
     if duplicates:
-        stderr().print(f"{duplicates} of {sent} had been published before")
+        print_note(f"{duplicates} of {sent} had been published before")
 
 
 def _typed() -> bytes:
@@ -169,9 +169,9 @@ def _tell(trouble: Reason | None, told: Reason | None, start: str) -> Reason | N
 
 
 def _tell_trouble(message: str, start: str) -> None:
-    stderr().print(f"{message}; trying again", highlight=False, soft_wrap=True)
+    print_note(f"{message}; trying again")
     if start:
-        stderr().print(f"hint: start it: {start}", highlight=False, soft_wrap=True)
+        print_note(f"hint: start it: {start}")
 
 
 def _line(received: ReceivedEvent, as_json: bool) -> bytes:

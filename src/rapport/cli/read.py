@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import SiteOption, site_directory
 from rapport.cli.hints import unknown
-from rapport.cli.output import stderr, stdout, write_gaps, write_json, write_table
+from rapport.cli.output import print_note, stdout, write_gaps, write_json, write_table
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read(
                     filled,
                     if_none="nothing was published yet: rapport publish --channel NAME",
                 )
-            stderr().print(_nothing_yet(channels, str(channel)), soft_wrap=True, markup=False)
+            print_note(_nothing_yet(channels, str(channel)))
         chosen = channels.channel(str(channel))
         stored = [one async for page in pages_of(chosen, after, limit=limit) for one in page]
         is_cut = len(stored) >= limit > 0
@@ -63,7 +63,7 @@ def read(
         gaps = gaps_between(chosen, after, reached)
         if is_cut and (left := chosen.last_position() - stored[-1].position):
             place = stored[-1].position
-            stderr().print(f"{left:,} more: rapport read {channel} --after {place}", markup=False)
+            print_note(f"{left:,} more: rapport read {channel} --after {place}")
         found = as_delivered(directory, channels, str(channel), stored)
         if not interpretation:
             return found, gaps
@@ -154,5 +154,5 @@ async def _in_words(
     finally:
         await outgoing.close()
     for one in outgoing.statistics.undeliverable:
-        stderr().print(f"{one.position}: {one.code}: {one.message}", highlight=False, markup=False)
+        print_note(f"{one.position}: {one.code}: {one.message}")
     return said

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import ALL_HISTORY, HistoryOptions, SiteOption, site_directory
 from rapport.cli.hints import cannot_write
-from rapport.cli.output import show_problem, stderr, stdout, write_bytes
+from rapport.cli.output import print_note, show_problem, stderr, stdout, write_bytes
 from rapport.core.errors import Problem
 
 if TYPE_CHECKING:
@@ -163,4 +163,4 @@ def _summarise(result: ReplayResult, counts: str) -> None:
         parts.append(f"{sum(rows.count for rows in result.faulty):,} rows could not be read")
     if result.stopped:
         parts.append("stopped; go on with --resume")
-    stderr().print("; ".join(parts))
+    print_note("; ".join(parts))

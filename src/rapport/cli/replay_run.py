@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from rapport.cli.hints import NO_POLICIES, unknown
-from rapport.cli.output import stderr
+from rapport.cli.output import print_note
 from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time
@@ -321,7 +321,7 @@ def _run_as_live(
         result = over.shown(await live.run(progress))
         report_tables(live.tables_used, None)
         for line in live.notes:
-            stderr().print(line, highlight=False, markup=False, soft_wrap=True)
+            print_note(line)
         causes = wanted(result)
         return result, await live.cause_readings(causes) if causes else {}
 
@@ -331,7 +331,7 @@ def _run_as_live(
 def report_tables(then: TableHistory | None, first: int | None) -> None:
     """Says once which rows tables had, the first reading being of that time."""
     for line in then.notes(first) if then is not None else ():
-        stderr().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_note(line)
 
 
 def no_rows_on_record() -> InvalidInput:
@@ -350,7 +350,7 @@ def _tell_what_is_unknown(plans: Sequence[Plan], since: int | None) -> None:
             f"{', '.join(names)}: what was so long before {format_time(since)} is not known; "
             "without --since everything is read"
         )
-        stderr().print(told, highlight=False, markup=False, soft_wrap=True)
+        print_note(told)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

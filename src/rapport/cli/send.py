@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import STDIN, JsonOption, may_be_stdin, prompt_for_input
 from rapport.cli.node_api import HERE, Remote, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration, format_time, parse_duration
@@ -93,7 +93,7 @@ class Progress:
         if self._live is not None:
             self._live.update(_table(shown), refresh=True)
         elif shown.sentence != self._last:
-            stderr().print(shown.sentence, markup=False, soft_wrap=True)
+            print_note(shown.sentence)
         self._last = shown.sentence
 
 
@@ -271,7 +271,7 @@ def _print_answers(shown: MessageView) -> None:
         write_table("answers", ("time", "person", "answer"), rows)
     elif is_over(shown) and not shown.message.answered_by and outcome_of(shown) == "done":
         hint = "nobody had to answer; --answer-within 10min asks for an answer"
-        stderr().print(hint, markup=False, soft_wrap=True)
+        print_note(hint)
 
 
 def _tell(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> int:
@@ -284,12 +284,10 @@ def _tell(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> 
         if shown is not None:
             _print_answers(shown)
         said = shown.sentence if shown is not None else "the node has not come to it yet"
-        stderr().print(f"{outcome_of(shown)}: {said}", markup=False, soft_wrap=True)
+        print_note(f"{outcome_of(shown)}: {said}")
         if outcome_of(shown) == "undecided":
-            stderr().print(
+            print_note(
                 f"nothing was decided within {format_duration(wait_ms)}; "
-                f"rapport ledger --message {name} tells more",
-                markup=False,
-                soft_wrap=True,
+                f"rapport ledger --message {name} tells more"
             )
     return 0 if outcome_of(shown) == "done" else 1

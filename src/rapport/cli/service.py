@@ -25,7 +25,7 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.node_api import HERE, Remote, Where, expected_identity
-from rapport.cli.output import show_problem, stderr, stdout, write_json
+from rapport.cli.output import print_line, print_note, show_problem, write_json
 from rapport.core.errors import Conflict, RapportError, Unavailable
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.files import make_private_directory, write_atomically
@@ -101,9 +101,9 @@ def status(*, json: JsonOption = False, data: DataOption = None, where: Where = 
         write_json({"url": remote.url, "site": identity and identity.site, **state})
     else:
         site = f" of site {identity.site}" if identity else ""
-        _print(f"{state['status']}: the node{site} at {remote.url}")
+        print_line(f"{state['status']}: the node{site} at {remote.url}")
         for reason in state["reasons"]:
-            _print(f"  {reason}")
+            print_line(f"  {reason}")
     return 0 if state["status"] == "ready" else 1
 
 
@@ -139,7 +139,7 @@ def stop(*, data: DataOption = None, site: SiteOption = None) -> None:
                 hint=f"rapport logs says why; kill -9 {process.pid} loses nothing acknowledged",
             )
         time.sleep(_LOOK_SECONDS)
-    _print("stopped")
+    print_line("stopped")
 
 
 def logs(
@@ -252,13 +252,9 @@ def _show(entry: dict[str, Any], *, as_json: bool) -> None:
     trace = rest.pop("exception", "")
     values = " ".join(f"{key}={value}" for key, value in rest.items())
     begins = f"{entry.get('timestamp', '')} {_level(entry):8} {entry.get('event', '')}"
-    _print(f"{begins}  {values}".rstrip())
+    print_line(f"{begins}  {values}".rstrip())
     if trace:
-        _print(str(trace))
-
-
-def _print(line: str) -> None:
-    stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(str(trace))
 
 
 def up(
@@ -320,7 +316,7 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
             _settle()
             process = msgspec.structs.replace(process, url=url)
             await asyncio.to_thread(process.write, *places)
-            stderr().print(f"rapport is up: {url}  (stop with Ctrl-C)", soft_wrap=True)
+            print_note(f"rapport is up: {url}  (stop with Ctrl-C)")
             await stop.wait()
     except Unavailable as error:
         if error.code != "web.cannot_listen":
@@ -379,9 +375,9 @@ def reload(
         return
     lines = list(lines_of(done))
     for line in lines or ["everything is as it was"]:
-        stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(line)
     for warning in done["warnings"]:
-        stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+        print_note(f"warning: {warning}")
 
 
 def lines_of(done: Any) -> Iterator[str]:
