@@ -33,6 +33,5 @@ def check_trace(
         write_json(breaches)
     else:
         print(visible(report(breaches)), flush=True)
-        told = f"{len(trace.events)} events of {len(trace.system.nodes)} nodes"
-        print_note(told)
+        print_note(f"{len(trace.events)} events of {len(trace.system.nodes)} nodes")
     return 1 if breaches else 0

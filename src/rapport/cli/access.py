@@ -128,8 +128,7 @@ def make_key(
     key = SigningKey.new()
     key.save(file)
     print_note(f"made {file} (mode 0600); in site.toml of who checks:")
-    lines = f'[access.keys]\n{file.stem} = "{key.public.as_text()}"   # {key.fingerprint}'
-    print_line(lines)
+    print_line(f'[access.keys]\n{file.stem} = "{key.public.as_text()}"   # {key.fingerprint}')
 
 
 @app.command

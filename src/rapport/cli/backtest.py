@@ -54,7 +54,7 @@ def backtest(
     """
     from rapport.cli.backtest_run import BacktestRequest, prepare
 
-    asked = BacktestRequest(
+    request = BacktestRequest(
         directory=site_directory(site),
         policy=policy,
         history=history,
@@ -64,8 +64,8 @@ def backtest(
         explain=_EXPLAINED if explain else 0,
         **options.as_request(),
     )
-    asked.check()
-    prepared = prepare(asked)
+    request.check()
+    prepared = prepare(request)
     if dry_run:
         from rapport.cli.backtest_run import planned, show_plan
 
@@ -83,7 +83,7 @@ def backtest(
         from rapport.cli.backtest_run import BacktestText
 
         BacktestText(made.told, prepared.calendar, stdout()).show()
-    return _tell(made, asked)
+    return _print_summary(made, request)
 
 
 def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path | None) -> None:
@@ -102,13 +102,15 @@ def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path 
         raise cannot_write(Path(error.filename or out or ""), error) from None
 
 
-def _tell(made: Made, asked: BacktestRequest) -> int:
-    told = made.told
-    for problem in told.problems[:_SHOWN_PROBLEMS]:
+def _print_summary(made: Made, request: BacktestRequest) -> int:
+    result = made.told
+    for problem in result.problems[:_SHOWN_PROBLEMS]:
         show_problem(problem)
-    rate = told.events / told.seconds if told.seconds else 0.0
-    print_note(f"{told.events:,} readings in {told.seconds:.1f} s ({rate:,.0f}/s, {asked.engine})")
-    return int(any(problem.severity == "error" for problem in told.problems))
+    rate = result.events / result.seconds if result.seconds else 0.0
+    print_note(
+        f"{result.events:,} readings in {result.seconds:.1f} s ({rate:,.0f}/s, {request.engine})"
+    )
+    return int(any(problem.severity == "error" for problem in result.problems))
 
 
 @contextmanager

@@ -177,9 +177,9 @@ def move(
     run it again.
     """
     check_channel_name(name)
-    with _stores(site_directory(site)) as stores, _progress(name) as told:
+    with _stores(site_directory(site)) as stores, _progress(name) as progress:
         stores.open(to)
-        moved = _mover(stores).move(name, to, keep=keep, told=told)
+        moved = _mover(stores).move(name, to, keep=keep, told=progress)
     if json:
         write_json(moved)
     else:
@@ -235,13 +235,13 @@ def _progress(name: str) -> Iterator[Told]:
     ) as bar:
         task = bar.add_task(f"copying {name}", total=None)
 
-        def told(what: Step | int) -> None:
+        def show_step(what: Step | int) -> None:
             if isinstance(what, int):
                 bar.update(task, completed=what)
             elif what in _STEPS:
                 bar.console.print(f"{name}: {_STEPS[what]}")
 
-        yield told
+        yield show_step
 
 
 def _sentence(moved: MoveResult) -> str:

@@ -131,8 +131,7 @@ def show_record(record: ContextRecord, found: str) -> None:
     rows = [(name, shown_value(value)) for name, value in record.values.items()]
     write_table(f"{record.entity} {record.scope}", ("name", "value"), rows)
     until = format_time(record.valid_until)
-    line = f"provided by {record.provider}, valid until {until}{found}"
-    print_note(line)
+    print_note(f"provided by {record.provider}, valid until {until}{found}")
 
 
 def values_line(record: ContextRecord) -> str:
@@ -287,8 +286,7 @@ def provide(
             hint="leave out --from, or provide it once, without --every",
         )
     if every_ms > valid_ms:
-        note = f"it will be unknown in between: provided every {every}, valid for {valid}"
-        print_note(note)
+        print_note(f"it will be unknown in between: provided every {every}, valid for {valid}")
     given, ring = values_of(values), keys_of(keys)
     begin = moment(start)
 
@@ -338,8 +336,9 @@ def _print_kept(record: ContextRecord, as_json: bool) -> None:
         write_json(record_as_json(record))
         return
     until = format_time(record.valid_until)
-    line = f"{record.entity} {record.scope}: {values_line(record)}  (kept; valid until {until})"
-    print_note(line)
+    print_note(
+        f"{record.entity} {record.scope}: {values_line(record)}  (stored; valid until {until})"
+    )
 
 
 _HISTORY_COLUMNS = ("provided", "scope", "provider", "valid from", "valid until", "values")

@@ -108,8 +108,7 @@ async def _open_v0(v0: Address, one: ContextBroker, clock: Clock) -> V0Endpoint:
 def _announce(one: ContextBroker, directory: Path | None) -> None:
     kept = f"updates are kept in {directory}" if directory else "updates are kept in memory only"
     where = format_address(one.address)
-    text = f"context broker is up: {where}  ({kept}; stop with Ctrl-C)"
-    print_note(text)
+    print_note(f"context broker is up: {where}  ({kept}; stop with Ctrl-C)")
 
 
 async def _look_at_keys(keys: KeyFileWatch | None, clock: Clock) -> None:

@@ -55,8 +55,7 @@ def make(
     add_key(file, key)
     print(key.id, flush=True)  # before what is told on stderr
     begins = f" from {format_time(key.from_ms)}" if key.from_ms > now_ms else ""
-    told = f"made a {kind} key of {owner}{begins} in {file} (mode 0600)"
-    print_note(told)
+    print_note(f"made a {kind} key of {owner}{begins} in {file} (mode 0600)")
 
 
 @app.command(name="list")
@@ -82,8 +81,7 @@ def retire(
     """Let a key end: what is sealed with it later is not heard by who has the changed file."""
     now_ms = SystemClock().now_ms()
     key = retire_key(file, id, _moment(at, now_ms) if at else now_ms)
-    told = f"the key {key.id} of {key.owner} ends at {format_time(key.until_ms)}"
-    print_note(told)
+    print_note(f"the key {key.id} of {key.owner} ends at {format_time(key.until_ms)}")
 
 
 @app.command
@@ -94,8 +92,7 @@ def share(
 ) -> None:
     """Make a file with the keys of one owner only, to be given to it; a client needs no others."""
     keys = share_keys(file, owner, to)
-    told = f"made {to} (mode 0600) with {len(keys)} key(s) of {owner}: give it to nobody else"
-    print_note(told)
+    print_note(f"made {to} (mode 0600) with {len(keys)} key(s) of {owner}: give it to nobody else")
 
 
 def _moment(text: str, now_ms: int) -> int:

@@ -34,8 +34,8 @@ def list_letters(
     json: JsonOption = False,
 ) -> None:
     """List dead letters with the error of each."""
-    asked = {"channel": channel, "reader": reader, "since": _time(since), "until": _time(until)}
-    query = urlencode({**asked, "state": state, "limit": limit})
+    criteria = {"channel": channel, "reader": reader, "since": _time(since), "until": _time(until)}
+    query = urlencode({**criteria, "state": state, "limit": limit})
     found = where.remote().get(f"/dead-letters?{query}")
     if json:
         write_json(found)
@@ -64,10 +64,10 @@ def replay(
     where: Where = HERE,
 ) -> None:
     """Send dead letters back to the readers that failed: handled again in order, once."""
-    wanted = _wanted(ids, channel, reader, since, until)
+    wanted = _criteria(ids, channel, reader, since, until)
     remote = where.remote()
     body = msgspec.json.encode({**wanted, "republish": republish})
-    _tell(remote.post("/dead-letters/replay", body), "go back")
+    _print_count(remote.post("/dead-letters/replay", body), "go back")
 
 
 @app.command
@@ -80,12 +80,12 @@ def forget(
     where: Where = HERE,
 ) -> None:
     """Strike dead letters off the list."""
-    wanted = _wanted(ids, channel, reader, since, until)
+    wanted = _criteria(ids, channel, reader, since, until)
     remote = where.remote()
-    _tell(remote.post("/dead-letters/forget", msgspec.json.encode(wanted)), "are forgotten")
+    _print_count(remote.post("/dead-letters/forget", msgspec.json.encode(wanted)), "are forgotten")
 
 
-def _wanted(
+def _criteria(
     ids: tuple[str, ...], channel: str, reader: str, since: str, until: str
 ) -> dict[str, Any]:
     wanted: dict[str, Any] = {"ids": ids, "channel": channel, "reader": reader}
@@ -101,7 +101,7 @@ def _time(text: str) -> str:
     return format_time(parse_moment(text)) if text else ""
 
 
-def _tell(done: dict[str, Any], what: str) -> None:
+def _print_count(done: dict[str, Any], what: str) -> None:
     write_json(done)
     print_note(f"{len(done['letters'])} dead letters {what}")
 

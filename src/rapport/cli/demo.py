@@ -101,10 +101,12 @@ def _answer_to(alarm: MessageRow, played: BuildingRun) -> str:
         after = (alarm.answered_at - alarm.time) / 1_000
         return f"{alarm.answered_by} answered after {after:.0f} s: {alarm.answer}"
     rows = [row for row in played.ledger if row.message == alarm.message and row.peer]
-    asked = ", ".join(
+    receivers = ", ".join(
         sorted({row.peer for row in rows if row.receiver not in ("", alarm.receiver)})
     )
-    return f"nobody answered in time, so {asked} was asked" if asked else "nobody answered yet"
+    return (
+        f"nobody answered in time, so {receivers} was asked" if receivers else "nobody answered yet"
+    )
 
 
 def _write_report(site: Path) -> Path | None:

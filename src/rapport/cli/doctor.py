@@ -141,15 +141,15 @@ def examine_site(site: Path, clock: Clock | None = None) -> Iterator[Finding]:
     for name in declared_stores(declared):
         hint = _NATS_HINT if name == "nats" else ""
         reach = partial(reach_store, name, declared, site, seconds=REACH_SECONDS)
-        yield _asked(f"[channels] {name}", reach, hint)
+        yield _probed(f"[channels] {name}", reach, hint)
     for bridge in bridges_from_site(file)[0]:
-        yield _asked(f"[mqtt.{bridge.name}]", partial(_reach_bridge, bridge, site))
+        yield _probed(f"[mqtt.{bridge.name}]", partial(_reach_bridge, bridge, site))
     for address, hint in declared_brokers(file, site):
         reach = partial(reach_context_broker, address, file, site, seconds=REACH_SECONDS)
-        yield _answering(_asked(f"[context] {format_address(address)}", reach), hint)
+        yield _answering(_probed(f"[context] {format_address(address)}", reach), hint)
     for address, hint in declared_ensemble_nodes(file, site):
         reach = partial(reach_ensemble_node, address, file, site, seconds=REACH_SECONDS)
-        yield _answering(_asked(f"[ensemble] {format_address(address)}", reach), hint)
+        yield _answering(_probed(f"[ensemble] {format_address(address)}", reach), hint)
 
 
 def _answering(found: Finding, hint: str) -> Finding:
@@ -194,7 +194,7 @@ def measure_syncs(directory: Path, clock: Clock) -> float:
         path.unlink()
 
 
-def _asked(part: str, reach: Callable[[], str], hint: str = "") -> Finding:
+def _probed(part: str, reach: Callable[[], str], hint: str = "") -> Finding:
     try:
         return Finding(part, reach(), hint)
     except ModuleNotFoundError as error:

@@ -98,7 +98,7 @@ def run(
     radio = MulticastGroup(*parse_address(group), interface=interface) if group else None
     watch = KeyFileWatch(keys) if keys is not None else None
     program = load_program(file, name)
-    _tell_advice(program)
+    _print_advice(program)
     run_until_stopped(
         _serve(
             name, program, place, radio, others, known, grouper, watch, follow=follow, trace=trace
@@ -110,10 +110,9 @@ def _addresses(texts: Sequence[str] | None) -> list[Address]:
     return [parse_address(text) for one in texts or [] for text in one.split(",")]
 
 
-def _tell_advice(program: Program) -> None:
+def _print_advice(program: Program) -> None:
     for problem in advice(program.settings.gossip):
-        text = f"{problem.severity}: {problem.message} ({problem.hint})"
-        print_note(text)
+        print_note(f"{problem.severity}: {problem.message} ({problem.hint})")
 
 
 async def _serve(
@@ -170,11 +169,10 @@ def _print(knowledge: Knowledge) -> None:
 
 def _announce(one: EnsembleNode, components: int, group: MulticastGroup | None) -> None:
     radio = f", broadcasts to {format_address((group.host, group.port))}" if group else ""
-    text = (
+    print_note(
         f"ensemble node is up: {format_address(one.address)}  "
         f"({one.node}, {components} component(s){radio}; stop with Ctrl-C)"
     )
-    print_note(text)
 
 
 @app.command
@@ -199,8 +197,7 @@ def status(
     write_table(f"node {found.node}", ("what", "now"), _status_rows(found))
     for fault in found.faults:
         whose = " ".join(word for word in (fault.component, fault.name) if word)
-        text = f"fault {fault.code} x{fault.count} ({whose}): {fault.message}. {fault.hint}"
-        print_note(text)
+        print_note(f"fault {fault.code} x{fault.count} ({whose}): {fault.message}. {fault.hint}")
 
 
 def _status_rows(found: NodeStatus) -> list[tuple[str, str]]:

@@ -356,16 +356,17 @@ def import_file(
         id_field = _id_field(where.directory, source)
         marks = history_headers(notify=notify)
         events = _events(kept, source, chosen, options, id_field, marks)
-        with _progress(file) as told, open_target(where, source) as send:
+        with _progress(file) as note_progress, open_target(where, source) as send:
             while batch := list(islice(events, _BATCH)):
                 duplicates += send(batch)
                 sent += len(batch)
-                told(sent)
+                note_progress(sent)
     write_json({"published": sent - duplicates, "duplicates": duplicates})
     if sent > duplicates:
-        told = "people are notified" if notify else "nobody is notified"
-        note = f"imported as history: policies evaluate it when the node has read it; {told}"
-        print_note(note)
+        note_progress = "people are notified" if notify else "nobody is notified"
+        print_note(
+            f"imported as history: policies evaluate it when the node has read it; {note_progress}"
+        )
 
 
 def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
@@ -409,8 +410,8 @@ def _events(
 
 def _id_field(site: Path, source: str) -> str:
     """The field that names the rows of a source, where the site declares one."""
-    said = TomlFile.load(site / "site.toml").section("sources").section(source).values.get("id")
-    return said if isinstance(said, str) else ""
+    declared = TomlFile.load(site / "site.toml").section("sources").section(source).values.get("id")
+    return declared if isinstance(declared, str) else ""
 
 
 def _option(text: str) -> tuple[str, Any]:

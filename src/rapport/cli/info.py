@@ -50,8 +50,8 @@ def show(
         write_json(found)
         return
     names = {name: found.pop(name) for name in ("type", "subtype", "origin")}
-    told = msgspec.convert(found, MessageInformation)
-    print(as_text(MessageInfoEntry(**names, information=told)))
+    information = msgspec.convert(found, MessageInformation)
+    print(as_text(MessageInfoEntry(**names, information=information)))
 
 
 @app.command(name="set")
@@ -122,8 +122,10 @@ def add(
     where: Where = HERE,
 ) -> None:
     """Add a rule for good; it is in force when this returns. Prints its id."""
-    said = {"type": type, "subtype": subtype, "receiver": receiver, "sender": sender, "id": id}
-    body = msgspec.json.encode({"to": to} | {key: value for key, value in said.items() if value})
+    criteria = {"type": type, "subtype": subtype, "receiver": receiver, "sender": sender, "id": id}
+    body = msgspec.json.encode(
+        {"to": to} | {key: value for key, value in criteria.items() if value}
+    )
     remote = where.remote()
     print(remote.post("/routing", body)["id"])
 

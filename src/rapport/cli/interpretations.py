@@ -260,12 +260,12 @@ class _Interpretations:
 
         return self._node.ask(ask, local, record=False)
 
-    def post(self, path: str, said: _ChangeFile, local: Callable[[Node], Awaitable[Any]]) -> Any:
+    def post(self, path: str, change: _ChangeFile, local: Callable[[Node], Awaitable[Any]]) -> Any:
         """What came of a change."""
-        media = _MEDIA[said.suffix]
+        media = _MEDIA[change.suffix]
         try:
             return self._node.ask(
-                lambda remote: remote.post(path, said.body, media), local, record=True
+                lambda remote: remote.post(path, change.body, media), local, record=True
             )
         except NodeRefusal as refused:
             if refused.status not in _CHECKED:
@@ -310,48 +310,48 @@ _LOOK_EVERY_MS = 200
 _TOLD = ("released", "corrected", "rejected", "unchanged")
 
 
-def carry_out(where: Where, asked: ReleaseRequest, *, dry_run: bool) -> Any:
+def carry_out(where: Where, request: ReleaseRequest, *, dry_run: bool) -> Any:
     """What came of it, with the second look; waits until all is done."""
     remote = where.remote()
-    path, body = _request(asked, dry_run)
+    path, body = _request(request, dry_run)
     try:
         answer = remote.post(path, body)
     except Unavailable as error:
         if where.url is not None or error.code != "node.unreachable":
             raise
         return with_resting_node(
-            where.directory, lambda node: _without_a_node(node, asked, dry_run)
+            where.directory, lambda node: _without_a_node(node, request, dry_run)
         )
     return answer if dry_run else _wait(remote, answer["release"])
 
 
-def _request(asked: ReleaseRequest, dry_run: bool) -> tuple[str, bytes]:
-    wanted: dict[str, Any] = {"source": asked.source, "dry_run": dry_run}
-    wanted["since_ms"] = asked.since_ms
-    if asked.what == "again":
-        return "/interpretations/again", msgspec.json.encode(wanted | {"until_ms": asked.until_ms})
-    wanted |= {"reason": asked.reason, "ids": asked.ids}
-    return "/quarantine/release", msgspec.json.encode(wanted)
+def _request(request: ReleaseRequest, dry_run: bool) -> tuple[str, bytes]:
+    body: dict[str, Any] = {"source": request.source, "dry_run": dry_run}
+    body["since_ms"] = request.since_ms
+    if request.what == "again":
+        return "/interpretations/again", msgspec.json.encode(body | {"until_ms": request.until_ms})
+    body |= {"reason": request.reason, "ids": request.ids}
+    return "/quarantine/release", msgspec.json.encode(body)
 
 
 def _wait(remote: Remote, release: str) -> Any:
     """Tells how far it is until the release and its second look are done."""
-    told = ""
+    shown = ""
     while True:
         state = remote.get(f"/quarantine/releases/{quote(release, safe='')}")
         now = ", ".join(f"{state[name]} {name}" for name in _TOLD)
-        if now != told:
+        if now != shown:
             print_note(f"release {release}: {now}")
-            told = now
+            shown = now
         if state["is_done"] and state["second_look"] is not None:
             return state
         asyncio.run(SystemClock().sleep(_LOOK_EVERY_MS))
 
 
-async def _without_a_node(node: Node, asked: ReleaseRequest, dry_run: bool) -> Any:
+async def _without_a_node(node: Node, request: ReleaseRequest, dry_run: bool) -> Any:
     if dry_run:
-        return await node.releasing.try_out(asked)
-    release = await node.releasing.request(asked)
+        return await node.releasing.try_out(request)
+    release = await node.releasing.request(request)
     await node.finish_releases()
     return await node.releasing.state(release)
 
@@ -501,10 +501,12 @@ def _row(group: QuarantineGroup) -> tuple[str, ...]:
 
 def _report_release(done: Any) -> None:
     write_json(done)
-    told = msgspec.to_builtins(done)
-    counts = [f"{told[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")]
+    shown = msgspec.to_builtins(done)
+    counts = [
+        f"{shown[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")
+    ]
     print_note(", ".join(counts))
-    look = told.get("second_look")
+    look = shown.get("second_look")
     if look:
         late, gone = look["late_detections"], look["unsupported"]
         print_note(f"{late} late alarms, {gone} no longer supported")

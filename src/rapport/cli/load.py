@@ -44,7 +44,7 @@ class Nodes:
             self._whole.join(name)
         self._shares = self._whole.shares()
         self._followers: dict[str, str] = {}
-        self._heard: Queue[Heard | RapportError] = Queue()
+        self._arrived: Queue[Heard | RapportError] = Queue()
         self._offered: dict[str, int] = {}
         self._taken = 0
 
@@ -53,23 +53,23 @@ class Nodes:
         node puts its own last minute together. Raises what the first node raises that fails.
         """
         for name, remote in self._remotes.items():
-            asked = urlencode({"imprecision": self._shares[name], "of": of, "how": over})
-            arguments = (name, remote, f"/load/stream?{asked}")
+            query = urlencode({"imprecision": self._shares[name], "of": of, "how": over})
+            arguments = (name, remote, f"/load/stream?{query}")
             threading.Thread(target=self._listen, args=arguments, daemon=True).start()
         while True:
-            heard = self._heard.get()
-            if isinstance(heard, RapportError):
-                raise heard
-            self._take(*heard)
+            report = self._arrived.get()
+            if isinstance(report, RapportError):
+                raise report
+            self._receive(*report)
             known = self._whole.known()
             if known is not None and len(self._followers) == len(self._remotes):
                 yield self._shown(known, of)
 
-    def _take(self, name: str, said: Any) -> None:
-        self._followers[name] = said["follower"]
-        self._offered[name] = said["offered"]
+    def _receive(self, name: str, report: Any) -> None:
+        self._followers[name] = report["follower"]
+        self._offered[name] = report["offered"]
         self._taken += 1
-        self._whole.take(name, ApproximateReport(said["value"], said["imprecision"]))
+        self._whole.take(name, ApproximateReport(report["value"], report["imprecision"]))
         if self._taken % _WEIGH_EVERY == 0:
             self._weigh()
 
@@ -110,10 +110,10 @@ class Nodes:
             with closing(remote.lines(path)) as lines:
                 for line in lines:
                     if line.startswith("data: "):
-                        self._heard.put((name, msgspec.json.decode(line.removeprefix("data: "))))
-            self._heard.put(_gone(name))
+                        self._arrived.put((name, msgspec.json.decode(line.removeprefix("data: "))))
+            self._arrived.put(_gone(name))
         except RapportError as error:
-            self._heard.put(error)
+            self._arrived.put(error)
 
 
 def _gone(name: str) -> RapportError:
@@ -170,8 +170,8 @@ def load(
     return 0
 
 
-def _reports(remote: Remote, asked: dict[str, Any]) -> Iterator[Any]:
-    with closing(remote.lines(f"/load/stream?{urlencode(asked)}")) as lines:
+def _reports(remote: Remote, parameters: dict[str, Any]) -> Iterator[Any]:
+    with closing(remote.lines(f"/load/stream?{urlencode(parameters)}")) as lines:
         for line in lines:
             if line.startswith("data: "):
                 yield msgspec.json.decode(line.removeprefix("data: "))

@@ -87,8 +87,7 @@ async def in_force_of(
     bindings, found = await interpretations_on_record(site, channels, node)
     if found.not_taken:
         names = ", ".join(found.not_taken)
-        told = f"changed in files since the node took them in, shown as in the files: {names}"
-        print_note(told)
+        print_note(f"changed in files since the node took them in, shown as in the files: {names}")
     return bindings, found.together.standing.in_force
 
 

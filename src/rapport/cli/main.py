@@ -182,8 +182,7 @@ def _hint_at_new_name(arguments: list[str]) -> None:
     }
     for former, instead in present.items():
         if tuple(arguments[: len(former)]) == former:
-            text = f"hint: rapport {' '.join(former)} is now rapport {instead}"
-            print_note(text)
+            print_note(f"hint: rapport {' '.join(former)} is now rapport {instead}")
 
 
 def _shown(error: RapportError, code: int, *, listing: str = "") -> int:

@@ -172,15 +172,15 @@ class Remote:
 
     def post(self, path: str, body: bytes, content_type: str = "application/json") -> Any:
         """Sends a body; returns the decoded answer."""
-        return self._ask(path, body, content_type)
+        return self._call(path, body, content_type)
 
     def put(self, path: str, body: bytes) -> Any:
         """Sends JSON that is to stand there; returns the decoded answer."""
-        return self._ask(path, body, "application/json", method="PUT")
+        return self._call(path, body, "application/json", method="PUT")
 
     def patch(self, path: str, body: bytes) -> Any:
         """Sends JSON that is to be changed there; returns the decoded answer."""
-        return self._ask(path, body, "application/json", method="PATCH")
+        return self._call(path, body, "application/json", method="PATCH")
 
     def get(self, path: str, *, within_ms: int = 0) -> Any:
         """Returns the decoded answer; waits longer than usual for a node that was given time."""
@@ -190,7 +190,7 @@ class Remote:
 
     def text(self, path: str) -> str:
         """Returns the answer as it is."""
-        return self._asked(path, None, "").decode()
+        return self._answer_bytes(path, None, "").decode()
 
     def lines(self, path: str) -> Generator[str]:
         """The lines of an answer that goes on, as they come; ends when the node ends it."""
@@ -201,12 +201,12 @@ class Remote:
 
     def delete(self, path: str) -> Any:
         """Returns the decoded answer."""
-        return self._ask(path, None, "", method="DELETE")
+        return self._call(path, None, "", method="DELETE")
 
-    def _ask(
+    def _call(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
     ) -> Any:
-        return self._decoded(self._asked(path, body, content_type, method=method))
+        return self._decoded(self._answer_bytes(path, body, content_type, method=method))
 
     def _decoded(self, answer: bytes) -> Any:
         try:
@@ -231,7 +231,7 @@ class Remote:
             hint="another program may use the port, or a proxy finds no node; name it with --url",
         )
 
-    def _asked(
+    def _answer_bytes(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
     ) -> bytes:
         request = self._request(path, body, content_type, method=method)

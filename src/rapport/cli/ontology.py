@@ -59,7 +59,7 @@ def show(
         functions = view.function_rows(ontology)
         if functions:
             write_table("functions", ("function", "of", "found by", "unit"), functions)
-    return _told(problems)
+    return _show_problems(problems)
 
 
 @app.command
@@ -69,7 +69,7 @@ def check(
     """Find every mistake in the ontology alone; exits 1 when there is an error."""
     _ontology, _given, problems = _loaded(site)
     if not json:
-        code = _told(problems)
+        code = _show_problems(problems)
         print_note("no problems found" if not problems else f"{len(problems)} found")
         return code
     write_json(problems)
@@ -94,8 +94,8 @@ def export(
     ontology, _given, problems = _loaded(site)
     graph, left_out = to_graph(ontology, base)
     _write(write_graph(graph, format, base=base).encode(), out)
-    _said("not in the file", left_out)
-    return _told(problems)
+    _print_notes("not in the file", left_out)
+    return _show_problems(problems)
 
 
 @app.command(name="import")
@@ -119,7 +119,7 @@ def import_ontology(file: Path, *, out: OutOption = None) -> None:
         graph = read_turtle(text, name=file.name)
     found = from_graph(graph)
     _write(site_text(found).encode(), out)
-    _said("did not fit", found.notes)
+    _print_notes("did not fit", found.notes)
 
 
 def _loaded(
@@ -139,13 +139,13 @@ def _loaded(
     return ontology, given, problems
 
 
-def _told(problems: list[Problem]) -> int:
+def _show_problems(problems: list[Problem]) -> int:
     for problem in problems:
         show_problem(problem)
     return int(any(problem.severity == "error" for problem in problems))
 
 
-def _said(what: str, texts: list[str]) -> None:
+def _print_notes(what: str, texts: list[str]) -> None:
     for text in texts:
         print_note(f"{what}: {text}")
 

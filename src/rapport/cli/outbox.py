@@ -95,12 +95,12 @@ def drain(
         waiting = publisher.status().pending
         print_note(f"{waiting} events wait for {without_password(target_url)}")
         publisher.flush(seconds)
-        told = publisher.status()
+        status = publisher.status()
     finally:
         publisher.close()
-    write_json({"pending": told.pending, "settled": told.settled, "rejected": told.rejected})
-    if told.pending:
-        raise _still_waiting(told)
+    write_json({"pending": status.pending, "settled": status.settled, "rejected": status.rejected})
+    if status.pending:
+        raise _still_waiting(status)
     return 0
 
 
@@ -119,11 +119,11 @@ def forget(
     write_json({"forgotten": forgotten})
 
 
-def _still_waiting(told: Status) -> Unavailable:
-    why = f": {told.trouble.message}" if told.trouble else ""
+def _still_waiting(status: Status) -> Unavailable:
+    why = f": {status.trouble.message}" if status.trouble else ""
     return Unavailable(
-        f"{told.pending} events still wait{why}",
-        code=told.trouble.code if told.trouble else "outbox.not_drained",
+        f"{status.pending} events still wait{why}",
+        code=status.trouble.code if status.trouble else "outbox.not_drained",
         hint="they are kept; run drain again later, or with another --url, token or --timeout",
     )
 

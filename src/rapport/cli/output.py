@@ -124,10 +124,11 @@ def show_problem(problem: Problem, *, listing: str = "") -> None:
 
     problem = with_hint(problem, listing)
     colour = {"error": "bold red", "warning": "yellow", "hint": "cyan"}[problem.severity]
-    line = Text.assemble(
-        (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"
+    print_note(
+        Text.assemble(
+            (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"
+        )
     )
-    print_note(line)
 
 
 def show_error(error: RapportError, *, listing: str = "") -> None:

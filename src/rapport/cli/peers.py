@@ -121,9 +121,9 @@ def row_of(entry: dict[str, Any]) -> tuple[str, ...]:
     settings = dict(entry["settings"])
     addresses = settings.pop("addresses", [])
     by = f"{format_time(entry['time'])} by {entry['by']}" if entry["time"] else ""
-    said = [f"{key} = {value}" for key, value in settings.items()]
-    said += [f"{one['address']}: circuit {one['state']}" for one in entry.get("circuits", ())]
-    return (entry["name"], entry["origin"], " ".join(addresses), ", ".join(said), by)
+    facts = [f"{key} = {value}" for key, value in settings.items()]
+    facts += [f"{one['address']}: circuit {one['state']}" for one in entry.get("circuits", ())]
+    return (entry["name"], entry["origin"], " ".join(addresses), ", ".join(facts), by)
 
 
 app = App(name="peers", help="People, devices and services to be reached; collectives of them.")

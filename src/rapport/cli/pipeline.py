@@ -210,8 +210,8 @@ def spark_for(site: Path | None, engine: str, master: str | None) -> Iterator[Sp
     if engine != "spark":
         yield None
         return
-    said = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
-    settings = load_spark_settings(said, flags={"master": master}, environment=os.environ)
+    declared = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
+    settings = load_spark_settings(declared, flags={"master": master}, environment=os.environ)
     print_note("starting Spark …")
     with running_spark(settings) as spark:
         yield spark
@@ -242,8 +242,8 @@ def _report_export(done: Any, *, json: bool) -> None:
     if json:
         write_json(done)
         return
-    told = msgspec.structs.asdict(done)
-    rows = [(name.replace("_", " "), _shown(value)) for name, value in told.items()]
+    status = msgspec.structs.asdict(done)
+    rows = [(name.replace("_", " "), _shown(value)) for name, value in status.items()]
     write_table("lake", ("what", "how much"), [row for row in rows if row[1]])
 
 
@@ -281,7 +281,7 @@ def mediate(
     directory = site_directory(site)
     loaded = load_site(directory)
     meanings = meanings_of_site(loaded)
-    files, sources = _asked(meanings, what)
+    files, sources = _files_or_sources(meanings, what)
     if explain:
         _explain(meanings, [*files, *sources] or None, json=json)
         return 0
@@ -305,7 +305,9 @@ def mediate(
     return 1 if done.rejected else 0
 
 
-def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Path]], list[str]]:
+def _files_or_sources(
+    meanings: Meanings, what: tuple[str, ...]
+) -> tuple[dict[str, list[Path]], list[str]]:
     """Files by source, or names of sources; raises InvalidInput for a mixture or an unknown one."""
     from rapport.core.errors import InvalidInput
     from rapport.policy.recordings.files import READERS
@@ -413,7 +415,7 @@ def query(
     """Ask the lake a question in SQL; `rapport pipeline tables` lists what can be named."""
     chosen = _chosen(lake, site)
     directory = site_directory(site) if lake is None else None
-    answer = _ask(sql, engine, chosen, directory, master)
+    answer = _query_lake(sql, engine, chosen, directory, master)
     _write_answer(answer.table, format)
     return show_problems(answer.problems)
 
@@ -430,7 +432,7 @@ def _chosen(lake: Path | None, site: Path | None) -> Path:
     return lake
 
 
-def _ask(sql: str, engine: str, lake: Path, site: Path | None, master: str | None) -> Answer:
+def _query_lake(sql: str, engine: str, lake: Path, site: Path | None, master: str | None) -> Answer:
     if engine == "duckdb":
         from rapport.pipeline.lake.query import ask_duckdb
 
@@ -629,12 +631,12 @@ def run(
             signal.signal(number, lambda _number, _frame: stop.set())
 
     take_signals()
-    told = run_pipeline(directory, wanted, stop=stop, started=take_signals)
+    status = run_pipeline(directory, wanted, stop=stop, started=take_signals)
     if json:
-        write_json(told)
+        write_json(status)
     elif once:
-        _show_jobs(told.jobs)
-    problems = [one.problem for one in told.jobs if one.problem is not None]
+        _show_jobs(status.jobs)
+    problems = [one.problem for one in status.jobs if one.problem is not None]
     for problem in problems:
         show_problem(problem)
     # Whoever ends it that runs on and on has seen what was wrong in its status.
@@ -645,20 +647,20 @@ def run(
 def status(*, site: SiteOption = None, json: JsonOption = False) -> int:
     """Show what runs where, and how far each job is behind; 1 when nothing runs."""
     from rapport.kernel.clock import SystemClock
-    from rapport.site.pipeline import how_it_is, is_held, read_status
+    from rapport.site.pipeline import is_held, read_status, run_state
 
     places = run_places(site_directory(site))
-    told, runs = read_status(places), is_held(places.lock)
-    state = how_it_is(told, runs=runs, now_ms=SystemClock().now_ms())
+    status, runs = read_status(places), is_held(places.lock)
+    state = run_state(status, runs=runs, now_ms=SystemClock().now_ms())
     if json:
         stopped = places.stop.exists()
-        write_json({"state": state, "runs": runs, "stopped_by_hand": stopped, "told": told})
+        write_json({"state": state, "runs": runs, "stopped_by_hand": stopped, "told": status})
     else:
-        _show_state(state, told, places)
-        if told is not None:
-            _show_jobs(told.jobs)
-    if told is not None and told.problem is not None:
-        show_problem(told.problem)
+        _show_state(state, status, places)
+        if status is not None:
+            _show_jobs(status.jobs)
+    if status is not None and status.problem is not None:
+        show_problem(status.problem)
     return 0 if runs else 1
 
 
@@ -753,14 +755,17 @@ def run_places(directory: Path) -> RunPlaces:
     return RunPlaces.of(data_directory(directory))
 
 
-def _show_state(state: str, told: RunStatus | None, places: RunPlaces) -> None:
+def _show_state(state: str, status: RunStatus | None, places: RunPlaces) -> None:
     rows = [("state", state)]
     if places.stop.exists():
         rows.append(("stopped by hand", "until: rapport pipeline resume"))
-    if told is not None:
-        rows += [("process", str(told.pid)), ("Spark", told.master)]
-        rows += [("Spark's page", told.spark_ui)] if told.spark_ui else []
-        rows += [("started", format_time(told.started)), ("last word", format_time(told.updated))]
+    if status is not None:
+        rows += [("process", str(status.pid)), ("Spark", status.master)]
+        rows += [("Spark's page", status.spark_ui)] if status.spark_ui else []
+        rows += [
+            ("started", format_time(status.started)),
+            ("last word", format_time(status.updated)),
+        ]
     write_table("pipeline", ("what", "how"), rows)
 
 

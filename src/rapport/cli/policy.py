@@ -78,14 +78,14 @@ def write_rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) 
     """A table; on a terminal without columns that have nothing to tell, so that it is not cramped.
     Programs get all of them.
     """
-    told = list(range(len(heads)))
+    columns = list(range(len(heads)))
     if sys.stdout.isatty():
-        told = [
+        columns = [
             n
             for n, head in enumerate(heads)
             if head not in _MAY_BE_EMPTY or any(row[n] not in _NOTHING for row in rows)
         ]
-    write_table(title, [heads[n] for n in told], [[row[n] for n in told] for row in rows])
+    write_table(title, [heads[n] for n in columns], [[row[n] for n in columns] for row in rows])
 
 
 def row_of(policy: Any) -> tuple[str, ...]:

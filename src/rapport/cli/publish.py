@@ -151,24 +151,24 @@ def _print_all(listener: Listener, count: int | None, *, as_json: bool, start: s
     """
     if not as_json:
         write_bytes(_row(_COLUMNS))
-    left, told = count, None
+    left, reported = count, None
     while left is None or left > 0:
         events = listener.pull(min(left or _AT_ONCE, _AT_ONCE), timeout=_LOOK_UP_SECONDS)
         if events:
             write_bytes(b"".join(_line(one, as_json) for one in events))
             listener.acknowledge(events[-1])
             left = None if left is None else left - len(events)
-        told = _tell(listener.status().trouble, told, start)
+        reported = _report_once(listener.status().trouble, reported, start)
 
 
-def _tell(trouble: Reason | None, told: Reason | None, start: str) -> Reason | None:
+def _report_once(trouble: Reason | None, reported: Reason | None, start: str) -> Reason | None:
     """Says on stderr what keeps us, once; returns what was said last."""
-    if trouble is not None and trouble != told:
-        _tell_trouble(trouble.message, start if trouble.code == "node.unreachable" else "")
+    if trouble is not None and trouble != reported:
+        _print_trouble(trouble.message, start if trouble.code == "node.unreachable" else "")
     return trouble
 
 
-def _tell_trouble(message: str, start: str) -> None:
+def _print_trouble(message: str, start: str) -> None:
     print_note(f"{message}; trying again")
     if start:
         print_note(f"hint: start it: {start}")
@@ -208,7 +208,7 @@ def _node_of_site(site: Path | None, token_file: Path | None) -> Remote:
             if error.code != "node.unreachable":
                 raise
             if not is_told:
-                _tell_trouble(error.message, _start(site))
+                _print_trouble(error.message, _start(site))
             is_told = True
             asyncio.run(SystemClock().sleep(_LOOK_UP_SECONDS * 1_000))
         else:

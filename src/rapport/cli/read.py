@@ -67,8 +67,8 @@ def read(
         found = as_delivered(directory, channels, str(channel), stored)
         if not interpretation:
             return found, gaps
-        said = await _in_words(directory, channels, str(channel), found, interpretation)
-        return said, gaps
+        shown = await _in_words(directory, channels, str(channel), found, interpretation)
+        return shown, gaps
 
     directory = site_directory(site)
     if channel is None:
@@ -150,9 +150,9 @@ async def _in_words(
     _, in_force = await in_force_of(directory, site, channels)
     outgoing = outgoing_of_site(site, channels, SystemClock(), in_force)
     try:
-        said = await outgoing.view(channel, stored, interpretation)
+        events = await outgoing.view(channel, stored, interpretation)
     finally:
         await outgoing.close()
     for one in outgoing.statistics.undeliverable:
         print_note(f"{one.position}: {one.code}: {one.message}")
-    return said
+    return events

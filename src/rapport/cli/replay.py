@@ -97,7 +97,7 @@ def replay(
         _write(difference_lines(chosen.compared(result).differences), out)
     else:
         _write(detection_lines(result.detections), out)
-    _tell_problems(result)
+    _show_problems(result)
     _summarise(result, chosen.counts(result))
     return int(bool(result.problems))
 
@@ -132,11 +132,11 @@ def _write(lines: bytes, out: Path | None) -> None:
         raise cannot_write(out, error) from None
 
 
-def _tell_problems(result: ReplayResult) -> None:
+def _show_problems(result: ReplayResult) -> None:
     """Faulty rows by reason with the first place of each, then policies that failed."""
-    told = [_together(rows) for rows in result.faulty]
-    told += [problem for problem in result.problems if problem.code == _FAILED]
-    for problem in told[:_SHOWN_PROBLEMS]:
+    problems = [_together(rows) for rows in result.faulty]
+    problems += [problem for problem in result.problems if problem.code == _FAILED]
+    for problem in problems[:_SHOWN_PROBLEMS]:
         show_problem(problem)
 
 

@@ -272,7 +272,7 @@ def _run_log(
 
     site, plans = chosen.site, chosen.all_plans()
     now_ms = SystemClock().now_ms()
-    _tell_what_is_unknown(plans, over.since)
+    _warn_of_unknown_past(plans, over.since)
 
     async def work(channels: Channels) -> Found:
         log = LogReplay(
@@ -343,14 +343,13 @@ def no_rows_on_record() -> InvalidInput:
     )
 
 
-def _tell_what_is_unknown(plans: Sequence[Plan], since: int | None) -> None:
+def _warn_of_unknown_past(plans: Sequence[Plan], since: int | None) -> None:
     names = sorted({plan.policy for plan in plans if needs_last_values(plan)})
     if since is not None and names:
-        told = (
+        print_note(
             f"{', '.join(names)}: what was so long before {format_time(since)} is not known; "
             "without --since everything is read"
         )
-        print_note(told)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -454,11 +453,11 @@ class ReplayText:
         ages = ["" if age == f" ({relative(0)})" else age for age in ages]
         if len(set(ages)) == 1:
             ages[:-1] = [""] * (len(ages) - 1)
-        said = [
+        texts = [
             f"{self._words.reading(each).text}{age}" for each, age in zip(shown, ages, strict=True)
         ]
         more = [f"and {len(values) - len(shown)} more"] if len(values) > len(shown) else []
-        return f"  {', '.join([*said, *more])}"
+        return f"  {', '.join([*texts, *more])}"
 
     def _how_often(self, found: list[Detection], result: ReplayResult) -> Text:
         from rich.text import Text
@@ -514,8 +513,8 @@ class ReplayText:
             moment = self._moment(time_ms)
         except OverflowError:
             return str(time_ms)
-        said = moment.strftime("%Y-%m-%d %H:%M:%S")
-        return f"{said}.{time_ms % 1_000:03}" if time_ms % 1_000 else said
+        text = moment.strftime("%Y-%m-%d %H:%M:%S")
+        return f"{text}.{time_ms % 1_000:03}" if time_ms % 1_000 else text
 
     def _moment(self, time_ms: int) -> datetime:
         return (_EPOCH + timedelta(milliseconds=time_ms)).astimezone(self._zone)

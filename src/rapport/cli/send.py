@@ -164,19 +164,19 @@ def send(
         )
     if not message.content.strip():
         raise InvalidInput("the message says nothing", code="message.empty", hint="--text ...")
-    wishes = {
+    options = {
         "least": least,
         "answer_within": parse_duration(answer_within or "0s"),
         "escalate": _steps(remote, then or [], answer_within),
         "repeat_every": parse_duration(repeat or "0s"),
         "repeat_most": repeat_most,
     }
-    (name,) = remote.post("/messages", _body(message, wishes))["ids"]
+    (name,) = remote.post("/messages", _body(message, options))["ids"]
     if not wait_ms:
         write_json({"id": name}) if json else print(name)
         return 0
     shown = _wait(remote, name, wait_ms, quiet=json)
-    return _tell(name, shown, wait_ms, json=json)
+    return _print_outcome(name, shown, wait_ms, json=json)
 
 
 def _typed() -> str:
@@ -226,11 +226,11 @@ def _steps(remote: Remote, then: list[str], answer_within: str) -> list[dict[str
     return steps
 
 
-def _body(message: Message, wishes: dict[str, Any]) -> bytes:
+def _body(message: Message, given: dict[str, Any]) -> bytes:
     """The message in the form of the API."""
-    asked = {key: value for key, value in wishes.items() if value}
+    options = {key: value for key, value in given.items() if value}
     written = msgspec.json.decode(message.to_json(), type=dict[str, Any])
-    return msgspec.json.encode(written | ({"wishes": asked} if asked else {}))
+    return msgspec.json.encode(written | ({"wishes": options} if options else {}))
 
 
 def _wait(remote: Remote, message: str, wait_ms: int, *, quiet: bool) -> MessageView | None:
@@ -270,11 +270,10 @@ def _print_answers(shown: MessageView) -> None:
         rows = [(format_time(one.time), one.person, one.answer) for one in answers]
         write_table("answers", ("time", "person", "answer"), rows)
     elif is_over(shown) and not shown.message.answered_by and outcome_of(shown) == "done":
-        hint = "nobody had to answer; --answer-within 10min asks for an answer"
-        print_note(hint)
+        print_note("nobody had to answer; --answer-within 10min asks for an answer")
 
 
-def _tell(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> int:
+def _print_outcome(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> int:
     if json:
         answers = answers_of(shown) if shown is not None else []
         outcome = outcome_of(shown)
@@ -283,8 +282,8 @@ def _tell(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> 
         print(name)
         if shown is not None:
             _print_answers(shown)
-        said = shown.sentence if shown is not None else "the node has not come to it yet"
-        print_note(f"{outcome_of(shown)}: {said}")
+        sentence = shown.sentence if shown is not None else "the node has not come to it yet"
+        print_note(f"{outcome_of(shown)}: {sentence}")
         if outcome_of(shown) == "undecided":
             print_note(
                 f"nothing was decided within {format_duration(wait_ms)}; "

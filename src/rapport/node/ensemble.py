@@ -187,7 +187,7 @@ class NodeEnsemble:
             most_bytes=declared.settings.host.most_bytes,
         )
         self._late = LateReadingReplay(channels, clock, self._carried.sources)
-        self._telling = ContextPublisher(ties.told, self._broker, clock, self._note)
+        self._publishing = ContextPublisher(ties.told, self._broker, clock, self._note)
         self._shared = self._sharing(meanings)
         self._summaries = Summaries(channels, clock, self._summary)
         self._versions = VersionReservation(channels, clock, declared.node)
@@ -223,7 +223,7 @@ class NodeEnsemble:
             settings=declared.settings,
             groupers=declared.groupers,
             is_grouper=declared.is_grouper,
-            on_changed=self._heard,
+            on_changed=self._received,
             on_published=self._published,
             on_withheld=self._report_withheld,
             given_before=given_before,
@@ -311,7 +311,7 @@ class NodeEnsemble:
         if ties.carried:
             work |= {"ensemble.carried": self._carried.run, "ensemble.late": self._late.run}
         if ties.told:
-            work["ensemble.context"] = self._telling.run
+            work["ensemble.context"] = self._publishing.run
         if self._shared is not None:
             work["ensemble.interpretations"] = self._shared.run
         for number, feed in enumerate(self._feeds()):
@@ -335,16 +335,16 @@ class NodeEnsemble:
 
     # --- what happens ---
 
-    def _heard(self, knowledge: Knowledge) -> None:
+    def _received(self, knowledge: Knowledge) -> None:
         """Of another node's component."""
         if self._shared is not None:
             self._shared.put(knowledge)
-        self._said(knowledge)
+        self._distribute(knowledge)
 
     def _published(self, knowledge: Knowledge) -> None:
         """Of a component of this node."""
         self._versions.gave(knowledge.version)
-        self._said(knowledge)
+        self._distribute(knowledge)
 
     def _report_withheld(self, component: str, withheld: WithheldKnowledge | None) -> None:
         """Others see what they know of the component grow old: the node is degraded."""
@@ -357,14 +357,14 @@ class NodeEnsemble:
                 f"the knowledge of the component {component!r} is withheld: {withheld.message}",
             )
 
-    def _said(self, knowledge: Knowledge) -> None:
+    def _distribute(self, knowledge: Knowledge) -> None:
         """Of any component, this node's included. Those that only make nodes part of the whole are
         not on record.
         """
         if knowledge.component not in (collector_id(knowledge.node), shelf_id(knowledge.node)):
             self._record.inbox.put(knowledge)
             self._carried.put(knowledge)
-            self._telling.put(knowledge)
+            self._publishing.put(knowledge)
 
     def _confirm(self, receipts: dict[str, Receipt]) -> None:
         self.assign(self._collector.id, {"receipts": receipts})
@@ -376,8 +376,8 @@ class NodeEnsemble:
         return self._context.broker
 
     def _summary(self) -> Event | None:
-        told = self.running.take_summary()
-        return told.to_event(source=self._site.name) if told is not None else None
+        summary = self.running.take_summary()
+        return summary.to_event(source=self._site.name) if summary is not None else None
 
     def _note(self, component: str, error: RapportError) -> None:
         fault = fault_of(error, error.code, component=component)

@@ -60,14 +60,14 @@ class Feed:
         )
         value = msgspec.msgpack.decode(subscription.state) if subscription.state else NOT_THERE
         if value is not NOT_THERE:
-            self._give(value)
+            self._assign_value(value)
         while True:
             batch = await subscription.next_batch()
             fed = [one.event for one in batch if self.is_meant(one.event)]
             state = None
             if fed:
                 value = self.after(value, fed)
-                self._give(value)
+                self._assign_value(value)
                 state = msgspec.msgpack.encode(value) if value is not NOT_THERE else None
             await subscription.commit(batch[-1].position, state)
 
@@ -104,7 +104,7 @@ class Feed:
             return False
         return True
 
-    def _give(self, value: Any) -> None:
+    def _assign_value(self, value: Any) -> None:
         if value is NOT_THERE:
             return
         try:
@@ -234,9 +234,9 @@ class ContextPublisher:
             for knowledge in newest.values():
                 for tie in self._ties:
                     if tie.of.fits(knowledge):
-                        await self._tell(tie, knowledge)
+                        await self._publish(tie, knowledge)
 
-    async def _tell(self, tie: ContextPublication, knowledge: Knowledge) -> None:
+    async def _publish(self, tie: ContextPublication, knowledge: Knowledge) -> None:
         try:
             record = record_of(tie, knowledge)
             if record is None or record.valid_until <= self._clock.now_ms():
@@ -288,14 +288,14 @@ class ContextPoller:
         """Asks once."""
         tie = self._tie
         try:
-            value = await self._ask()
+            value = await self._request()
             if value != self._last:
                 self._assign(tie.component, {tie.field: value})
                 self._last = value
         except RapportError as error:
             self._note(tie.component, error)
 
-    async def _ask(self) -> Any:
+    async def _request(self) -> Any:
         """What is true now; None when nobody knows."""
         tie = self._tie
         try:
@@ -385,13 +385,13 @@ def reading_event(knowledge: Knowledge, source: str) -> Event:
         "node": knowledge.node,
         "created_ms": knowledge.created_ms,
     }
-    said = knowledge.to_event(source=source).id
+    event_id = knowledge.to_event(source=source).id
     return Event(
         source=source,
-        id=content_id("reading", source, said),
+        id=content_id("reading", source, event_id),
         type=KNOWLEDGE,
         subject=knowledge.component,
         time=knowledge.created_ms,
         data=msgspec.json.encode({**knowledge.values, **own}),
-        headers={CAUSE: cause_text(said)},
+        headers={CAUSE: cause_text(event_id)},
     )

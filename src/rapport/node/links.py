@@ -96,7 +96,7 @@ class Neighbour:
         """The neighbour's identity. Also shows that the link works, so it must come soon."""
         try:
             async with asyncio.timeout(HELLO_LIMIT_MS / 1_000):
-                raw = await self._ask("GET", "/federation")
+                raw = await self._exchange("GET", "/federation")
         except TimeoutError:
             raise Unavailable(
                 f"no node answers at {without_password(self._url)} in time", code="link.unreachable"
@@ -105,10 +105,10 @@ class Neighbour:
         check_node_id(hello.node)
         return hello
 
-    async def request(self, channel: str, asked: dict[str, Any], now_ms: int) -> Arrival:
+    async def request(self, channel: str, request: dict[str, Any], now_ms: int) -> Arrival:
         """The answer to a request for messages."""
         path = f"/channels/{quote(channel, safe='')}/requests"
-        batch = _decoded(await self._ask("POST", path, asked), _Batch)
+        batch = _decoded(await self._exchange("POST", path, request), _Batch)
         events = [_as_event(raw, now_ms) for raw in batch.events]
         received = NeighbourBatch(batch.current_token, batch.next_token, batch.gone)
         return Arrival(events, received, batch.gaps)
@@ -117,13 +117,13 @@ class Neighbour:
         """Gives events; they are on the neighbour's disk when it returns."""
         path = f"/federation/channels/{quote(channel, safe='')}/events"
         body = {"node": node, "events": [to_cloudevent(event) for event in events]}
-        await self._ask("POST", path, body)
+        await self._exchange("POST", path, body)
 
     async def close(self) -> None:
         """Closes kept connections."""
         await self._client.aclose()
 
-    async def _ask(self, method: str, path: str, body: Any = None) -> bytes:
+    async def _exchange(self, method: str, path: str, body: Any = None) -> bytes:
         content = None if body is None else msgspec.json.encode(body)
         headers = {} if content is None else {"Content-Type": "application/json"}
         try:
@@ -138,7 +138,7 @@ class Neighbour:
                 f"no node answers at {without_password(self._url)}: {why}", code="link.unreachable"
             ) from None
         if status != 200:
-            raise _told(status, raw)
+            raise _neighbour_error(status, raw)
         return raw
 
 
@@ -168,17 +168,17 @@ def _as_event(raw: msgspec.Raw, now_ms: int) -> Event:
     return msgspec.structs.replace(event, headers=headers)
 
 
-def _told(status: int, raw: bytes) -> RapportError:
+def _neighbour_error(status: int, raw: bytes) -> RapportError:
     try:
-        told = msgspec.json.decode(raw, type=dict[str, Any])
+        problem = msgspec.json.decode(raw, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = {}
-    message = str(told.get("detail", f"the neighbour answered {status}"))
-    code = str(told.get("title", f"http.{status}"))
+        problem = {}
+    message = str(problem.get("detail", f"the neighbour answered {status}"))
+    code = str(problem.get("title", f"http.{status}"))
     if code.startswith("token."):
         return PositionRefused(message)
     if status in (401, 403):
-        return NotAllowed(message, code=code, hint=str(told.get("hint", "")))
+        return NotAllowed(message, code=code, hint=str(problem.get("hint", "")))
     if status == 413:
         return TooLarge(message, code=code)
     return Unavailable(message, code=code)
@@ -333,8 +333,8 @@ class RunningLink:
         status: ChannelStatus,
         wait_ms: int,
     ) -> LinkPosition:
-        asked = request_at(place, most=MOST_EVENTS, wait_ms=wait_ms)
-        arrival = await self._neighbour.request(channel, asked, self._parts.clock.now_ms())
+        request = request_at(place, most=MOST_EVENTS, wait_ms=wait_ms)
+        arrival = await self._neighbour.request(channel, request, self._parts.clock.now_ms())
         if arrival.events:
             came = await self._parts.receiver.take_in(local, self.peer, arrival.events)
             status.count(came)
@@ -450,9 +450,9 @@ def _rows(running: RunningLink) -> list[LinkStatus]:
     shared = running.status or {("", ""): ChannelStatus()}
     rows = []
     for (way, channel), counts in shared.items():
-        told = counts
+        shown = counts
         if running.trouble and not counts.trouble:
-            told = msgspec.structs.replace(counts, trouble=running.trouble)
+            shown = msgspec.structs.replace(counts, trouble=running.trouble)
         rows.append(
             LinkStatus(
                 link=running.link.name,
@@ -460,7 +460,7 @@ def _rows(running: RunningLink) -> list[LinkStatus]:
                 peer=running.peer,
                 way=way,
                 channel=channel,
-                counts=told,
+                counts=shown,
             )
         )
     return rows

@@ -93,7 +93,7 @@ class LakeExporter:
                 if error.code == "channel.closed":
                     raise
                 if error.code != EXPORT_RUNNING:
-                    self._tell(name, error)
+                    self._report_failure(name, error)
             else:
                 self.troubles.pop(name, None)
 
@@ -146,7 +146,7 @@ class LakeExporter:
     async def _place(self, name: str) -> Cursor | None:
         return await self._channels.look(partial(load_cursor, channel=name, reader=READER))
 
-    def _tell(self, name: str, error: RapportError) -> None:
+    def _report_failure(self, name: str, error: RapportError) -> None:
         if self.troubles.get(name) != error.code:  # once, until it is something else
             self.troubles[name] = error.code
             _log.warning("channel not exported", channel=name, why=error.message, code=error.code)

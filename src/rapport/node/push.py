@@ -274,14 +274,14 @@ class PushSubscriptions:
             running.wake.clear()
             await first_of(self._clock.sleep(step.wait_ms), running.wake.wait())
         elif isinstance(step, AwaitMessages):
-            batch = await self._ask(running, seen=True, wait_ms=step.wait_ms)
+            batch = await self._next_batch(running, seen=True, wait_ms=step.wait_ms)
             await self._change(running, partial(after_waiting, batch=batch))
         elif isinstance(step, SendMessages):
             async with self._doubtful if running.delivery.failures else self._good:
                 await self._send(running)
 
     async def _send(self, running: _Running) -> None:
-        batch = await self._ask(running)
+        batch = await self._next_batch(running)
         if not batch.events and not batch.gaps:
             await self._change(running, partial(after_empty, batch=batch))
             return
@@ -298,7 +298,7 @@ class PushSubscriptions:
 
     async def _settle(self, running: _Running, batch: Batch) -> None:
         if running.delivery.push.take:
-            await self._ask(running, seen=True, take=True)
+            await self._next_batch(running, seen=True, take=True)
         await self._change(running, partial(after_sent, batch=batch))
 
     async def _set_aside(self, running: _Running, batch: Batch, why: str) -> None:
@@ -309,7 +309,7 @@ class PushSubscriptions:
             await append_dead_letter(self._channels, push.channel, reader, stored, error, refusals)
         await self._settle(running, batch)
 
-    async def _ask(
+    async def _next_batch(
         self, running: _Running, *, seen: bool = False, take: bool = False, wait_ms: int = 0
     ) -> Batch:
         push = running.delivery.push

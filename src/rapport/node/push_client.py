@@ -57,7 +57,7 @@ class PushSender:
             headers |= signed_headers(self._secret, body, self._clock.now_ms())
         try:
             status, answer = await self._within(
-                self._ask("POST", address, _LONGEST_ANSWER, content=body, headers=headers)
+                self._exchange("POST", address, _LONGEST_ANSWER, content=body, headers=headers)
             )
         except SourceUnavailable as error:
             return PushFailure("unreachable", error.message)
@@ -70,7 +70,7 @@ class PushSender:
 
     async def fetch(self, address: str) -> bytes:
         """A small document; raises SourceUnavailable or InvalidInput (too long, not there)."""
-        status, answer = await self._within(self._ask("GET", address, LONGEST_WSDL + 1))
+        status, answer = await self._within(self._exchange("GET", address, LONGEST_WSDL + 1))
         if status != 200:
             raise InvalidInput(
                 f"the subscriber's WSDL was answered with HTTP {status}", code="push.bad_wsdl"
@@ -81,7 +81,7 @@ class PushSender:
         """Closes kept connections."""
         await self._client.aclose()
 
-    async def _ask(
+    async def _exchange(
         self, method: str, address: str, longest: int, **what: object
     ) -> tuple[int, bytes]:
         """Status and the beginning of the answer; raises SourceUnavailable."""
@@ -139,9 +139,9 @@ def _fault_in(status: int, answer: bytes) -> PushFailure | None:
             None if status < 300 else PushFailure("unreachable", f"HTTP {status} without a fault")
         )
     code, reason = fault.child("faultcode"), fault.child("faultstring")
-    told = code.text if code is not None else _value_of(fault.child("Code"))
-    blamed = told.rpartition(":")[2] in ("Client", "Sender")
-    text = reason.text if reason is not None else told
+    blame = code.text if code is not None else _value_of(fault.child("Code"))
+    blamed = blame.rpartition(":")[2] in ("Client", "Sender")
+    text = reason.text if reason is not None else blame
     shown = "".join(c if c.isprintable() else " " for c in text[:200])
     return PushFailure("refused" if blamed else "unreachable", f"the receiver's fault: {shown}")
 

@@ -82,7 +82,7 @@ def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) 
     """The action as policy and site together say it. A name that nobody has is a peer without an
     address: the ledger then tells who is missing.
     """
-    said: dict[str, object] = {
+    options: dict[str, object] = {
         "send_to": identifier_of(block.to, people) if block.to else None,
         "escalate": _escalation(block, people) or None,
         "done_when": "answered" if block.awaits_answer or block.then else None,
@@ -92,10 +92,10 @@ def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) 
         "ttl_ms": block.until_ms,
         "peer_delivery": _WAYS[block.ways] if block.ways else None,
     }
-    how_many = _how_many(block)
+    how_many = _reach_options(block)
     site = declared_action(phrase, people) or Action(phrase=phrase, send_to=_NOBODY, text="")
     return msgspec.structs.replace(
-        site, **{field: value for field, value in said.items() if value is not None}, **how_many
+        site, **{field: value for field, value in options.items() if value is not None}, **how_many
     )
 
 
@@ -105,14 +105,14 @@ def _escalation(block: DeliveryBlock, people: CommunicationConfig) -> tuple[Esca
     )
 
 
-def _how_many(block: DeliveryBlock) -> dict[str, object]:
+def _reach_options(block: DeliveryBlock) -> dict[str, object]:
     """What belongs together is said together: a line of the policy leaves nothing of the site's."""
-    said: dict[str, object] = {}
+    options: dict[str, object] = {}
     if block.reach or block.least:
-        said |= {"reach": _REACH[block.reach] if block.reach else None, "least": block.least}
+        options |= {"reach": _REACH[block.reach] if block.reach else None, "least": block.least}
     if block.repeat_every_ms is not None:
-        said |= {"repeat_every_ms": block.repeat_every_ms, "repeat_most": block.repeat_most}
-    return said
+        options |= {"repeat_every_ms": block.repeat_every_ms, "repeat_most": block.repeat_most}
+    return options
 
 
 def declared_action(phrase: str, people: CommunicationConfig) -> Action | None:
@@ -184,11 +184,11 @@ def _check_receiver(receiver: Receiver, people: CommunicationConfig, faults: Dia
 
 def _check_text(block: DeliveryBlock, known: Collection[str], faults: Diagnostics) -> None:
     try:
-        asked = template_fields(block.say or "", known)
+        fields = template_fields(block.say or "", known)
     except InvalidInput as error:
         faults.add(error.code, error.message, block.say_place, hint=error.hint)
         return
-    for field in asked:
+    for field in fields:
         if field not in known:
             message = f"the text asks for {{{field}}}, which this policy does not have"
             hint = named_in_texts(known, field)

@@ -344,11 +344,11 @@ def check_contrary(parts: SiteParts) -> list[Problem]:
     before: dict[ActionStatement, Said] = {}
     for name, compiled in parts.policies.items():
         for action in compiled.tree.actions:
-            said = action_statements(action.phrase, pairs)
-            first = next((one for one in said if contrary_to(one) in before), None)
+            stated = action_statements(action.phrase, pairs)
+            first = next((one for one in stated if contrary_to(one) in before), None)
             if first is not None:
-                _tell_contrary(parts, before[contrary_to(first)], (name, action), first, found)
-            for one in said:
+                _report_contrary(parts, before[contrary_to(first)], (name, action), first, found)
+            for one in stated:
                 before.setdefault(one, (name, action))
     return [*problems, *found.problems()]
 
@@ -386,7 +386,7 @@ def contrary_pairs(parts: SiteParts) -> tuple[tuple[Pair, ...], list[Problem]]:
     return (*own, *CONTRARY), problems
 
 
-def _tell_contrary(
+def _report_contrary(
     parts: SiteParts, first: Said, second: Said, saying: ActionStatement, found: _Findings
 ) -> None:
     (one, action), (other, last) = first, second
@@ -407,8 +407,8 @@ def _tell_contrary(
 
 def _effects(parts: SiteParts) -> dict[str, list[Effect]]:
     """What the actions of each policy do."""
-    said: Mapping[str, Any] = parts.file.section("actions").values
-    known = {_same(phrase): what for phrase, what in said.items() if isinstance(what, dict)}
+    stated: Mapping[str, Any] = parts.file.section("actions").values
+    known = {_same(phrase): what for phrase, what in stated.items() if isinstance(what, dict)}
     return {
         name: [
             effect_of(one.phrase, known.get(_same(one.phrase), {}), parts.ontology)
@@ -451,9 +451,9 @@ class _Findings:
         self._faults = {name: Diagnostics(name, text) for name, text in parts.texts.items()}
 
     def warn(
-        self, said: Said, code: str, message: str, *, hint: str = "", severity: Any = "warning"
+        self, stated: Said, code: str, message: str, *, hint: str = "", severity: Any = "warning"
     ) -> None:
-        name, action = said
+        name, action = stated
         self._faults[name].add(code, message, action.place, hint=hint, severity=severity)
 
     def problems(self) -> list[Problem]:

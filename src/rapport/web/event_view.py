@@ -45,7 +45,7 @@ class ConsumerView:
             return INTERCEPTED if self._following.is_intercepted else ""
         return self._node.outgoing.transformer_for(self.interpretation).stamp
 
-    async def said(self, followed: FollowedSet) -> Sequence[StoredEvent]:
+    async def delivered(self, followed: FollowedSet) -> Sequence[StoredEvent]:
         """The events of a set as they are handed over; raises what `Outgoing.view` raises."""
         return await in_interpretation(
             self._node,

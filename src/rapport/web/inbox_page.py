@@ -106,9 +106,9 @@ def _decided(
             continue
         if now_ms - max(row.time, row.closed_at) > DECIDED_FOR_MS:
             continue
-        said, at = (answer.answer, answer.time) if answer else ("", 0)
+        text, at = (answer.answer, answer.time) if answer else ("", 0)
         again = bool(answer and answer.declined) and row.state != CLOSED
-        found.append(DecidedMessage(message=row, own_answer=said, own_time=at, can_after_all=again))
+        found.append(DecidedMessage(message=row, own_answer=text, own_time=at, can_after_all=again))
     return found[:MOST_DECIDED]
 
 
