@@ -22,7 +22,7 @@ from rapport.channel.requests.request import Batch
 from rapport.channel.xmessages.envelope import read_call
 from rapport.cli.main import run
 from rapport.core.event import Event, Gap
-from rapport.node.push_client import write_push
+from rapport.node.push import write_push
 from rapport.web.soap import soap_schema
 
 pytestmark = pytest.mark.slow

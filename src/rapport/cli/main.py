@@ -53,9 +53,9 @@ COMMANDS = {
     ),
     "Sources": (
         ("import", "import_file:import_file", "Import a file, or guess what it means."),
-        ("publish", "publish:publish", "Send events to a running node."),
-        ("read", "read:read", "Read a channel of a site."),
-        ("listen", "publish:listen", "Print events of a channel as they come."),
+        ("publish", "events:publish", "Send events to a running node."),
+        ("read", "events:read", "Read a channel of a site."),
+        ("listen", "events:listen", "Print events of a channel as they come."),
         ("mediate", "interpretations:app", "Interpretations: show, change, quarantine, release."),
         ("ontology", "ontology:app", "Concepts of a site: show, exchange as OWL."),
         ("tables", "ontology:tables_app", "Tables: how fresh they are; refresh one now."),

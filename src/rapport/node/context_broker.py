@@ -28,7 +28,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import ClosableComponent, close_all, first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.node.traffic_summaries import Summaries
+from rapport.node.maintenance import TrafficSummaries
 from rapport.site.context import ContextDeclared
 from rapport.site.site import Site
 from rapport.tables.context_source import (
@@ -311,7 +311,7 @@ class NodeContext:
         self._answers = ContextAnswers()
         self._broker: ContextBroker | None = None
         self._v0: V0Endpoint | None = None
-        self._summaries = Summaries(channels, clock, self._summary)
+        self._summaries = TrafficSummaries(channels, clock, self._summary)
         self._joined = not declared.join
 
     @property

@@ -48,7 +48,7 @@ from rapport.node.ensemble_readings import (
 )
 from rapport.node.ensemble_ties import ContextPoller, ContextPublisher, Feed, KnowledgeRecord
 from rapport.node.interpretations import NodeInterpretations
-from rapport.node.traffic_summaries import Summaries
+from rapport.node.maintenance import TrafficSummaries
 from rapport.site.ensemble import EnsembleDeclared
 from rapport.site.site import Site
 from rapport.store.base import Put
@@ -189,7 +189,7 @@ class NodeEnsemble:
         self._late = LateReadingReplay(channels, clock, self._carried.sources)
         self._publishing = ContextPublisher(ties.told, self._broker, clock, self._note)
         self._shared = self._sharing(meanings)
-        self._summaries = Summaries(channels, clock, self._summary)
+        self._summaries = TrafficSummaries(channels, clock, self._summary)
         self._versions = VersionReservation(channels, clock, declared.node)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rapport.channel.agents.connection import Reason
-from rapport.cli.publish import _report_once
+from rapport.cli.events import _report_once
 
 
 def test_a_node_that_does_not_run_is_said_once_with_the_command_that_starts_it(
