@@ -38,7 +38,7 @@ def moment(text: str | None) -> int | None:
 
 def parse_moment(text: str) -> int:
     """The time in ms: `2026-03-02T09:00:00Z`, milliseconds, `2h` for two hours ago, `09:14` of
-    today in UTC, or `now`. Raises InvalidInput for what is none of these.
+    today in UTC, or `now`. Raises InvalidInput for other texts.
     """
     text, now_ms = text.strip(), SystemClock().now_ms()
     if text == _NOW:
@@ -59,7 +59,7 @@ SiteOption = Annotated[Path | None, Parameter(name="--site", help="The site dire
 
 
 def site_directory(given: Path | None) -> Path:
-    """The directory of the site file; whether it is one is for the loader to say."""
+    """The site's directory; the loader checks it."""
     return given or Path(os.environ.get("RAPPORT_SITE", "."))
 
 
@@ -80,7 +80,7 @@ def may_be_stdin(command: Callable[[], Callable[..., Any]]) -> Parameter:
 
 
 def prompt_for_input() -> None:
-    """Tells who sits at a terminal that we wait for them; nothing where something is piped in."""
+    """Prints on a terminal that input is awaited; nothing where input is piped in."""
     if sys.stdin.isatty():
         print_note("reading what you type; end it with Ctrl-D")
 

@@ -118,7 +118,7 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[Problem]
 
     def tell_tables(self, first: int | None) -> None:
-        """Says once which rows tables had, `first` being the time of the first reading."""
+        """Prints which rows tables had, `first` being the time of the first reading."""
         report_tables(self.work.then, first)
 
     def spark_settings(self) -> SparkSettings:
@@ -192,7 +192,7 @@ class _RunTimer:
 
 
 def prepare(request: BacktestRequest) -> PreparedBacktest:
-    """Finds policies and history; raises what is wrong with them."""
+    """Finds policies and history; raises their faults."""
     from rapport.policy.table_history import check_context_on_record
     from rapport.site.site import load_site
 
@@ -222,7 +222,7 @@ def prepare(request: BacktestRequest) -> PreparedBacktest:
 
 
 def _rows_on_record(request: BacktestRequest, site: Site, work: Work) -> Sequence[RowsVersion]:
-    """The rows that tables had while the lake was filled; recorded files say nothing of that."""
+    """The rows that tables had while the lake was filled; recorded files do not hold them."""
     from rapport.cli.explain import read_history
     from rapport.policy.table_history import versions_on_record
 
@@ -386,13 +386,13 @@ def _rows(plan: BacktestPlan) -> str:
 
 _SIGNS = ("·", "░", "▒", "▓", "█")
 _COLOURS = ("bright_black", "#7d9fc9", "#a8a86b", "#d9b53f", "#ffe945")
-"""The order of cividis: light against dark tells the same as the hue, to every kind of eye."""
+"""The order of cividis: brightness shows the same as the hue, for every kind of eye."""
 _MARKS = {"first": ("-", "red"), "second": ("+", "green")}
 _MOST_DAYS = 15
 
 
 class BacktestText:
-    """Says a back-test in lines."""
+    """Shows a back-test as lines of text."""
 
     def __init__(self, result: BackTest, calendar: Calendar, console: Console) -> None:
         self._told, self._calendar, self._console = result, calendar, console
@@ -493,7 +493,7 @@ class BacktestText:
         self._print(Text.assemble((mark, style), (when, "cyan"), "  ", (about, "bold")))
 
     def _explained(self, examples: Sequence[Example]) -> None:
-        """Those that are explained, else how to ask for the first."""
+        """Those that are explained, else the command that explains the first."""
         from rich.text import Text
 
         for one in examples:

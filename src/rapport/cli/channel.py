@@ -100,7 +100,7 @@ def remove(
     *,
     where: Where = HERE,
 ) -> None:
-    """Take an interceptor out; one that follows the log finishes what was appended by now."""
+    """Take an interceptor out; one that follows the log finishes earlier events."""
     remote = where.remote()
     remote.delete(f"/channels/{_part(_channels_of(remote, name))}/interceptors/{_part(name)}")
     print_note(f"{name} is out")
@@ -173,7 +173,7 @@ def move(
 ) -> None:
     """Move a channel to another store while its node is stopped.
 
-    Positions stay the same, so readers, tokens and what was taken stay valid. When it is cut short,
+    Positions stay the same, so readers, tokens and leases stay valid. When it is cut short,
     run it again.
     """
     check_channel_name(name)

@@ -150,7 +150,7 @@ def _show_next(
 
 
 async def dangerous_goods(site: Path, *, port: int, keep: bool) -> int:
-    """Plays the scenes against a node of their own; 0 when headquarters was told what it should."""
+    """Plays the scenes against a node of their own; 0 when headquarters got the right mails."""
     from rapport.scenarios.dangerous_goods.goods_play import play, stage
 
     clock, out = SystemClock(), stdout()
@@ -195,7 +195,7 @@ def _show_scenario(played: goods.GoodsRun) -> None:
             for found in played.detections
         ],
     )
-    show_table("Headquarters was told", ("by mail to", "subject"), played.mails)
+    show_table("Mails to headquarters", ("by mail to", "subject"), played.mails)
 
 
 async def _show_chain(scene: goods.GoodsStage, played: goods.GoodsRun) -> None:

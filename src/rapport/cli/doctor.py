@@ -51,7 +51,7 @@ def declared_brokers(file: TomlFile, site: Path) -> list[tuple[Address, str]]:
 
 
 def reach_context_broker(address: Address, file: TomlFile, site: Path, *, seconds: float) -> str:
-    """What a broker says of itself; raises RapportError when it does not answer or the site's keys
+    """The status of a broker; raises RapportError when it does not answer or the site's keys
     cannot be read.
     """
     declared, _problems = context_from_site(file, site)
@@ -75,7 +75,7 @@ ENSEMBLE_HINT = "`rapport up` runs the site's own ensemble node"
 
 def declared_ensemble_nodes(file: TomlFile, site: Path) -> list[tuple[Address, str]]:
     """The ensemble node of the site and those it joins, each with what to do when it does not
-    answer; one that takes any free port cannot be asked.
+    answer; one that takes any free port cannot be reached.
     """
     declared = _declared(file, site)
     if declared is None:
@@ -85,8 +85,8 @@ def declared_ensemble_nodes(file: TomlFile, site: Path) -> list[tuple[Address, s
 
 
 def reach_ensemble_node(address: Address, file: TomlFile, site: Path, *, seconds: float) -> str:
-    """What a node says of itself; raises RapportError when it does not answer or the site's keys
-    cannot be read.
+    """The status of an ensemble node; raises RapportError when it does not answer or the site's
+    keys cannot be read.
     """
     declared = _declared(file, site)
     keys = load_keys(declared.keys) if declared is not None and declared.keys else None
@@ -130,7 +130,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine_site(site: Path, clock: Clock | None = None) -> Iterator[Finding]:
-    """Looks at the data directory and asks every server that the site declares, each for about two
+    """Checks the data directory and every server that the site declares, each for about two
     seconds at the most. Changes nothing but a file that is removed again; raises for a site file
     that cannot be read.
     """
@@ -240,7 +240,7 @@ def doctor(
 
 
 def examine_installation() -> Iterator[Finding]:
-    """The versions of what is always there, and which optional parts are."""
+    """The versions of required packages, and the optional ones that are installed."""
     yield Finding("rapport", __version__)
     yield Finding("Python", platform.python_version())
     yield Finding("SQLite", sqlite3.sqlite_version)
@@ -265,5 +265,5 @@ def _java() -> Finding:
 
 
 def _version(module: str) -> str:
-    """Of what is exact to a version: Spark and its clients must have the same."""
+    """Packages with an exact version: Spark and its clients must agree."""
     return f", {importlib.metadata.version(module)}" if module in _EXACT else ""

@@ -108,7 +108,7 @@ def listen(
         str | None, Parameter(help="A condition, such as \"type = 'badge.seen'\".")
     ] = None,
     interpretation: Annotated[
-        str, Parameter(name="--as", help="In the words of this interpretation, the query too.")
+        str, Parameter(name="--as", help="In this interpretation, the query too.")
     ] = "",
     url: Annotated[str | None, Parameter(help="The node's address; else the site's.")] = None,
     site: SiteOption = None,
@@ -149,7 +149,7 @@ def listen(
     try:
         _print_all(listener, count, as_json=json, start="" if url else _start(site))
     except KeyboardInterrupt:
-        return 0  # the usual end: what was printed is acknowledged
+        return 0  # the usual end: printed events are acknowledged
     finally:
         listener.close()
     return 0
@@ -230,11 +230,9 @@ def read(
     site: SiteOption = None,
     after: Annotated[int, Parameter(help="Begin after this position.")] = 0,
     limit: Annotated[int, Parameter(help="At most this many events.")] = 100,
-    interpretation: Annotated[
-        str, Parameter(name="--as", help="In the words of this interpretation.")
-    ] = "",
+    interpretation: Annotated[str, Parameter(name="--as", help="In this interpretation.")] = "",
     explain_query: Annotated[
-        str, Parameter(help="Read nothing: say how this condition would be answered.")
+        str, Parameter(help="Read nothing: show how this condition would be evaluated.")
     ] = "",
     json: Annotated[bool, Parameter(help="One CloudEvent per line.")] = False,
 ) -> None:

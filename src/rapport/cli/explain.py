@@ -374,13 +374,13 @@ def candidate_tree(candidate: Candidate) -> Tree:
         tree.add(_known(known, candidate.time))
     if candidate.detection is not None and candidate.became == "detected":
         after = relative(candidate.detection.time - candidate.time)
-        told = f"told at {format_time(candidate.detection.time)} ({after})"
-        tree.add(Text.assemble((told, "dim")))
+        when = f"detected at {format_time(candidate.detection.time)} ({after})"
+        tree.add(Text.assemble((when, "dim")))
     return tree
 
 
 def _grow(tree: Tree, node: ConditionNode, reference: int, shown: set[str]) -> None:
-    """`shown`: readings whose raw form was told already."""
+    """`shown`: readings whose raw form was shown already."""
     from rich.text import Text
 
     mark, style = _MARKS[node.truth]
@@ -443,8 +443,8 @@ def _short(candidate: Candidate) -> Text:
     from rich.text import Text
 
     if candidate.became == "detected" and candidate.detection is not None:
-        told = f"  fired too, told at {format_time(candidate.detection.time)}"
-        return Text.assemble((who(candidate.bindings), "bold"), told)
+        when = f"  fired too, detected at {format_time(candidate.detection.time)}"
+        return Text.assemble((who(candidate.bindings), "bold"), when)
     label = Text.assemble(
         ("\n" + (who(candidate.bindings) or "nobody in particular"), "bold"),
         f"  {_outcome(candidate)}",
@@ -553,7 +553,7 @@ def answer_here(
 def _answer_from_node(
     remote: Remote, policy: str, question: WhyNotQuestion, patience_ms: int
 ) -> WhyNotAnswer:
-    """What a node says that has so much time to look; 0: as long as it usually takes."""
+    """The answer of a node within so much time; 0: its default."""
     from rapport.policy.explain.answer import WhyNotAnswer
 
     parameters: list[tuple[str, Any]] = [("at", question.at)]

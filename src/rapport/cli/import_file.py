@@ -71,7 +71,7 @@ def at_rest(file: Path) -> Iterator[Path]:
 
 
 def _is_passing(file: Path) -> bool:
-    """Whether what was read of it is gone; not of what is not there, which is told when opened."""
+    """Whether data that were read of the file are gone; a missing file is reported when opened."""
     try:
         mode = file.stat().st_mode
     except OSError:
@@ -92,7 +92,7 @@ def opened(file: Path) -> Iterator[BufferedReader]:
 def format_of(
     file: Path, directory: Path, source: str, format: str | None, options: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """What was said when called, else what the source's interpretation says, else a guess."""
+    """The format by the option, else by the source's interpretation, else a guess."""
     from rapport.mediation.formats.catalogue import parse_format
     from rapport.mediation.guessing.guess import guess
     from rapport.mediation.guessing.sample import sample_of
@@ -258,7 +258,7 @@ Send = Callable[[list[Event]], int]
 
 @contextmanager
 def open_target(where: Where, source: str) -> Iterator[Send]:
-    """A way to store events of a source. The lock of the store tells whether a node runs; with
+    """A way to store events of a source. The lock of the store shows whether a node runs; with
     `--url` it is that node in any case.
     """
     with asyncio.Runner() as runner:

@@ -25,7 +25,7 @@ def list_info(
     where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
-    """List the types of messages that something is told of."""
+    """List the types of messages with information."""
     found = where.remote().get("/messages/info")
     if json:
         write_json(found)
@@ -78,7 +78,7 @@ def remove(
     *,
     where: Where = HERE,
 ) -> None:
-    """Take back what was set; what the site file says, or what is shipped, is told again."""
+    """Remove what was set; the information of the site file, or the shipped one, counts again."""
     remote = where.remote()
     gone: dict[str, Any] = remote.delete(_path(type, subtype))
     write_json(gone)

@@ -275,7 +275,7 @@ class _Interpretations:
 
 def _change(
     node_access: _Interpretations,
-    said: _ChangeFile,
+    change: _ChangeFile,
     how: FileAction,
     old: str = "",
     *,
@@ -287,17 +287,19 @@ def _change(
     )
 
     def want(in_force: ActiveInterpretations) -> ChangeRequest:
-        if said.suffix == ".json":
-            return request_from_json(said.body)
-        kind: Any = {".yml": "yaml"}.get(said.suffix, said.suffix[1:])
-        return request_from_file(said.name, said.body, kind, in_force, how=how, old=old)
+        if change.suffix == ".json":
+            return request_from_json(change.body)
+        kind: Any = {".yml": "yaml"}.get(change.suffix, change.suffix[1:])
+        return request_from_file(change.name, change.body, kind, in_force, how=how, old=old)
 
     async def local(node: Node) -> Any:
         updating = node.meanings.updating
         return await (updating.change(want, by="local") if do else updating.try_out(want))
 
-    asked = "" if said.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
-    done = node_access.post(f"/interpretations/{'changes' if do else 'check'}{asked}", said, local)
+    request = "" if change.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
+    done = node_access.post(
+        f"/interpretations/{'changes' if do else 'check'}{request}", change, local
+    )
     for problem in done["problems"]:
         show_problem(msgspec.convert(problem, Problem))
     write_json(done)
@@ -371,7 +373,7 @@ for _name, _command in (
     app.command(_command, name=_name)
 
 SourceOption = Annotated[str, Parameter(help="Only what this source sent.")]
-ReasonOption = Annotated[str, Parameter(help="Only what is held back for this reason.")]
+ReasonOption = Annotated[str, Parameter(help="Only readings quarantined for this reason.")]
 DryRunOption = Annotated[bool, Parameter(help="Say what would happen; change nothing.")]
 
 
@@ -410,7 +412,7 @@ def quarantine(
     site: SiteOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List what is held back, by source and reason, with what to do about it."""
+    """List quarantined readings by source and reason, with the remedy."""
     from rapport.cli.local_site import read_channels
     from rapport.mediation.quarantine.index import (
         QuarantineFilter,
@@ -430,7 +432,7 @@ def quarantine(
         write_json(found)
         return
     columns = ("source", "reason", "count", "first", "last", "message", "hint")
-    write_table("held back", columns, [_row(group) for group in found])
+    write_table("quarantine", columns, [_row(group) for group in found])
 
 
 @app.command
@@ -441,7 +443,7 @@ def release(
     dry_run: DryRunOption = False,
     where: Where = HERE,
 ) -> None:
-    """Give what is held back its meaning, by what is in force now, and look again for alarms.
+    """Release quarantined readings by the interpretations in force now, and look again for alarms.
 
     Goes through the running node; where none runs, the site's log is used directly.
     """
@@ -459,14 +461,14 @@ def again(
     dry_run: DryRunOption = False,
     where: Where = HERE,
 ) -> None:
-    """Mediate raw events again; readings that now say something else are corrected."""
-    asked = ReleaseRequest(
+    """Mediate raw events again; readings with another result are corrected."""
+    request = ReleaseRequest(
         what="again",
         source=source,
         since_ms=moment(since) or 0,
         until_ms=parse_moment(until) if until else 2**62,
     )
-    _report_release(carry_out(where, asked, dry_run=dry_run))
+    _report_release(carry_out(where, request, dry_run=dry_run))
 
 
 @app.command(show=False)  # rapport reload does it

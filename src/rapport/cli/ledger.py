@@ -294,7 +294,7 @@ def cells(row: LedgerRow, text: str) -> tuple[str, ...]:
 
 
 def _why(state: str, reason: str) -> str:
-    """What the ledger says of it; a medium that took a message gave it a name of its own."""
+    """The ledger's reason in words; a medium that accepted a message gave it a name of its own."""
     given = _plain(reason)
     return f"the medium calls it {given}" if given and state == "handed" else given
 
@@ -338,7 +338,7 @@ def _cell(text: str) -> str:
 
 
 def write_message(shown: MessageView) -> None:
-    """One message: what it says and what happened to it, in order."""
+    """One message: its text and its history, in order."""
     message = shown.message
     out = stderr()
     how = f" ({message.result})" if message.result else ""

@@ -49,7 +49,7 @@ class Nodes:
         self._taken = 0
 
     def reports(self, of: str, over: str) -> Iterator[dict[str, Any]]:
-        """A report of the whole for each that a node sends, once all were heard; `over` is how a
+        """A report of the whole for each that a node sends, once all have sent one; `over` is how a
         node puts its own last minute together. Raises what the first node raises that fails.
         """
         for name, remote in self._remotes.items():
@@ -131,7 +131,7 @@ _UNITS = {"busy": "% busy", "events": "events/s", "behind": "events waiting"}
 def load(
     *,
     imprecision: Annotated[
-        float | None, Parameter(help="Follow it: say only what leaves this much tolerance.")
+        float | None, Parameter(help="Follow it: report changes beyond this tolerance.")
     ] = None,
     of: Annotated[str, Parameter(help="What to follow: busy, events or behind.")] = "busy",
     how: Annotated[str, Parameter(help="Of the last minute: average, sum or max.")] = "average",

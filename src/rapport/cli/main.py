@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Runs one command; returns its exit code once all it said is out."""
+    """Runs one command; returns its exit code once all its output is written."""
     try:
         return _written_out(_carried_out(arguments))
     except BrokenPipeError:
@@ -205,7 +205,7 @@ def _listing(arguments: list[str] | None) -> str:
 
 
 def _written_out(code: int) -> int:
-    """The code, unless what the command said did not get out and it says nothing of that."""
+    """The code, unless the command succeeded and its output could not be written."""
     lost = write_out()
     if lost is None or code:
         return code
@@ -213,8 +213,8 @@ def _written_out(code: int) -> int:
 
 
 def _unread() -> int:
-    """The end of a command whose reader left (`| head`): not our fault, nothing more can be said,
-    and yet no success: `check | head` has not told whether the site is sound.
+    """The end of a command whose reader left (`| head`). No success: `check | head` has not shown
+    whether the site is sound.
     """
     leave_unread()
     return UNREAD

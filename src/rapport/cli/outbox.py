@@ -81,7 +81,7 @@ def drain(
     target_url = url or (known.url if known else "")
     target_channel = channel or (known.channel if known else "")
     if not target_url or not target_channel:
-        inspect_outbox(directory)  # says so when there is no outbox at all
+        inspect_outbox(directory)  # raises when there is no outbox
         raise InvalidInput(
             f"{directory} does not say where it delivers",
             code="outbox.no_target",

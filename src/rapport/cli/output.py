@@ -99,7 +99,7 @@ def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         return
     for row in [columns, *rows]:
         print("\t".join(visible(cell) for cell in row))
-    sys.stdout.flush()  # what is told on stderr afterwards stands below it
+    sys.stdout.flush()  # notes on stderr afterwards stand below it
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -159,9 +159,9 @@ def leave_unread() -> None:
 
 
 def write_out() -> OSError | None:
-    """Writes what is still kept back; returns why stdout did not take it, which is then given up.
+    """Flushes both streams; returns the error of stdout, whose output is then dropped.
 
-    What stderr does not take is given up without a word: there is no place to say so.
+    Output that stderr does not take is dropped silently: there is no place to report it.
     """
     _flushed("stderr")
     return _flushed("stdout")

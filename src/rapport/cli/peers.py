@@ -106,7 +106,7 @@ def in_path(name: str) -> str:
     return quote(name, safe="")
 
 
-# --- telling ---
+# --- output ---
 
 
 def report_change(changed: Any) -> None:
@@ -191,7 +191,7 @@ def add(
     on_quiet: OnQuietOption = "",
     where: Where = HERE,
 ) -> None:
-    """Add a peer, or replace all that was said of it: rapport peers add ana mail:ana@example.org"""
+    """Add a peer, or replace its entry: rapport peers add ana mail:ana@example.org"""
     settings = settings_of(addresses, delivery, fallback, fallback_after, zone, quiet, on_quiet)
 
     async def local(node: Node) -> Any:
@@ -268,7 +268,7 @@ def make(
     ] = "to-any",
     where: Where = HERE,
 ) -> None:
-    """Make a collective, or say anew what it is; members that are named replace those before."""
+    """Make a group, or replace its entry; members that are named replace the former ones."""
     settings: dict[str, Any] = {"delivery": delivery}
     named = list(members) or None
 
@@ -289,7 +289,7 @@ def list_members(
     where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
-    """List who is in a collective."""
+    """List the members of a group."""
     found = pages(NodeAccess(where), f"collectives/{in_path(collective)}/members")
     if json:
         write_json(found)
@@ -356,7 +356,7 @@ def change_password(access: NodeAccess, name: str, given: str | None) -> int:
 
 
 def read_password(name: str) -> str:
-    """What is piped in, its first line; else what is typed, twice and unseen."""
+    """The first line of piped input; else a password that is typed twice, unseen."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     first = getpass.getpass(f"New password of {name}: ")
@@ -395,4 +395,4 @@ def inbox_link(
         write_json(made)
         return
     print(made["link"])
-    print_note(f"opens the inbox of {name} until {made['expires']}, for whoever has it")
+    print_note(f"opens the inbox of {name} until {made['expires']}, for everybody who has it")

@@ -229,7 +229,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def show_problems(problems: tuple[Problem, ...]) -> int:
-    """Tells every problem on stderr; the exit code that says whether there was one."""
+    """Shows every problem on stderr; returns the exit code."""
     for problem in problems:
         show_problem(problem)
     return 1 if problems else 0
@@ -262,7 +262,7 @@ def mediate(
     ],
     into: Annotated[Path | None, Parameter(help="Folder to write to; must not be there.")] = None,
     explain: Annotated[
-        bool, Parameter(help="Only tell which steps are columns of Spark, which Python, and why.")
+        bool, Parameter(help="Only show which steps are columns of Spark, which Python, and why.")
     ] = False,
     site: SiteOption = None,
     master: MasterOption = None,
@@ -533,8 +533,8 @@ def report(
 ) -> None:
     """Report what happened: figures, tables, a page with plots.
 
-    Export, then tell on Spark what happened: detections, deliveries, who answered how fast,
-    what was held back or late, how the channels were used, and where messages came from.
+    Export, then report on Spark: detections, deliveries, who answered how fast,
+    quarantined and late readings, how the channels were used, and where messages came from.
     """
     from rapport.pipeline.figures.reports import make_report
 
@@ -639,7 +639,7 @@ def run(
     problems = [one.problem for one in status.jobs if one.problem is not None]
     for problem in problems:
         show_problem(problem)
-    # Whoever ends it that runs on and on has seen what was wrong in its status.
+    # The status of a run that is ended by hand has shown its problems.
     return 1 if problems and once else 0
 
 
@@ -719,7 +719,7 @@ def resume(
 
 
 def wanted_run(directory: Path, *, once: bool, live: bool | None, master: str | None) -> RunWanted:
-    """What the site and the flags say together."""
+    """The run by the site and the flags."""
     from rapport.core.errors import SiteError
     from rapport.kernel.toml import TomlFile
     from rapport.pipeline.running.run import RunWanted

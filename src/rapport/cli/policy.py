@@ -47,7 +47,7 @@ _ALREADY = {
 
 
 def write_data(done: Any) -> None:
-    """For programs; a person is told in words."""
+    """For programs; people get a text."""
     if not sys.stdout.isatty():
         write_json(done)
 
@@ -75,7 +75,7 @@ def show_problems(shown: Any) -> None:
 
 
 def write_rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; on a terminal without columns that have nothing to tell, so that it is not cramped.
+    """A table; on a terminal without empty columns.
     Programs get all of them.
     """
     columns = list(range(len(heads)))
@@ -243,7 +243,7 @@ def shadow(
     drop: Annotated[bool, Parameter(help="End it.", negative="")] = False,
     where: Where = HERE,
 ) -> None:
-    """Run a new version beside a policy; only what one of them finds alone is told, in
+    """Run a new version beside a policy; only differences are reported, in
     `detections`. Then promote or drop it.
     """
     node = NodeAccess(where)
@@ -302,7 +302,7 @@ def _act(node: NodeAccess, name: str, act: str, local: LocalCall) -> None:
 
 
 def _change(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> None:
-    """Makes a change and says what came of it."""
+    """Makes a change and reports the outcome."""
     done = _done(node, ask, local)
     write_data(done)
     report_change(done)

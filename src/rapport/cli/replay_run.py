@@ -110,9 +110,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def shown(self, result: ReplayResult) -> ReplayResult:
-        """What was asked for of a replay as live: policies by name, and the time of what they
-        found.
-        """
+        """The requested part of a replay as live: by policy and by time."""
 
         def is_shown(one: Detection | Undecided) -> bool:
             is_in = (self.since is None or one.time >= self.since) and (
@@ -329,13 +327,13 @@ def _run_as_live(
 
 
 def report_tables(then: TableHistory | None, first: int | None) -> None:
-    """Says once which rows tables had, the first reading being of that time."""
+    """Prints which rows tables had; `first` is the time of the first reading."""
     for line in then.notes(first) if then is not None else ():
         print_note(line)
 
 
 def no_rows_on_record() -> InvalidInput:
-    """The error of asking for past rows that were not recorded."""
+    """The error for past rows that were not recorded."""
     return InvalidInput(
         "nothing is on record of the tables",
         code="replay.no_rows",
@@ -380,7 +378,7 @@ def time_zone(name: str) -> tzinfo | None:
 
 
 class ReplayText:
-    """Says what was found in the words and units of a site, at most `most` of each policy."""
+    """Shows results in the names and units of a site, at most `most` of each policy."""
 
     def __init__(self, ontology: Ontology, plans: Mapping[str, Plan], zone: str, most: int) -> None:
         self._words, self._plans, self._most = Wording(ontology), plans, max(most, 0)

@@ -195,7 +195,9 @@ def _receiver(remote: Remote, text: str) -> Identifier:
     except InvalidInput as error:
         if error.code == "peer.unknown" and _is_group(remote, text):
             return Identifier("collective", text)
-        if error.status != NotAllowed.status:  # whoever may not look at people may send to them
+        if (
+            error.status != NotAllowed.status
+        ):  # without the right to read people one may send to them
             raise
     return Identifier("peer", text)
 

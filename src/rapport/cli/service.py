@@ -345,7 +345,7 @@ def _port_taken(settings: NodeSettings, error: Unavailable) -> Unavailable:
 
 def _raise_descriptor_limit() -> None:
     """Lets the process open as many files and connections as the system allows it; a shell gives
-    less unless it is told.
+    less by default.
     """
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A system that gives the limit and then refuses it (macOS does) leaves the node as it was.

@@ -48,7 +48,7 @@ from rapport.transport.keys import KeyFileWatch
 
 
 class ContextAnswers:
-    """The answers by table and entity; those of entities nobody asks for any more are let go."""
+    """The answers by table and entity; those no longer requested are dropped."""
 
     def __init__(self) -> None:
         self._answers: dict[str, dict[str, ContextAnswer]] = {}
@@ -115,7 +115,7 @@ _MOST_WAIT_S = 600
 
 
 class BrokerSource:
-    """Asks the broker for the rows of tables; `ask` is called in threads, all else in the loop."""
+    """Requests rows of tables from the broker; `ask` is called in threads, all else in the loop."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ _LOOK_EVERY_MS = 1_000
 
 
 class ContextTables:
-    """Compares rows with what is valid, whenever either changes. Belongs to one event loop."""
+    """Compares rows with valid records whenever either changes. Belongs to one event loop."""
 
     def __init__(
         self, tables: Tables, refreshing: TableRefresher, answers: ContextAnswers, clock: Clock
@@ -268,7 +268,7 @@ class ContextUpdateReader:
         wish = ContextUpdate.from_event(event)
         record = wish.record(self._provider, event.time)
         if record.valid_until <= self._clock.now_ms():
-            # It waited too long for a broker: nobody could be told any more.
+            # It waited too long for a broker: its validity is over.
             _log.warning("wish came too late", entity=wish.entity, scope=wish.scope, id=event.id)
             return NOTHING
         cause = {CAUSE: cause_text(event.id)}

@@ -55,7 +55,7 @@ from rapport.store.base import Put
 from rapport.transport.keys import KeyFileWatch
 
 AHEAD_MS = 60_000
-"""So far ahead versions are set aside while they follow the clock: one write in half of it."""
+"""Versions are reserved so far ahead while they follow the clock: one write in half of it."""
 COUNTED = 1_000
 """So many while they count on above a clock that is behind. Fewer: a node that is restarted again
 and again, and leaves most of them unused each time, is not to run away from the clock.
@@ -66,8 +66,8 @@ _TABLE = "ensemble.versions"
 class VersionReservation:
     """The greatest version that may have been given, on disk before it is. Belongs to one loop.
 
-    A version is never held up: should the disk refuse for longer than what was set aside lasts, a
-    kill just then leaves it to the other nodes to tell this one how far it was.
+    A version is never held up: if the disk fails for longer than the reserve lasts, a
+    node that is killed just then learns its last version from the others.
     """
 
     def __init__(self, channels: LoggedChannels, clock: Clock, node: str) -> None:
@@ -76,7 +76,7 @@ class VersionReservation:
         self._came = asyncio.Event()
 
     async def begin(self) -> int:
-        """What versions have to begin above; more are set aside when this returns."""
+        """The version to begin above; more are reserved when this returns."""
         kept = await self._channels.look(lambda records: records.get(_TABLE, self._node))
         before: int = msgspec.msgpack.decode(kept, type=int) if kept is not None else 0
         self._given = 0
@@ -97,7 +97,7 @@ class VersionReservation:
             await self._keep(reserved(self._given, self._clock.now_ms()))
 
     async def finish(self) -> None:
-        """No more are given: what was set aside and not used is free again."""
+        """Ends; reserved versions that were not used are free again."""
         if not self._given:
             return
         try:
@@ -112,7 +112,7 @@ class VersionReservation:
 
 
 def reserved(given: int, now_ms: int) -> int:
-    """Up to where versions are set aside when one was given; pure."""
+    """The last version that is reserved once one was given; pure."""
     return given + COUNTED if given > now_ms else now_ms + AHEAD_MS
 
 
@@ -187,7 +187,7 @@ class NodeEnsemble:
             most_bytes=declared.settings.host.most_bytes,
         )
         self._late = LateReadingReplay(channels, clock, self._carried.sources)
-        self._publishing = ContextPublisher(ties.told, self._broker, clock, self._note)
+        self._publishing = ContextPublisher(ties.published, self._broker, clock, self._note)
         self._shared = self._sharing(meanings)
         self._summaries = TrafficSummaries(channels, clock, self._summary)
         self._versions = VersionReservation(channels, clock, declared.node)
@@ -310,7 +310,7 @@ class NodeEnsemble:
         }
         if ties.carried:
             work |= {"ensemble.carried": self._carried.run, "ensemble.late": self._late.run}
-        if ties.told:
+        if ties.published:
             work["ensemble.context"] = self._publishing.run
         if self._shared is not None:
             work["ensemble.interpretations"] = self._shared.run

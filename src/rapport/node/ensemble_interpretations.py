@@ -62,8 +62,8 @@ class InterpretationTexts(msgspec.Struct, frozen=True):
 def interpretation_texts(
     standing: InterpretationState, history: History, tables: Mapping[str, dict[str, Any]]
 ) -> InterpretationTexts:
-    """Everything in force but root. `tables`: what the site's file says of the fields form; such
-    an interpretation in another file has no text and is not shared.
+    """Everything in force but the canonical model. `tables`: the fields form of the site's file;
+    such an interpretation in another file has no text and is not shared.
     """
     in_force, files = standing.in_force, standing.files
     found: dict[str, ChangeRequest] = {}
@@ -89,7 +89,7 @@ def text_of(wanted: ChangeRequest) -> str:
 
 
 def change_request(name: str, text: str) -> ChangeRequest:
-    """The change that a text asks for; raises InvalidInput unless it is about that name alone."""
+    """The change request in a text; raises InvalidInput unless it is about that name alone."""
     wanted = request_from_json(text.encode())
     if [change_target(change) for change in wanted.changes] != [name]:
         raise InvalidInput(
@@ -216,7 +216,7 @@ class SharedInterpretations:
     # --- what this node has ---
 
     async def _look_at_own(self) -> None:
-        """Notes what is in force now, since when, and offers it, as much as fits at a time."""
+        """Offers the interpretations in force now, as many as fit at a time."""
         found = await self._in_texts()
         self._in_files = found.in_files
         digests = {name: digest_of(text) for name, (_version, text) in found.texts.items()}
@@ -326,7 +326,7 @@ class SharedInterpretations:
         _log.info("interpretation taken over", name=offer.name, origin=offer.origin)
 
     def _was_refused(self, offer: Offer) -> bool:
-        """Whether it is known that it does not fit what is in force; what it stands on may come."""
+        """Whether it is known not to fit the interpretations in force."""
         known = self._refused.get(offer.name)
         return known is not None and known.offer == offer and known.changes == self._changes
 

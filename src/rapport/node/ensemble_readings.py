@@ -125,7 +125,7 @@ class CarriedReadings:
                 raise
 
     async def take(self, knowledge: Knowledge) -> None:
-        """Publishes what is new in a version."""
+        """Publishes the new readings of a version."""
         tie, component = self._tie(knowledge), knowledge.component
         try:
             known = parse_device_knowledge(knowledge.values)

@@ -210,15 +210,15 @@ _MOST = 1_000
 
 
 class ContextPublisher:
-    """Tells the broker what components say. A version that cannot be told is a fault and passed
-    over: the next one says it again.
+    """Publishes knowledge of components to the broker. A version that cannot be published is a
+    fault and skipped: the next one has the same values.
     """
 
     def __init__(
         self, ties: Sequence[ContextPublication], broker: FindBroker, clock: Clock, note: NoteFault
     ) -> None:
         self.inbox = KnowledgeQueue(_MOST)
-        self.told = 0
+        self.published = 0
         self._ties, self._broker, self._clock, self._note = ties, broker, clock, note
 
     def put(self, knowledge: Knowledge) -> None:
@@ -243,14 +243,14 @@ class ContextPublisher:
                 return
             cause = {CAUSE: cause_text(knowledge.to_event(source="").id)}
             await self._broker().put(record, headers=cause)
-            self.told += 1
+            self.published += 1
         except RapportError as error:
             self._note(knowledge.component, error)
 
 
 def record_of(tie: ContextPublication, knowledge: Knowledge) -> ContextRecord | None:
-    """What the knowledge says of the entity; None when it has none of the values. Pure; raises
-    InvalidInput when it does not say which entity.
+    """The values of the entity in the knowledge; None when it has none. Pure; raises
+    InvalidInput when it does not name the entity.
     """
     found = {name: value_at(knowledge.values, path) for name, path in tie.values.items()}
     values = {

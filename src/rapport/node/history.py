@@ -69,7 +69,7 @@ class History:
         self, event_id: str, identity: str, *, within_ms: int = USUAL_MS
     ) -> tuple[CauseNode, HistoryNotes]:
         """The chain of causes as an identity sees it, each event with where it was found. What
-        there was no time for is among `missing`, and told.
+        there was no time for is among `missing`, with a note.
 
         Raises UnknownName, or Unavailable when the event itself was not found in time.
         """
@@ -100,7 +100,7 @@ class History:
             return LogAndLake(self._channels, await aside(partial(self._listed, limit))), []
         except UnknownName:
             return None, []
-        except Corrupt as fault:  # the log may well have what is asked for
+        except Corrupt as fault:  # the log may well have it
             return None, [damage_note(fault)]
 
     def _listed(self, limit: _Limit) -> LakeChannels:

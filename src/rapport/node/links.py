@@ -1,6 +1,6 @@
 """Links to neighbouring nodes: events received from them and sent to them. [CH-11]
 
-The only user of httpx2 among the links; `push_client.py` is the other one in this package.
+One of the two users of httpx2 in this package; the other is `push.py`.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class _Batch(msgspec.Struct):
 
 
 class Neighbour:
-    """Asks; raises Unavailable when nobody answers as a node does, NotAllowed when we may not,
-    TooLarge for more than it takes at once, and other RapportErrors as the neighbour tells them.
+    """Sends requests; raises Unavailable without an answer of a node, NotAllowed without the right,
+    TooLarge for more than it takes at once, and other RapportErrors by the neighbour's answer.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -314,7 +314,7 @@ class RunningLink:
                 place = await self._pull_once(channel, local, place, key, status, wait_ms)
                 failures, status.trouble = 0, ""
             except PositionRefused as error:
-                # It began anew. So do we; what we have is recognised.
+                # It began anew. So do we; known events are recognised.
                 _log.warning("link begins again", link=key, why=error.message)
                 place = start_position(place)
                 failures += 1
@@ -375,7 +375,7 @@ class RunningLink:
         matches = make_query("sql", self.link.query).matches if self.link.query else None
         while True:
             try:
-                # Opened anew after a failure: it goes on after what is committed.
+                # Opened anew after a failure: it goes on after its committed position.
                 reader = await self._parts.channels.subscribe(channel, f"link:{self.link.name}")
                 while True:
                     batch = await reader.next_batch(limit=MOST_EVENTS)
@@ -394,7 +394,7 @@ class RunningLink:
                 await self._pause(failures)
 
     async def _hand_over(self, channel: str, events: list[Event]) -> None:
-        """In as many requests as the neighbour's own limits ask for."""
+        """In as many requests as the neighbour's limits need."""
         try:
             await self._neighbour.hand_over(channel, self._parts.node, events)
         except TooLarge:

@@ -70,7 +70,7 @@ class LoadFollower:
             self._report(self._approximate.offer(value))
 
     def change(self, imprecision: float) -> None:
-        """Another imprecision from now on; what is too rough for it is reported at once."""
+        """Another imprecision from now on; a rougher last report is renewed at once."""
         self._report(self._approximate.change(imprecision))
 
     def _report(self, report: ApproximateReport | None) -> None:

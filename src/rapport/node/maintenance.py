@@ -84,7 +84,7 @@ class LakeExporter:
                 await self._channels.apply([Delete(CURSORS, cursor_key(name, READER))])
 
     async def export_due(self) -> None:
-        """Looks at every channel that is exported, and exports what is due. One that cannot be
+        """Looks at every channel that is exported, and exports due ones. One that cannot be
         exported now does not keep the others; it is tried again at the next look.
         """
         for name in self._channels.names():
@@ -299,7 +299,7 @@ class TrafficSummaries:
             await self.step()
 
     async def step(self) -> None:
-        """Appends what is there now; of what could not be appended before, the last hour's."""
+        """Appends the present summary, and those of the last hour that could not be appended."""
         if (event := self._take()) is not None:
             self._unwritten = [*self._unwritten, event][-_MOST_UNWRITTEN:]
         if self._unwritten:

@@ -301,7 +301,7 @@ class _NodeCollector(Collector):
             "rapport_mediation_read", "Raw events read since the start.", labels=["source"]
         )
         rejected = CounterMetricFamily(
-            "rapport_mediation_rejected", "Raw events held back.", labels=["source", "reason"]
+            "rapport_mediation_rejected", "Raw events quarantined.", labels=["source", "reason"]
         )
         for source, counts in self._node.mediation.counts().items():
             read.add_metric([source], counts.read)

@@ -28,7 +28,7 @@ class ChannelCount(msgspec.Struct, frozen=True):
 
 
 class DetectionLine(msgspec.Struct, frozen=True):
-    """A detection for the page, or what is undecided because the sources in `silent` were."""
+    """A detection for the page, or an undecided one because of the sources in `silent`."""
 
     id: str
     time: int
@@ -63,7 +63,7 @@ class HeldBackLine(msgspec.Struct, frozen=True):
 
 
 class HeldCount(msgspec.Struct, frozen=True):
-    """How much of one source is held back for one reason."""
+    """The number of quarantined readings of one source for one reason."""
 
     source: str
     reason: str
@@ -116,7 +116,7 @@ def _worth_a_look(policy: PolicyView) -> tuple[bool, bool, float, str]:
 
 
 async def _quarantine_counts(node: Node) -> list[HeldCount]:
-    """What is held back now, most first; what was released is not."""
+    """Readings in quarantine now, most first; released ones do not count."""
     held_back = node.releasing.index
     await held_back.refresh()
     return [HeldCount(*key, count) for key, count in held_back.counts().most_common(_NEWEST)]

@@ -187,7 +187,7 @@ class Policies:
 
     async def run(self) -> None:
         """Builds policies anew when an interpretation changes in whose terms some are written;
-        until cancelled. Started again after a failure it takes up what was left.
+        until cancelled. Restarted after a failure it resumes.
         """
         while True:
             await self._other_words.wait()
@@ -343,7 +343,7 @@ class SparkWatch:
             await channel.wait_after(self._position, timeout_ms=_LOOK_EVERY_MS)
 
     async def look(self) -> None:
-        """Takes in what was reported since the last time; warns once of each policy that nobody
+        """Reads the reports since the last time; warns once of each policy that nobody
         watches.
         """
         channel = self._channels.channel(CHANNEL)

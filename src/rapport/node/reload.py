@@ -98,7 +98,7 @@ def _restart(file: TomlFile, path: tuple[str, ...], what: str) -> Problem:
         path,
         "reload.needs_restart",
         f"needs a restart: {what} has changed",
-        hint="start the node again, or take this change back; what is received meanwhile is kept",
+        hint="start the node again, or take this change back; readings received meanwhile are kept",
     )
 
 
@@ -162,7 +162,7 @@ class SiteReload:
             warnings = await self._warnings(people, ledger)
             before, former = self._people, self._meanings.former()
             self._note_adapters(site)
-            # Until the old policies have ended, what they ask for is still known.
+            # Until the old policies have ended, their context is still known.
             changed = await self._use(people, before, by)
             try:
                 meant = await self._meanings.take_over(site)
@@ -264,5 +264,5 @@ def _messages(ledger: Ledger, ids: Collection[str]) -> list[MessageRow | None]:
 
 
 def _change_text(change: PeopleChange) -> str:
-    whom = f": {', '.join(change.members)}" if change.members else ""
-    return f"{change.kind} {change.name} {change.change}{whom}"
+    members = f": {', '.join(change.members)}" if change.members else ""
+    return f"{change.kind} {change.name} {change.change}{members}"

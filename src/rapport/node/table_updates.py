@@ -62,7 +62,7 @@ class TableRecorder:
         self._made: dict[str, tuple[LoadedTable, RecordableRows | None]] = {}
 
     async def read(self, *, keep: bool = True) -> RowsVersion | None:
-        """What is on record last; None when nothing is. With `keep` retention is held back."""
+        """The last rows on record; None without any. With `keep` retention waits."""
         position = 0
         if keep:
             self._reader = await self._channels.subscribe(ROWS_CHANNEL, READER)
@@ -214,7 +214,7 @@ class TableUpdates:
                 await self._hand_over(draft, seen, revision)
 
     async def run(self) -> None:
-        """Works until cancelled; started again after a failure it hands on what was not."""
+        """Works until cancelled; restarted after a failure it resumes."""
         await first_of(self.refreshing.run(), self._serve_policies(), self._keep_rows())
 
     def status(self) -> list[TableStatus]:
@@ -243,7 +243,7 @@ class TableUpdates:
         ]
 
     async def keep_context(self, reloaded: Site) -> None:
-        """Gives the reloaded site, before it is taken over, what is known of context."""
+        """Gives the reloaded site, before it is in force, the known context."""
         await run_in_thread(
             lambda: reloaded.tables.keep_context(self._tables), name="tables-prepare"
         )

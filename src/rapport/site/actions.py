@@ -80,7 +80,7 @@ def _actions_in(name: str, text: str, people: CommunicationConfig) -> dict[str, 
 
 def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) -> Action:
     """The action as policy and site together say it. A name that nobody has is a peer without an
-    address: the ledger then tells who is missing.
+    address: the ledger then names the missing one.
     """
     options: dict[str, object] = {
         "send_to": identifier_of(block.to, people) if block.to else None,
@@ -106,7 +106,7 @@ def _escalation(block: DeliveryBlock, people: CommunicationConfig) -> tuple[Esca
 
 
 def _reach_options(block: DeliveryBlock) -> dict[str, object]:
-    """What belongs together is said together: a line of the policy leaves nothing of the site's."""
+    """Options that belong together: a line of the policy replaces all of the site's."""
     options: dict[str, object] = {}
     if block.reach or block.least:
         options |= {"reach": _REACH[block.reach] if block.reach else None, "least": block.least}
@@ -150,7 +150,7 @@ def check_deliveries(
             continue
         block = read_delivery(
             action, Diagnostics(tree.name, "")
-        )  # its faults were told by compiling
+        )  # its faults were reported by compiling
         for receiver in block.receivers():
             _check_receiver(receiver, people, faults)
         _check_text(block, {*known, *ALWAYS_KNOWN}, faults)
@@ -202,7 +202,7 @@ def _check_content(
     faults: Diagnostics,
     rules: ContentRules,
 ) -> None:
-    """A text of the site's own is told of at the site."""
+    """Faults of the site's own text are reported at the site."""
     if block.say is None:
         return
     misfit = constant_misfit(action_from(action.phrase, block, people), rules)
@@ -222,8 +222,8 @@ def _check_whole(
         return
     whole = action_from(action.phrase, block, people)
     for is_missing, what, example in (
-        (whole.send_to == _NOBODY, "whom to tell", "to NAME"),
-        (not whole.text, "what to say", 'say "..."'),
+        (whole.send_to == _NOBODY, "who is notified", "to NAME"),
+        (not whole.text, "the text", 'say "..."'),
     ):
         if is_missing:
             message = f"neither policy nor site says {what} for {action.phrase!r}"
@@ -280,7 +280,7 @@ class TemplateFacts:
         return None if table is None else self._tables.lookup(table, identity, column)
 
     def fields(self, policy: str) -> list[str]:
-        """Everything a text may ask for about the policy's aliases."""
+        """The fields that a text may use of the policy's aliases."""
         found: list[str] = []
         for alias, concept in self._concepts(policy, "").items():
             found.append(alias)

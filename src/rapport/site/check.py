@@ -135,7 +135,7 @@ def check_interceptors(parts: SiteParts) -> list[Problem]:
     """Every interceptor of a channel can be made; they are made here on channels in memory."""
     declared, problems = channels_from_site(parts.file)
     if has_errors(problems):
-        return []  # told by check_channels
+        return []  # reported by check_channels
     clock = SystemClock()
     workshop = InterceptorContext(
         channels=open_memory(clock),
@@ -155,7 +155,7 @@ def _mediator(parts: SiteParts, source: str) -> Mediate:
     try:
         meaning = build_transformer(bindings[source], found.files.activate()[0])
     except InvalidInput:
-        return lambda event: (event,)  # told by check_interpretations
+        return lambda event: (event,)  # reported by check_interpretations
     if meaning.may_block:
         raise Unsupported(f"mediating {source!r} in a chain", hint="its conversions are plug-ins")
     return lambda event: (event,)
@@ -215,7 +215,7 @@ def check_links(parts: SiteParts) -> list[Problem]:
     try:
         settings = load_settings(parts.file.section("node"), flags={})
     except InvalidInput:
-        return []  # told by check_node
+        return []  # reported by check_node
     url = settings.public_url or settings.local_url()
     host = address_parts(url).hostname or ""
     is_here_only = is_loopback(host) and not settings.public_url

@@ -145,7 +145,7 @@ def check_context(parts: SiteParts) -> list[Problem]:
 
 def check_without_context(tables: Tables, plans: Iterable[Plan], what: str) -> None:
     """Raises Unsupported for a plan that reads context, where no broker can be asked and nothing is
-    on record: it would find nothing, and not say why.
+    on record: it would find nothing, without a reason.
     """
     check_context_on_record(tables, plans, (), what)
 

@@ -128,13 +128,13 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
     readings: tuple[ReadingsTie, ...] = ()
     carried: tuple[CarriedTie, ...] = ()
     feeds: tuple[FeedTie, ...] = ()
-    told: tuple[ContextPublication, ...] = ()
+    published: tuple[ContextPublication, ...] = ()
     read: tuple[ContextRead, ...] = ()
 
     @property
     def needs_context(self) -> bool:
         """Whether they need a broker."""
-        return bool(self.told or self.read)
+        return bool(self.published or self.read)
 
     def fed(self) -> list[str]:
         """The components of this node that are named."""
@@ -169,7 +169,7 @@ def read_ties(fields: Fields, sources: Collection[str]) -> Ties:
             )
         ),
         feeds=tuple(_feed(one) for one in fields.entries("feeds", _FEEDS, "[{ ... }]")),
-        told=published,
+        published=published,
         read=read,
     )
 
@@ -270,7 +270,7 @@ def _is_texts(given: Any) -> bool:
 
 
 def _only(fields: Fields, known: Collection[str]) -> None:
-    """An entry with `field` reads context, one without tells it: keys of the other mean nothing."""
+    """An entry with `field` reads context, one without provides it; each has its own keys."""
     for key in fields.section.values:
         if key not in known:
             message = f"the key {key!r} has no meaning here"

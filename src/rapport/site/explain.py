@@ -175,7 +175,7 @@ def _row_groups(item: Recording) -> list[tuple[int, int]] | None:
         with pq.ParquetFile(item.path) as file:
             schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowInvalid, OSError):
-        return None  # told by who reads the rows
+        return None  # reported by the reader of the rows
     fields = set(FieldMapping.of(item.source, "text").fields())
     if CORRECTS in schema.names or not fields <= set(schema.names):
         return None
@@ -255,8 +255,8 @@ _MOST_LATE = 8
 def explainer_of(
     site: Site, channels: Channels, *, may_read: Callable[[str], bool] | None = None
 ) -> Explainer:
-    """Questions to the log of a site; `may_read` says which raw channels may be shown, and whether
-    the rows that tables had and what was known of context may.
+    """The explainer of a site's log; `may_read` decides which raw channels may be shown, and
+    whether past rows of tables and past context may.
     """
     return Explainer(
         channels,

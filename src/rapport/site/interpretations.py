@@ -102,7 +102,7 @@ _ABOUT_TYPE = ("source.bypasses_interpretation", "type.unknown")
 
 
 class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True):
-    """What files declare, where it stands, and what is wrong with reading it."""
+    """The declarations in files, their places, and the faults of reading them."""
 
     files: FromFiles
     declared: Mapping[str, DeclaredInterpretation]
@@ -289,9 +289,9 @@ class InterpretationTerms(msgspec.Struct, frozen=True):
 def terms_of_policies(
     file: TomlFile, directory: Path, ontology: Ontology, policies: Collection[str]
 ) -> tuple[TermsOfPolicies, list[Problem]]:
-    """The terms of all policies, and what is wrong with naming them.
+    """The terms of all policies, and the faults of naming them.
 
-    What is wrong with an interpretation itself is told where interpretations are checked.
+    Faults of an interpretation itself are reported where interpretations are checked.
     """
     spoken = InterpretationTerms()
     if names_interpretations(file):

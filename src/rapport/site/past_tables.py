@@ -106,7 +106,7 @@ def _found_in(event: Event) -> ContextAnswer | None:
     try:
         return ContextAnswer.from_event(event)
     except InvalidInput:
-        return None  # written by a version that said more
+        return None  # written by a later version
 
 
 class PastContext:

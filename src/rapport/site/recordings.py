@@ -123,7 +123,7 @@ class QuickFile:
                 self.done += len(rows)
             self.is_whole = True
         except (pa.ArrowInvalid, UnicodeError):
-            return  # read again from here on, row by row, which finds what is wrong
+            return  # read again from here on, row by row, which finds the fault
 
 
 def _blocks(path: Path, layout: CsvLayout) -> Iterator[pa.RecordBatch]:
@@ -281,8 +281,8 @@ def recordings_in_site(
     """The files to replay, each with what makes readings of it; see `recordings_of`.
 
     `in_force`: the interpretations; None: as the site's files have them. Raises
-    InterpretationError for a source that nothing can be said in, Unsupported for one whose
-    meaning depends on what other sources say.
+    InterpretationError for a source without a usable interpretation, Unsupported for one whose
+    values depend on other sources.
     """
     found = recordings_of(site.ontology, site.directory, files)
     if any(item.source.interpretation for item in found):
@@ -315,7 +315,7 @@ def _reader(
     if not name or in_force is None:
         return None
     _check_alone(item, in_force)
-    _built(site, item.source.name, in_force).close()  # what is wrong with it is said at once
+    _built(site, item.source.name, in_force).close()  # raises its faults at once
     return partial(_readings, site, item, in_force)
 
 
@@ -396,7 +396,7 @@ class _Reading:
         return QuickFile(self._item.path, layout, columns, partial(self._raws, layout))
 
     def _raws(self, layout: CsvLayout, rows: pa.RecordBatch, line: int) -> list[StoredEvent]:
-        """Rows without a filled cell are none, as for whoever reads row by row."""
+        """Rows without a filled cell do not count, as when read row by row."""
         nulls = layout.options.nulls
         return [
             self._file.stored(
@@ -408,7 +408,7 @@ class _Reading:
         ]
 
     def _report_faults(self) -> None:
-        """In the order of the rows, so that the first told is the first there is."""
+        """In the order of the rows."""
         for problem in sorted(self._found, key=lambda one: one.line):
             self._report(problem)
         self._found.clear()

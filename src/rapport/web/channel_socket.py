@@ -330,7 +330,7 @@ class Socket:
         except RapportError as error:
             self._faults += 1
             answer = {"error": problem_members(error)}
-        except Exception as error:  # a fault of ours: told without inner details
+        except Exception as error:  # a fault of ours: reported without inner details
             _log.exception("a frame failed", channel=self._channel, exc_info=error)
             answer = {"error": unexpected_members()}
         if answer is not None:
@@ -358,7 +358,7 @@ class Socket:
         )
         task = asyncio.create_task(self._push(subscription), name=f"socket {subscribe.id}")
         self._running[subscribe.id] = (subscription, task)
-        return None  # told above, before the first batch
+        return None  # confirmed above, before the first batch
 
     def _check_room(self, id: str) -> None:
         if id in self._running:

@@ -233,8 +233,8 @@ def _read_binary(headers: Mapping[str, str], body: bytes, now_ms: int) -> Event:
 
 
 def _header_text(value: str) -> str:
-    """What a header of binary mode says: letters beyond ASCII come percent-encoded, or as they are
-    in UTF-8 (or, from old clients, in Latin-1).
+    """The text of a header of binary mode: letters beyond ASCII are percent-encoded, or in UTF-8
+    (from old clients in Latin-1).
     """
     if value.isascii() and "%" not in value:
         return value
@@ -262,8 +262,8 @@ def _binary_data(media_type: str | None, body: bytes) -> tuple[bytes, dict[str, 
 
 
 def _text_of(body: bytes, media_type: str) -> str | None:
-    """The body as text if it is UTF-8 and says nothing else; in any other encoding the octets are
-    kept as they came, so that what the document says of itself stays true.
+    """The body as text if it is UTF-8 and declares no other encoding; in any other the octets are
+    kept as they came, so that the declaration in the document stays true.
     """
     charset = _CHARSET.search(media_type)
     if charset is None and is_xml_type(media_type):

@@ -91,7 +91,7 @@ async def event_stream(
                 yield sse_event("end", {"position": following.reach})
                 return
             else:
-                # An id alone moves the reader's place on past what it did not ask for.
+                # An id alone moves the reader's position past events that do not match.
                 yield _place_alone(following.reach)
     except RapportError as error:
         yield sse_event("problem", problem_members(error))

@@ -59,7 +59,7 @@ class InboxView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def view_inbox(ledger: Ledger, peer: str, now_ms: int) -> InboxView:
-    """The inbox of a person now; costs what is found."""
+    """The present inbox of a person."""
     page = await ledger.find(Question(peer=peer, limit=_LOOK_BACK))
     return await run_blocking(partial(_looked, ledger, peer, page.rows, now_ms))
 

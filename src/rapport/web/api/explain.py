@@ -103,8 +103,8 @@ async def why(
                 code="explain.no_detection",
                 hint="GET /explain/{id} shows what any event follows from",
             )
-        asking = await _explainer(request, node, channels)
-        return await asking.why(msgspec.json.decode(tree.data, type=Detection))
+        explainer = await _explainer(request, node, channels)
+        return await explainer.why(msgspec.json.decode(tree.data, type=Detection))
 
     explained, looked = await node.history.ask(work, within_ms=_within(within))
     return json_response({**_with_places(explained, looked), "notes": looked.notes})

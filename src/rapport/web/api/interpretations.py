@@ -245,7 +245,7 @@ async def show_held(
     await node.releasing.index.refresh()
     found = node.releasing.index.one(held)
     if found is None:
-        raise UnknownName("event that was held back", held)
+        raise UnknownName("quarantined event", held)
     return json_response(found)
 
 
