@@ -57,7 +57,7 @@ class Caller:
     async def __call__(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, Any, dict[str, str]]:
-        answer = await self._api.ask(method, path, body, {**self._headers, **headers})
+        answer = await self._api.call(method, path, body, {**self._headers, **headers})
         told = json.loads(answer.body) if "json" in answer.headers["content-type"] else answer.body
         return answer.status, told, answer.headers
 

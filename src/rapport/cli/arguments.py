@@ -63,6 +63,16 @@ def site_directory(given: Path | None) -> Path:
     return given or Path(os.environ.get("RAPPORT_SITE", "."))
 
 
+def check_count(count: int | None, what: str) -> None:
+    """Raises InvalidInput for a `--count` below 1."""
+    if count is not None and count < 1:
+        raise InvalidInput(
+            f"cannot wait for {count} {what}",
+            code="cli.wrong_use",
+            hint=f"--count is 1 or more; without it, {what} are printed until Ctrl-C",
+        )
+
+
 STDIN = "-"
 _OPTION = re.compile(r"--?[a-z][a-z-]*(=.*)?", re.DOTALL)
 

@@ -15,7 +15,14 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import ALL_HISTORY, HistoryOptions, SiteOption, site_directory
 from rapport.cli.hints import cannot_write
-from rapport.cli.output import print_line, print_note, show_problem, stderr, stdout, write_json
+from rapport.cli.output import (
+    print_line,
+    print_note,
+    show_problems,
+    stderr,
+    stdout,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rapport.cli.backtest_run import BacktestRequest
@@ -72,10 +79,9 @@ def backtest(
         plan = planned(prepared)
         write_json(plan) if json else show_plan(stdout(), plan)
         return 0
-    for problem in prepared.problems:
-        show_problem(problem)
+    show_problems(prepared.problems)
     made = prepared.run()
-    prepared.tell_tables(made.told.span[0] if made.told.span is not None else None)
+    prepared.report_tables(made.told.span[0] if made.told.span is not None else None)
     _write_files(made, prepared.calendar, report, out)
     if json:
         write_json(made.told)
@@ -104,8 +110,7 @@ def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path 
 
 def _print_summary(made: Made, request: BacktestRequest) -> int:
     result = made.told
-    for problem in result.problems[:_SHOWN_PROBLEMS]:
-        show_problem(problem)
+    show_problems(result.problems[:_SHOWN_PROBLEMS])
     rate = result.events / result.seconds if result.seconds else 0.0
     print_note(
         f"{result.events:,} readings in {result.seconds:.1f} s ({rate:,.0f}/s, {request.engine})"

@@ -117,7 +117,7 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
     calendar: Calendar
     problems: list[Problem]
 
-    def tell_tables(self, first: int | None) -> None:
+    def report_tables(self, first: int | None) -> None:
         """Prints which rows tables had, `first` being the time of the first reading."""
         report_tables(self.work.then, first)
 

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import JsonOption, SiteOption, moment, run_until_stopped, site_directory
+from rapport.cli.arguments import (
+    JsonOption,
+    SiteOption,
+    check_count,
+    moment,
+    run_until_stopped,
+    site_directory,
+)
 from rapport.cli.local_site import read_channels
 from rapport.cli.output import print_note, visible, write_json, write_table
 from rapport.context.clients.consumer import ContextConsumer, LocatedRecord
@@ -193,12 +200,7 @@ def subscribe(
 
     rapport context subscribe room/r3 status
     """
-    if count is not None and count < 1:
-        raise InvalidInput(
-            f"cannot wait for {count} records",
-            code="cli.wrong_use",
-            hint="--count is 1 or more; without it, records are printed until Ctrl-C",
-        )
+    check_count(count, "records")
     subject, every_ms = EntityRef.parse(entity), _positive(every) if every else 0
 
     async def follow() -> None:

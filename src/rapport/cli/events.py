@@ -19,7 +19,14 @@ from rapport.channel.agents.connection import Reason
 from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_state import ReceivedEvent
 from rapport.channel.requests.request import event_json
-from rapport.cli.arguments import STDIN, SiteOption, may_be_stdin, prompt_for_input, site_directory
+from rapport.cli.arguments import (
+    STDIN,
+    SiteOption,
+    check_count,
+    may_be_stdin,
+    prompt_for_input,
+    site_directory,
+)
 from rapport.cli.hints import cannot_read, unknown
 from rapport.cli.node_api import HERE, Remote, TokenFileOption, Where, read_token, request_bodies
 from rapport.cli.output import (
@@ -124,12 +131,7 @@ def listen(
     json: Annotated[bool, Parameter(help="One CloudEvent per line.")] = False,
 ) -> int:
     """Print what a query finds in a channel: history first, then live, until Ctrl-C."""
-    if count is not None and count < 1:
-        raise InvalidInput(
-            f"cannot wait for {count} events",
-            code="cli.wrong_use",
-            hint="--count is 1 or more; without it, events are printed until Ctrl-C",
-        )
+    check_count(count, "events")
     try:
         remote = Remote(url, read_token(token_file)) if url else _node_of_site(site, token_file)
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.arguments import JsonOption
+from rapport.cli.arguments import JsonOption, check_count
 from rapport.cli.node_api import HERE, Remote, Where, read_token
 from rapport.cli.output import print_note, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
@@ -146,12 +146,7 @@ def load(
     where: Where = HERE,
 ) -> int:
     """Show the load of the last minute, or follow one value of it until Ctrl-C."""
-    if count is not None and count < 1:
-        raise InvalidInput(
-            f"cannot wait for {count} reports",
-            code="cli.wrong_use",
-            hint="--count is 1 or more; without it, reports are printed until Ctrl-C",
-        )
+    check_count(count, "reports")
     if node:
         token = read_token(where.token_file)
         remotes = {address: Remote(address, token) for address in node}

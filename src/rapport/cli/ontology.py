@@ -11,13 +11,13 @@ from urllib.parse import quote
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
-from rapport.cli.hints import cannot_read, cannot_write
+from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, Where
 from rapport.cli.output import (
     print_note,
-    show_problem,
-    write_bytes,
+    show_problems,
     write_json,
+    write_result,
     write_table,
 )
 from rapport.core.errors import InvalidInput, Problem
@@ -47,7 +47,7 @@ def show(
     ontology, given, problems = _loaded(site)
     if svg:
         title = f"Ontology of {site_directory(site).resolve().name}"
-        _write(view.draw_ontology(ontology, given, title=title).encode(), out)
+        write_result(view.draw_ontology(ontology, given, title=title).encode(), out)
     elif out is not None:
         raise InvalidInput("--out is for --svg", code="cli.wrong_use", hint="add --svg")
     else:
@@ -59,7 +59,7 @@ def show(
         functions = view.function_rows(ontology)
         if functions:
             write_table("functions", ("function", "of", "found by", "unit"), functions)
-    return _show_problems(problems)
+    return int(show_problems(problems))
 
 
 @app.command
@@ -69,7 +69,7 @@ def check(
     """Find every mistake in the ontology alone; exits 1 when there is an error."""
     _ontology, _given, problems = _loaded(site)
     if not json:
-        code = _show_problems(problems)
+        code = int(show_problems(problems))
         print_note("no problems found" if not problems else f"{len(problems)} found")
         return code
     write_json(problems)
@@ -93,9 +93,9 @@ def export(
         raise InvalidInput(f"{base!r} cannot begin a name", code="rdf.bad_base", hint=hint)
     ontology, _given, problems = _loaded(site)
     graph, left_out = to_graph(ontology, base)
-    _write(write_graph(graph, format, base=base).encode(), out)
+    write_result(write_graph(graph, format, base=base).encode(), out)
     _print_notes("not in the file", left_out)
-    return _show_problems(problems)
+    return int(show_problems(problems))
 
 
 @app.command(name="import")
@@ -118,7 +118,7 @@ def import_ontology(file: Path, *, out: OutOption = None) -> None:
             raise InvalidInput(message, code="rdf.bad_turtle", hint=hint) from None
         graph = read_turtle(text, name=file.name)
     found = from_graph(graph)
-    _write(site_text(found).encode(), out)
+    write_result(site_text(found).encode(), out)
     _print_notes("did not fit", found.notes)
 
 
@@ -139,25 +139,9 @@ def _loaded(
     return ontology, given, problems
 
 
-def _show_problems(problems: list[Problem]) -> int:
-    for problem in problems:
-        show_problem(problem)
-    return int(any(problem.severity == "error" for problem in problems))
-
-
 def _print_notes(what: str, texts: list[str]) -> None:
     for text in texts:
         print_note(f"{what}: {text}")
-
-
-def _write(raw: bytes, out: Path | None) -> None:
-    if out is None:
-        write_bytes(raw)
-        return
-    try:
-        out.write_bytes(raw)
-    except OSError as error:
-        raise cannot_write(out, error) from None
 
 
 tables_app = App(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rapport.cli.hints import with_hint
+from rapport.cli.hints import cannot_write, with_hint
 from rapport.core.errors import Problem, RapportError
 
 if TYPE_CHECKING:
@@ -61,6 +61,17 @@ def write_bytes(raw: bytes) -> None:
     """Bytes on stdout as they are."""
     sys.stdout.buffer.write(raw)
     sys.stdout.flush()
+
+
+def write_result(raw: bytes, out: Path | None) -> None:
+    """Bytes to a file, on stdout without one; raises InvalidInput when it cannot be written."""
+    if out is None:
+        write_bytes(raw)
+        return
+    try:
+        out.write_bytes(raw)
+    except OSError as error:
+        raise cannot_write(out, error) from None
 
 
 def write_gaps(gaps: Sequence[Gap], *, as_json: bool) -> None:
@@ -129,6 +140,14 @@ def show_problem(problem: Problem, *, listing: str = "") -> None:
             (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"
         )
     )
+
+
+def show_problems(problems: Iterable[Problem]) -> bool:
+    """Shows problems on stderr; returns whether one is an error."""
+    found = list(problems)
+    for problem in found:
+        show_problem(problem)
+    return any(problem.severity == "error" for problem in found)
 
 
 def show_error(error: RapportError, *, listing: str = "") -> None:

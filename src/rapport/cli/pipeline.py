@@ -24,6 +24,7 @@ from rapport.cli.output import (
     print_line,
     print_note,
     show_problem,
+    show_problems,
     stderr,
     write_bytes,
     write_json,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from rapport.channel.channel import Channels
     from rapport.channel.export.lake_export import ExportResult
-    from rapport.core.errors import Problem
     from rapport.pipeline.figures.reports import Report
     from rapport.pipeline.lake.catalogue import TableInfo
     from rapport.pipeline.lake.query import Answer
@@ -119,7 +119,8 @@ def silver(
     with spark_for(directory, engine, master) as spark, progress_bar("silver") as progress:
         done = update_silver(spark, lake, ontology, rebuild=rebuild, progress=progress)
     _report_export(done, json=json)
-    return show_problems(done.problems)
+    show_problems(done.problems)
+    return int(bool(done.problems))
 
 
 @app.command
@@ -146,7 +147,8 @@ def compact(
             progress=progress,
         )
     _report_export(done, json=json)
-    return show_problems(done.problems)
+    show_problems(done.problems)
+    return int(bool(done.problems))
 
 
 @app.command
@@ -226,13 +228,6 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, whole: bar.update(task, completed=done, total=whole)
-
-
-def show_problems(problems: tuple[Problem, ...]) -> int:
-    """Shows every problem on stderr; returns the exit code."""
-    for problem in problems:
-        show_problem(problem)
-    return 1 if problems else 0
 
 
 def _report_export(done: Any, *, json: bool) -> None:
@@ -398,7 +393,9 @@ def tables(
         _write_tables(found)
     else:
         _write_columns(found[0])
-    return show_problems(tuple(problem for table in found for problem in table.problems))
+    problems = [problem for table in found for problem in table.problems]
+    show_problems(problems)
+    return int(bool(problems))
 
 
 @app.command
@@ -417,7 +414,8 @@ def query(
     directory = site_directory(site) if lake is None else None
     answer = _query_lake(sql, engine, chosen, directory, master)
     _write_answer(answer.table, format)
-    return show_problems(answer.problems)
+    show_problems(answer.problems)
+    return int(bool(answer.problems))
 
 
 def _chosen(lake: Path | None, site: Path | None) -> Path:
@@ -637,8 +635,7 @@ def run(
     elif once:
         _show_jobs(status.jobs)
     problems = [one.problem for one in status.jobs if one.problem is not None]
-    for problem in problems:
-        show_problem(problem)
+    show_problems(problems)
     # The status of a run that is ended by hand has shown its problems.
     return 1 if problems and once else 0
 

@@ -16,13 +16,14 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
-from rapport.cli.hints import cannot_read, cannot_write
+from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
 from rapport.cli.output import (
     print_note,
-    show_problem,
+    show_problems,
     write_bytes,
     write_json,
+    write_result,
     write_table,
 )
 from rapport.core.errors import InvalidInput, PolicyError, Problem
@@ -54,24 +55,13 @@ def write_data(done: Any) -> None:
 
 def report_change(done: Any) -> None:
     """What came of a change, with its problems; a change holds from a place on."""
-    show_problems(done)
+    show_problems(msgspec.convert(done["problems"], list[Problem]))
     if not done["changed"]:
-        print_line(f"{done['name']}: {_ALREADY.get(done['what'], 'this is so')} already")
+        print_note(f"{done['name']}: {_ALREADY.get(done['what'], 'this is so')} already")
         return
     version = f", version {done['version']}" if done["version"] else ""
     place = f"after event {done['after']}" if done["after"] else "before the first event"
-    print_line(f"{done['name']}: {done['what']} {place}{version}")
-
-
-def print_line(text: str) -> None:
-    """A line for people."""
-    print_note(text)
-
-
-def show_problems(shown: Any) -> None:
-    """Each with its place and hint."""
-    for problem in shown["problems"]:
-        show_problem(msgspec.convert(problem, Problem))
+    print_note(f"{done['name']}: {done['what']} {place}{version}")
 
 
 def write_rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -143,9 +133,9 @@ def list_all(
         return
     write_rows("policies", HEADS, [row_of(policy) for policy in found])
     for policy in found:
-        show_problems(policy)
+        show_problems(msgspec.convert(policy["problems"], list[Problem]))
     if node.is_resting:
-        print_line("no node runs: these would run from its next start on")
+        print_note("no node runs: these would run from its next start on")
 
 
 def register(
@@ -274,7 +264,7 @@ def reload(
     for one in done:
         report_change(one)
     if not done:
-        print_line("every policy is as it was")
+        print_note("every policy is as it was")
 
 
 def _bring(
@@ -307,7 +297,7 @@ def _change(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) ->
     write_data(done)
     report_change(done)
     if node.is_resting:
-        print_line("no node runs: it holds from its next start on")
+        print_note("no node runs: it holds from its next start on")
 
 
 def _done(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> Any:
@@ -359,14 +349,7 @@ def show(
 
     loaded = load_site(site_directory(site), policies=[name])
     text = stage_drawing(loaded, name, stage) if svg else stage_text(loaded, name, stage)
-    raw = text.rstrip("\n").encode() + b"\n"
-    if out is None:
-        write_bytes(raw)
-        return
-    try:
-        out.write_bytes(raw)
-    except OSError as error:
-        raise cannot_write(out, error) from None
+    write_result(text.rstrip("\n").encode() + b"\n", out)
 
 
 @app.command
