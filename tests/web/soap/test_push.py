@@ -161,8 +161,8 @@ class Receiver:
 
 
 def post(node: NodeProcess, path: str, body: Any) -> Any:
-    assert node.api is not None
-    connection = http.client.HTTPConnection(*node.api, timeout=10)
+    assert node.doors is not None
+    connection = http.client.HTTPConnection(*node.doors, timeout=10)
     try:
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -210,7 +210,7 @@ def test_a_node_killed_again_and_again_pushes_every_event(
 
 
 def _list_and_cancel(site: Path, node: NodeProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    assert node.api is not None
+    assert node.doors is not None
     where = ["--site", str(site), "--url", f"http://{node.doors[0]}:{node.doors[1]}"]
     capsys.readouterr()
     assert run(["push", "list", "--json", *where]) == 0
