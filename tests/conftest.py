@@ -83,7 +83,8 @@ def _no_database_on_the_event_loop() -> Iterator[None]:
 _MAY_BLOCK = {
     # A node and the blocking API open their channels before anything else runs on their loop.
     "rapport/node/wiring.py": {"make_node"},
-    "rapport/channel/backends/stores.py": {"open_channels"},
+    # A command reads a site's files on a loop of its own, where nothing else runs.
+    "rapport/channel/backends/stores.py": {"open_channels", "open_reading", "read_interceptors"},
     "rapport/communication/api.py": {"assembly"},
     # Memory channels have no threads; their records are in memory as well.
     "rapport/channel/log/runtime.py": {"off_loop"},
