@@ -164,12 +164,14 @@ def logs(
         )
     wanted = _LEVELS[_LEVELS.index(level) :]
     older = path.with_name(f"{LOG_FILE}.1")
-    lines = [*(_lines(older) if older.exists() else ()), *_lines(path)]
+    text = path.read_bytes()
+    text = text[: text.rfind(b"\n") + 1]  # the rest of an entry may still be written
+    lines = [*(_lines(older.read_bytes()) if older.exists() else ()), *_lines(text)]
     shown = [line for line in lines if _level(line) in wanted]
     for line in shown[len(shown) - min(last, len(shown)) :]:
         _show(line, as_json=json)
     if follow:
-        for line in _new_lines(path):
+        for line in _new_lines(path, len(text)):
             if _level(line) in wanted:
                 _show(line, as_json=json)
 
@@ -211,15 +213,13 @@ def _is_zombie(pid: int) -> bool:
     return False
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [_entry(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def _lines(text: bytes) -> list[dict[str, Any]]:
+    return [_entry(line) for line in text.decode("utf-8", "replace").splitlines()]
 
 
-def _new_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Entries that are written from now on; a file that was rotated is read from its start."""
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        place, text = file.tell(), b""
+def _new_lines(path: Path, place: int) -> Iterator[dict[str, Any]]:
+    """Entries after a position; a file that was rotated is read from its start."""
+    text = b""
     while True:
         time.sleep(_LOOK_SECONDS)
         with suppress(OSError), path.open("rb") as file:
@@ -229,7 +229,7 @@ def _new_lines(path: Path) -> Iterator[dict[str, Any]]:
             text += file.read()
             place = file.tell()
         whole, _, text = text.rpartition(b"\n")
-        yield from (_entry(line) for line in whole.decode("utf-8", "replace").splitlines())
+        yield from _lines(whole)
 
 
 def _entry(line: str) -> dict[str, Any]:
