@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
 _ROOMS = ("channel", "communication", "context", "ensemble", "mediation", "policy", "spark")
@@ -103,7 +103,7 @@ def bench(
             code="cli.bad_option",
             hint="leave them out",
         )
-    stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
+    print_note(f"benchmark {name}{' (quick)' if quick else ''} …")
     asked = {"full": full, "events": events, "year": year, "part": part, "plot": plot}
     asked |= {"lake": lake, "master": master}
     measured = importlib.import_module(f"benchmarks.{_MODULES[name]}").run(

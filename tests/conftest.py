@@ -81,19 +81,20 @@ def _no_database_on_the_event_loop() -> Iterator[None]:
 
 
 _MAY_BLOCK = {
+    # A node and the blocking API open their channels before anything else runs on their loop.
     "rapport/node/wiring.py": {"make_node"},
-    "rapport/web/app.py": {"make_app"},
+    # A command reads a site's files on a loop of its own, where nothing else runs.
     "rapport/channel/backends/stores.py": {"open_channels", "open_reading", "read_interceptors"},
     "rapport/communication/api.py": {"_assembly"},
+    # Memory channels have no threads; their records are in memory as well.
     "rapport/channel/log/channels.py": {"off_loop"},
+    # A lone append is written where it is while the disk is fast: a thread would take longer. The
+    # writer of memory channels keeps its index in memory.
     "rapport/channel/log/writer.py": {"_write_lone", "write"},
+    # The unnamed database of large quarantines is never synced: it is written to the system's memory.
     "rapport/mediation/quarantine/index.py": {"__init__", "_get", "_flush"},
 }
-"""Opening and closing: nothing else runs on the loop then. Memory channels have no thread, and
-"write" of the writer that has none keeps its index in memory. A lone
-append is written where it is while the disk is fast. The unnamed database of the quarantine
-index is never synced.
-"""
+"""Files and functions that may call a database on a loop, each with the reason."""
 
 
 def _a_test_waits(*_args: Any, **_more: Any) -> bool:

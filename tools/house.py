@@ -120,6 +120,12 @@ def duplicates(modules: list[Module]) -> list[str]:
     return faults
 
 
+def _packages_of(rule: str) -> tuple[frozenset[str], str]:
+    """The packages that a rule names in brackets before its pattern, none for all; the pattern."""
+    named = re.match(r"\[([a-z ]+)\] ", rule)
+    return (words(named[1]), rule[named.end() :]) if named else (frozenset(), rule)
+
+
 def forbidden_words(modules: list[Module]) -> list[str]:
     """Uses of the words that `tools/words.txt` replaces, with their places."""
     faults = []
@@ -127,8 +133,10 @@ def forbidden_words(modules: list[Module]) -> list[str]:
         pattern, _, instead = line.partition(" -> ")
         if not instead or line.startswith("#"):
             continue
+        only, pattern = _packages_of(pattern)
         found = re.compile(pattern)
-        for module in (each for each in modules if each.package not in UNFINISHED):
+        chosen = (each for each in modules if each.package not in UNFINISHED)
+        for module in (each for each in chosen if not only or each.package in only):
             for number, text in enumerate(module.text.splitlines(), 1):
                 if found.search(text):
                     place = module.path.relative_to(ROOT)

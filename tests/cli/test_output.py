@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.agents.listener_state import ReceivedEvent
+from rapport.cli.events import _line
 from rapport.cli.main import run
 from rapport.cli.output import show_table, stderr, stdout
-from rapport.cli.publish import _line
 from rapport.core.event import Event
 
 

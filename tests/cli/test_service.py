@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,53 @@ def test_a_node_that_does_not_run_is_said_so(
     assert "no node of" in capsys.readouterr().err
     assert run(["logs", "--site", str(site)]) == 1
     assert "there is no log" in capsys.readouterr().err
+
+
+def test_a_node_with_its_data_elsewhere_is_found_followed_and_stopped(
+    site: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    with NodeProcess(site, flags=("--data", str(elsewhere))) as node:
+        node.start()
+        for flags in ([], ["--data", str(elsewhere)]):
+            assert run(["status", *flags, "--site", str(site)]) == 0
+            assert run(["logs", "--json", *flags, "--site", str(site)]) == 0
+            assert "node started" in capfd.readouterr().out
+        assert json.loads((elsewhere / "node.json").read_bytes())["pid"] == node.pid
+        assert run(["stop", "--site", str(site)]) == 0
+        node.wait()
+    assert not list(site.glob("**/node.json"))
+    assert run(["stop", "--data", str(elsewhere), "--site", str(site)]) == 1
+    assert run(["logs", "--data", str(elsewhere), "--site", str(site)]) == 0
+    assert "node stopped" in capfd.readouterr().out
+
+
+def test_the_log_is_followed_as_it_is_written_also_when_its_file_is_rotated(site: Path) -> None:
+    log = site / ".rapport" / "node.log"
+    log.parent.mkdir()
+    log.write_text(line("first"))
+    command = [sys.executable, "-m", "rapport.cli.main", "logs", "--json", "--follow"]
+    with subprocess.Popen(
+        [*command, "--site", str(site)], stdout=subprocess.PIPE, text=True
+    ) as following:
+        assert following.stdout is not None
+        shown = (json.loads(text)["event"] for text in following.stdout)
+        assert next(shown) == "first"
+        with log.open("a") as file:
+            file.write(line("second") + line("a detail", level="debug") + line("third")[:9])
+            file.flush()
+            assert next(shown) == "second"
+            file.write(line("third")[9:])
+        assert next(shown) == "third"
+        log.rename(log.with_name("node.log.1"))
+        log.write_text(line("4"))
+        assert next(shown) == "4"
+        following.send_signal(signal.SIGINT)
+        following.wait(20)
+
+
+def line(event: str, level: str = "info") -> str:
+    return json.dumps({"event": event, "level": level, "timestamp": "2026-03-02T09:00:00Z"}) + "\n"
 
 
 def test_a_running_node_is_shown_its_log_is_read_and_it_is_stopped(

@@ -13,6 +13,7 @@ import pytest
 from rapport.communication.api import (
     CommunicationSync,
     Delivery,
+    DeliveryOptions,
     Identifier,
     Message,
     MessageInformation,
@@ -274,3 +275,14 @@ def test_plain_directory_functions_may_call_back(tmp_path: Path) -> None:
         communication.add_notification_callback(heard)
         communication.send(task(Identifier("peer", "zoe")))
         assert heard.wait_for(1)[0].subtype == "ACK"
+
+
+def test_the_former_keyword_of_delivery_options_works_for_a_release_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    with CommunicationSync(tmp_path, peers=PEERS) as communication:
+        with pytest.warns(DeprecationWarning, match="options="):
+            id = communication.send(task(), wishes=DeliveryOptions(done_when="answered"))
+        with pytest.warns(DeprecationWarning, match="options="):
+            communication.send_all([task()], wishes=DeliveryOptions())
+        assert id

@@ -22,7 +22,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
 from rapport.policy.explain.why_not import WhyNotQuestion
 from rapport.policy.table_history import versions_on_record
-from rapport.site.explain import asking_of
+from rapport.site.explain import explainer_of
 from rapport.site.site import load_site
 from support.varied.known_context import SITE, badge, decided, live, living, make_place
 
@@ -107,7 +107,7 @@ def test_why_not_agrees_about_every_reading(lived: Path) -> None:
     site, live = load_site(lived), {id for causes in found_live(lived, "closed") for id in causes}
 
     async def look(channels: Channels) -> None:
-        asking = asking_of(site, channels)
+        asking = explainer_of(site, channels)
         for one in await channels.channel("events").read_after(0, limit=1_000):
             who = one.event.payload()["key"]
             answer = await asking.why_not(

@@ -323,7 +323,7 @@ def test_a_node_is_degraded_while_it_withholds_knowledge(site: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_its_state_is_shown_by_a_door_and_by_metrics(site: Path) -> None:
+def test_its_state_is_shown_by_a_endpoint_and_by_metrics(site: Path) -> None:
     async def scenario() -> None:
         async with running(site) as node, serving(node) as url, driving(node, Car(id="c1")):
             await until(lambda: events(node, "events"))
@@ -396,7 +396,7 @@ def test_of_a_component_at_most_one_version_is_recorded_within_a_time(site: Path
     asyncio.run(scenario())
 
 
-def test_the_knowledge_of_a_node_that_publishes_is_refused_by_doors(site: Path) -> None:
+def test_the_knowledge_of_a_node_that_publishes_is_refused_by_endpoints(site: Path) -> None:
     async def scenario() -> None:
         async with running(site) as node, serving(node) as url:
             event = make_event(source="x", id="1", type="t", time=0)

@@ -326,7 +326,7 @@ def test_a_node_whose_reader_keeps_failing_is_not_ready_until_it_is_well_again(s
 
 
 @pytest.mark.parametrize("public_url", ["", "https://alarms.example.org/building"])
-def test_links_in_messages_lead_to_the_public_address_or_to_the_doors(
+def test_links_in_messages_lead_to_the_public_address_or_to_the_endpoints(
     tmp_path: Path, public_url: str
 ) -> None:
     async def scenario() -> None:
@@ -365,7 +365,7 @@ def test_a_mail_server_that_hangs_does_not_hold_up_the_stop(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
-def test_who_waits_at_a_door_when_it_closes_is_answered_at_once(site: Path) -> None:
+def test_who_waits_at_a_endpoint_when_it_closes_is_answered_at_once(site: Path) -> None:
     def ask(url: str) -> Any:
         with urllib.request.urlopen(f"{url}/channels/mine/events?wait=60s", timeout=70) as answer:
             return json.loads(answer.read())

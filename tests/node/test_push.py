@@ -23,7 +23,6 @@ from rapport.core.event import Event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.node.push import PushSubscriptions
-from rapport.node.push_client import PushSender
 from rapport.scenarios.webhook_sink import WebhookSink
 
 pytestmark = pytest.mark.slow
@@ -73,7 +72,8 @@ async def opened(directory: Path, **parts: Any) -> AsyncIterator[Place]:
         rights,
         allowed=parts.pop("allowed", ALLOWED),
         chance=Chance(1),
-        open_sender=lambda clock: PushSender(clock, secret=secret, deadline_ms=400),
+        secret=secret,
+        deadline_ms=400,
     )
     await pushing.start()
     try:

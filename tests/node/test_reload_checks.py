@@ -85,7 +85,5 @@ def test_an_interpretation_that_is_gone_is_warned_of_where_policies_read_by_it()
 def test_an_interpretation_that_is_gone_is_warned_of_where_consumers_were_told_in_it() -> None:
     told = {"desk": 1_200, "shelf": 0, "root": 3}
     (warning,) = gone_interpretations({}, {}, ["desk", "shelf", "unread"], {}, told)
-    assert warning.startswith(
-        "the interpretation 'desk' is gone: consumers were given 1,200 events"
-    )
+    assert warning.startswith("the interpretation 'desk' is gone: consumers got 1,200 events")
     assert "an event in it" in gone_interpretations({}, {}, ["desk"], {}, {"desk": 1})[0]

@@ -21,7 +21,7 @@ from rapport.policy.explain.answer import WhyNotAnswer
 from rapport.policy.explain.why_not import WhyNotQuestion
 from rapport.policy.replay.log_replay import LogReplay
 from rapport.policy.table_history import RecordedTableRows
-from rapport.site.explain import asking_of
+from rapport.site.explain import explainer_of
 from rapport.site.site import Site, load_site
 from rapport.tables.row_history import ROWS_CHANNEL
 from support.varied.changing_tables import NOW, SITE, WHO, Life, living, make_place, people, seen
@@ -197,7 +197,7 @@ def test_why_not_tells_by_the_rows_of_then_also_after_a_restart(place: Path) -> 
         await life.pass_by(5_000)
 
         async def asked(at: int) -> WhyNotAnswer:
-            asking = asking_of(life.node.site, life.node.channels)
+            asking = explainer_of(life.node.site, life.node.channels)
             return await asking.why_not("inside", WhyNotQuestion(at=at, given={"A": "ann"}))
 
         then = await asked(NOW)
@@ -205,10 +205,10 @@ def test_why_not_tells_by_the_rows_of_then_also_after_a_restart(place: Path) -> 
         assert [one.text for one in then.fired[0].known] == ["status of ann = 'guest'"]
         assert not (await asked(NOW + 65_000)).fired
         [found] = [one for one in await life.told() if one.policy == "inside"]
-        explained = await asking_of(life.node.site, life.node.channels).why(found)
+        explained = await explainer_of(life.node.site, life.node.channels).why(found)
         assert explained.held is not None
         # Who may not read the record is told by the rows of now.
-        deaf = asking_of(life.node.site, life.node.channels, may_read=lambda _name: False)
+        deaf = explainer_of(life.node.site, life.node.channels, may_read=lambda _name: False)
         assert not (await deaf.why_not("inside", WhyNotQuestion(at=NOW, given={"A": "ann"}))).fired
 
     living(place, guest, clock)
@@ -228,7 +228,7 @@ def test_what_is_not_on_record_is_said(place: Path) -> None:
         await life.refresh()
 
     async def later(life: Life) -> None:
-        asking = asking_of(life.node.site, life.node.channels)
+        asking = explainer_of(life.node.site, life.node.channels)
         answer = await asking.why_not("inside", WhyNotQuestion(at=NOW, given={"A": "ann"}))
         assert not answer.fired
         [note] = [one for one in answer.notes if "rows of today" in one.text]

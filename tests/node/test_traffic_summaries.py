@@ -11,7 +11,7 @@ from rapport.channel.validation import SUMMARIES, is_node_channel
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.node.traffic_summaries import EVERY_MS, Summaries
+from rapport.node.maintenance import SUMMARY_EVERY_MS, TrafficSummaries
 
 
 class Counting:
@@ -31,13 +31,15 @@ class Counting:
         return event
 
 
-def running(scenario: Callable[[ManualClock, Counting, Summaries], Awaitable[None]]) -> list[int]:
+def running(
+    scenario: Callable[[ManualClock, Counting, TrafficSummaries], Awaitable[None]],
+) -> list[int]:
     """What is in the channel afterwards."""
 
     async def run() -> list[int]:
         clock = ManualClock()
         channels, counting = open_memory(clock), Counting()
-        await scenario(clock, counting, Summaries(channels, clock, counting.take))
+        await scenario(clock, counting, TrafficSummaries(channels, clock, counting.take))
         kept = await channels.channel(SUMMARIES).read_after(0)
         return [stored.event.payload()["n"] for stored in kept]
 
@@ -45,13 +47,13 @@ def running(scenario: Callable[[ManualClock, Counting, Summaries], Awaitable[Non
 
 
 def test_a_minute_is_a_line_and_a_silent_one_is_none() -> None:
-    async def scenario(clock: ManualClock, counting: Counting, summaries: Summaries) -> None:
+    async def scenario(clock: ManualClock, counting: Counting, summaries: TrafficSummaries) -> None:
         task = asyncio.create_task(summaries.run())
         for happened in (5, 0, 7):
             counting.happened = happened
-            await clock.advance(EVERY_MS)
+            await clock.advance(SUMMARY_EVERY_MS)
         counting.happened = 9
-        await clock.advance(EVERY_MS - 1)
+        await clock.advance(SUMMARY_EVERY_MS - 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -59,7 +61,7 @@ def test_a_minute_is_a_line_and_a_silent_one_is_none() -> None:
 
 
 def test_the_rest_is_told_at_the_end() -> None:
-    async def scenario(clock: ManualClock, counting: Counting, summaries: Summaries) -> None:
+    async def scenario(clock: ManualClock, counting: Counting, summaries: TrafficSummaries) -> None:
         counting.happened = 3
         await summaries.finish()
         await summaries.finish()
@@ -68,7 +70,7 @@ def test_the_rest_is_told_at_the_end() -> None:
 
 
 def test_what_the_disk_refused_is_told_with_the_next_and_closing_goes_on() -> None:
-    async def scenario(clock: ManualClock, counting: Counting, summaries: Summaries) -> None:
+    async def scenario(clock: ManualClock, counting: Counting, summaries: TrafficSummaries) -> None:
         channel = summaries._channel
         append = channel.append
 

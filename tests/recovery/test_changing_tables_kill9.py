@@ -32,7 +32,7 @@ from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.explain.why_not import WhyNotQuestion
 from rapport.policy.replay.log_replay import LogReplay
 from rapport.policy.table_history import version_at, versions_on_record
-from rapport.site.explain import asking_of
+from rapport.site.explain import explainer_of
 from rapport.site.site import load_site
 from rapport.tables.row_history import RowsVersion
 from support.processes.node import NodeProcess
@@ -247,7 +247,7 @@ def check_why_not(site: Path, readings: list[StoredEvent], found: list[Detection
     fired = {(one.causes[0][1], one.bindings["R"]) for one in found if one.policy == "inside"}
 
     async def look(channels: Channels) -> None:
-        asking = asking_of(loaded, channels)
+        asking = explainer_of(loaded, channels)
         for one in readings:
             given = {"A": one.event.payload()["key"]}
             for room in ROOMS:

@@ -103,7 +103,7 @@ share = false
     assert found.meanings is not None
     assert (found.meanings.accept, found.meanings.share) == (("yard",), False)
     assert found.ties.fed() == ["hall", "hall"]
-    assert found.ties.told[0].values == {"x": ("position", "x")}
+    assert found.ties.published[0].values == {"x": ("position", "x")}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A node with open doors on a free port, and a plain HTTP client."""
+"""A node with open endpoints on a free port, and a plain HTTP client."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Answer(msgspec.Struct):
         return json.loads(self.body)
 
 
-class Doors:
+class NodeApi:
     """Requests to a running node, off the event loop."""
 
     def __init__(self, node: Node, url: str) -> None:
         self.node, self.url = node, url
         self._host, self._port = url.removeprefix("http://").split(":")
 
-    async def ask(
+    async def call(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        return await asyncio.to_thread(self._ask, method, path, body, headers or {})
+        return await asyncio.to_thread(self._send, method, path, body, headers or {})
 
     async def values(self, stream: str, count: int) -> list[Any]:
         """The values of a stream in `events`, in order; waits until there are so many events."""
@@ -51,7 +51,7 @@ class Doors:
         stored = await events.read_after(0)
         return [one.event.payload()["value"][0] for one in stored if one.event.type == stream]
 
-    def _ask(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
+    def _send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
         raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = http.client.HTTPConnection(self._host, int(self._port), timeout=20)
         try:
@@ -65,15 +65,15 @@ class Doors:
 
 
 @pytest.fixture
-def with_doors(tmp_path: Path) -> Callable[..., Any]:
-    """`async with with_doors() as doors:` gives a started node; settings, token, more tables of
+def served_node(tmp_path: Path) -> Callable[..., Any]:
+    """`async with with_doors() as endpoints:` gives a started node; settings, token, more tables of
     the site, and more keys of `[site]` as arguments.
     """
 
     @asynccontextmanager
-    async def open_doors(
+    async def open_node(
         token: str = "", site_text: str = "", site_keys: str = "", **settings: Any
-    ) -> AsyncIterator[Doors]:
+    ) -> AsyncIterator[NodeApi]:
         site = prepare_site(
             tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/x", answer_within="60s"
         )
@@ -86,8 +86,8 @@ def with_doors(tmp_path: Path) -> Callable[..., Any]:
         try:
             async with serving(node, token=token) as url:
                 await node.start()
-                yield Doors(node, url)
+                yield NodeApi(node, url)
         finally:
             await node.stop()
 
-    return open_doors
+    return open_node

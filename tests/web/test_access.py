@@ -43,33 +43,33 @@ publish = ["*"]
 subscribe = ["*"]
 admin = true
 """
-Doors = Any
-Open = Callable[..., AbstractAsyncContextManager[Doors]]
+NodeApi = Any
+Open = Callable[..., AbstractAsyncContextManager[NodeApi]]
 
 
 class Caller:
     """Asks as one identity."""
 
-    def __init__(self, doors: Doors, token: str | None) -> None:
-        self._doors = doors
+    def __init__(self, api: NodeApi, token: str | None) -> None:
+        self._api = api
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def __call__(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, Any, dict[str, str]]:
-        answer = await self._doors.ask(method, path, body, {**self._headers, **headers})
+        answer = await self._api.call(method, path, body, {**self._headers, **headers})
         told = json.loads(answer.body) if "json" in answer.headers["content-type"] else answer.body
         return answer.status, told, answer.headers
 
 
 @pytest.fixture
-def open_doors(tmp_path: Path, with_doors: Open) -> Open:
+def open_node(tmp_path: Path, served_node: Open) -> Open:
     """A node whose site has an `[access]`; every token lies in its file."""
     for name, token in TOKENS.items():
         (tmp_path / f"{name}.token").write_text(token + "\n")
 
-    def opened(access: str = ACCESS, **given: Any) -> AbstractAsyncContextManager[Doors]:
-        return with_doors(site_text=access.replace("file:", f"file:{tmp_path}/"), **given)
+    def opened(access: str = ACCESS, **given: Any) -> AbstractAsyncContextManager[NodeApi]:
+        return served_node(site_text=access.replace("file:", f"file:{tmp_path}/"), **given)
 
     return opened
 
@@ -113,19 +113,19 @@ TABLE = {
     },
 }  # fmt: skip
 BODIES = {
-    door[:2]: door[2]
-    for door in (
+    endpoint[:2]: endpoint[2]
+    for endpoint in (
         PUBLISH, PUBLISH_OTHER, SOURCE, READ, READ_OTHER, REQUEST, LEDGER, METRICS, OVERVIEW,
         HEALTH, RESERVED,
     )
 }  # fmt: skip
 
 
-def test_every_identity_gets_through_its_own_doors_only(open_doors: Open) -> None:
+def test_every_identity_gets_through_its_own_endpoints_only(open_node: Open) -> None:
     async def scenario() -> None:
-        async with open_doors() as doors:
+        async with open_node() as api:
             for identity, row in TABLE.items():
-                ask = Caller(doors, TOKENS[identity] if identity else None)
+                ask = Caller(api, TOKENS[identity] if identity else None)
                 for (method, path), expected in row.items():
                     status, _told, _ = await ask(method, path, BODIES[method, path])
                     assert status == expected, (identity, method, path)
@@ -149,7 +149,7 @@ def paths_of(node: Node) -> list[tuple[str, str, bool]]:
     return found
 
 
-def test_no_door_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_doors: Open) -> None:
+def test_no_endpoint_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_node: Open) -> None:
     known_open = {
         ("GET", "/"),
         ("GET", "/static/x"),
@@ -175,13 +175,13 @@ def test_no_door_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_doors
     }
 
     async def scenario() -> None:
-        async with open_doors() as doors:
-            stranger, guessing = Caller(doors, None), Caller(doors, "x" * 30)
-            paths = paths_of(doors.node)
+        async with open_node() as api:
+            stranger, guessing = Caller(api, None), Caller(api, "x" * 30)
+            paths = paths_of(api.node)
             assert len(paths) > 10
             for method, path, is_open in paths:
                 if method == "WEBSOCKET":
-                    assert await socket_status(doors, path) in (401, 403), path
+                    assert await socket_status(api, path) in (401, 403), path
                     continue
                 for ask in (stranger, guessing):
                     status, _told, _ = await ask(method, path, {} if method == "POST" else None)
@@ -189,79 +189,79 @@ def test_no_door_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_doors
                         assert status == 401 or (status == 429 and ask is guessing), (method, path)
             opened = {(method, path) for method, path, is_open in paths if is_open}
             assert opened == known_open, "a door that asks for no token belongs into this list"
-            assert await socket_status(doors, "/channels/mine/socket") == 401
+            assert await socket_status(api, "/channels/mine/socket") == 401
 
     asyncio.run(scenario())
 
 
-async def socket_status(doors: Doors, path: str, token: str | None = None) -> int:
+async def socket_status(api: NodeApi, path: str, token: str | None = None) -> int:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        async with connect(doors.url.replace("http", "ws") + path, additional_headers=headers):
+        async with connect(api.url.replace("http", "ws") + path, additional_headers=headers):
             return 101
     except InvalidStatus as error:
         return error.response.status_code
 
 
-def test_a_socket_is_opened_for_who_shows_a_token(open_doors: Open) -> None:
+def test_a_socket_is_opened_for_who_shows_a_token(open_node: Open) -> None:
     async def scenario() -> None:
-        async with open_doors() as doors:
+        async with open_node() as api:
             path = "/channels/mine/socket"
-            assert await socket_status(doors, path, "x" * 30) == 401
-            assert await socket_status(doors, path, TOKENS["reader"]) == 101
+            assert await socket_status(api, path, "x" * 30) == 401
+            assert await socket_status(api, path, TOKENS["reader"]) == 101
 
     asyncio.run(scenario())
 
 
-def test_the_nodes_own_token_may_everything_also_beside_identities(open_doors: Open) -> None:
+def test_the_nodes_own_token_may_everything_also_beside_identities(open_node: Open) -> None:
     async def scenario() -> None:
-        async with open_doors(token=NODE_TOKEN) as doors:
-            ask = Caller(doors, NODE_TOKEN)
+        async with open_node(token=NODE_TOKEN) as api:
+            ask = Caller(api, NODE_TOKEN)
             assert (await ask(*PUBLISH_OTHER))[0] == 200
             assert (await ask(*LEDGER))[0] == 200
-            assert (await Caller(doors, TOKENS["reader"])(*LEDGER))[0] == 403
-            doors.node.rights.check_admin("node")
+            assert (await Caller(api, TOKENS["reader"])(*LEDGER))[0] == 403
+            api.node.rights.check_admin("node")
 
     asyncio.run(scenario())
 
 
 def test_who_is_on_this_machine_may_what_the_site_says_and_forwarded_callers_are_not(
-    open_doors: Open,
+    open_node: Open,
 ) -> None:
     local = ACCESS + '[access.local]\nsubscribe = ["mine"]\n'
 
     async def scenario() -> None:
-        async with open_doors(local) as doors:
-            ask = Caller(doors, None)
+        async with open_node(local) as api:
+            ask = Caller(api, None)
             assert (await ask(*READ))[0] == 200
             assert (await ask(*READ_OTHER))[0] == 403
             assert (await ask(*PUBLISH))[0] == 403
             for header in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"):
                 assert (await ask(*READ, **{header: "127.0.0.1"}))[0] == 401
-            assert (await Caller(doors, "x" * 30)(*READ))[0] == 401
+            assert (await Caller(api, "x" * 30)(*READ))[0] == 401
 
     asyncio.run(scenario())
 
 
 def test_an_identity_makes_the_node_fit_to_be_reached_by_others(
-    open_doors: Open, tmp_path: Path
+    open_node: Open, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with open_doors(host="0.0.0.0"):
+        async with open_node(host="0.0.0.0"):
             pass
         shutil.rmtree(tmp_path / "site")
         with pytest.raises(InvalidInput) as caught:
-            async with open_doors("[access.local]\n", host="0.0.0.0"):
+            async with open_node("[access.local]\n", host="0.0.0.0"):
                 pass
         assert caught.value.code == "settings.open_door"
 
     asyncio.run(scenario())
 
 
-def test_sandboxed_pages_of_other_sites_cannot_use_the_doors(open_doors: Open) -> None:
+def test_sandboxed_pages_of_other_sites_cannot_use_the_endpoints(open_node: Open) -> None:
     async def scenario() -> None:
-        async with open_doors("") as doors:
-            ask = Caller(doors, None)
+        async with open_node("") as api:
+            ask = Caller(api, None)
             assert (await ask(*PUBLISH, Origin="null"))[0] == 403
             assert (await ask(*PUBLISH, Origin="http://[::1"))[0] == 403
             assert (await ask(*HEALTH, Origin="null"))[0] == 200
@@ -272,12 +272,12 @@ def test_sandboxed_pages_of_other_sites_cannot_use_the_doors(open_doors: Open) -
 # --- reading ---
 
 
-def test_a_request_token_is_of_no_use_to_another_identity(open_doors: Open) -> None:
+def test_a_request_token_is_of_no_use_to_another_identity(open_node: Open) -> None:
     two = ACCESS.replace('subscribe = ["mine", "raw.readers", "detections"]', 'subscribe = ["*"]')
 
     async def scenario() -> None:
-        async with open_doors(two) as doors:
-            reader, boss = Caller(doors, TOKENS["reader"]), Caller(doors, TOKENS["boss"])
+        async with open_node(two) as api:
+            reader, boss = Caller(api, TOKENS["reader"]), Caller(api, TOKENS["boss"])
             await boss(*PUBLISH)
             _status, batch, _ = await reader(*REQUEST)
             path = "/channels/mine/requests"
@@ -291,15 +291,15 @@ def test_a_request_token_is_of_no_use_to_another_identity(open_doors: Open) -> N
     asyncio.run(scenario())
 
 
-def test_the_overview_shows_what_the_caller_may_read(open_doors: Open) -> None:
+def test_the_overview_shows_what_the_caller_may_read(open_node: Open) -> None:
     async def scenario() -> None:
-        async with open_doors() as doors:
-            boss = Caller(doors, TOKENS["boss"])
+        async with open_node() as api:
+            boss = Caller(api, TOKENS["boss"])
             await boss(*PUBLISH)
             await boss(*PUBLISH_OTHER)
             names: dict[str, set[str]] = {}
             for identity in TOKENS:
-                _status, told, _ = await Caller(doors, TOKENS[identity])(*OVERVIEW)
+                _status, told, _ = await Caller(api, TOKENS[identity])(*OVERVIEW)
                 names[identity] = {channel["name"] for channel in told["channels"]}
             assert {"mine", "other"} <= names["boss"]
             assert names["reader"] == {"mine"}
@@ -308,10 +308,10 @@ def test_the_overview_shows_what_the_caller_may_read(open_doors: Open) -> None:
     asyncio.run(scenario())
 
 
-def test_a_chain_of_causes_is_told_to_who_may_read_all_of_it(open_doors: Open) -> None:
+def test_a_chain_of_causes_is_told_to_who_may_read_all_of_it(open_node: Open) -> None:
     async def scenario() -> None:
-        async with open_doors() as doors:
-            boss, reader = Caller(doors, TOKENS["boss"]), Caller(doors, TOKENS["reader"])
+        async with open_node() as api:
+            boss, reader = Caller(api, TOKENS["boss"]), Caller(api, TOKENS["reader"])
             await boss("POST", "/channels/other/events", event("first"))
             then = [event("before"), {**event("then"), "cause": "first"}]
             await boss("POST", "/channels/mine/events", then)
@@ -327,12 +327,12 @@ def test_a_chain_of_causes_is_told_to_who_may_read_all_of_it(open_doors: Open) -
 # --- too much, too often ---
 
 
-def test_who_sends_faster_than_its_rate_is_told_when_to_come_again(open_doors: Open) -> None:
+def test_who_sends_faster_than_its_rate_is_told_when_to_come_again(open_node: Open) -> None:
     slow = ACCESS.replace('publish = ["raw.*", "mine"]', 'publish = ["mine"]\nrate = 5')
 
     async def scenario() -> None:
-        async with open_doors(slow) as doors:
-            gateway, boss = Caller(doors, TOKENS["gateway"]), Caller(doors, TOKENS["boss"])
+        async with open_node(slow) as api:
+            gateway, boss = Caller(api, TOKENS["gateway"]), Caller(api, TOKENS["boss"])
             many = [event(str(number)) for number in range(50)]
             path = "/channels/mine/events"
             assert (await gateway("POST", path, many))[0] == 200
@@ -340,39 +340,39 @@ def test_who_sends_faster_than_its_rate_is_told_when_to_come_again(open_doors: O
             assert (status, told["title"]) == (429, "access.too_fast")
             assert 1 <= int(headers["retry-after"]) <= 10
             assert (await boss("POST", path, event("other")))[0] == 200
-            assert doors.node.channels.channel("mine").last_position() == 51
+            assert api.node.channels.channel("mine").last_position() == 51
 
     asyncio.run(scenario())
 
 
-def test_the_way_of_other_nodes_is_no_way_around_a_rate(open_doors: Open) -> None:
+def test_the_way_of_other_nodes_is_no_way_around_a_rate(open_node: Open) -> None:
     slow = ACCESS.replace('publish = ["raw.*", "mine"]', 'publish = ["mine"]\nrate = 5')
 
     async def scenario() -> None:
-        async with open_doors(slow) as doors:
-            gateway, path = Caller(doors, TOKENS["gateway"]), "/federation/channels/mine/events"
+        async with open_node(slow) as api:
+            gateway, path = Caller(api, TOKENS["gateway"]), "/federation/channels/mine/events"
             many = [event(str(number)) for number in range(50)]
             assert (await gateway("POST", path, {"node": NEIGHBOUR, "events": many}))[0] == 200
             late = {"node": NEIGHBOUR, "events": [event("late")]}
             status, told, headers = await gateway("POST", path, late)
             assert (status, told["title"]) == (429, "access.too_fast")
             assert int(headers["retry-after"]) >= 1
-            assert doors.node.channels.channel("mine").last_position() == 50
+            assert api.node.channels.channel("mine").last_position() == 50
 
     asyncio.run(scenario())
 
 
-def test_guessing_is_answered_by_come_again_later_and_locks_nobody_out(open_doors: Open) -> None:
+def test_guessing_is_answered_by_come_again_later_and_locks_nobody_out(open_node: Open) -> None:
     async def scenario() -> None:
-        async with open_doors() as doors:
-            guess = Caller(doors, "guess-" + "x" * 30)
+        async with open_node() as api:
+            guess = Caller(api, "guess-" + "x" * 30)
             answers = [await guess(*READ) for _ in range(25)]
             assert {status for status, _, _ in answers} == {401, 429}
             status, told, headers = answers[-1]
             assert (status, told["title"]) == (429, "access.too_many_failures")
             assert int(headers["retry-after"]) >= 1
-            assert (await Caller(doors, TOKENS["reader"])(*READ))[0] == 200
-            assert (await Caller(doors, None)(*READ))[0] == 401
+            assert (await Caller(api, TOKENS["reader"])(*READ))[0] == 200
+            assert (await Caller(api, None)(*READ))[0] == 401
 
     asyncio.run(scenario())
 
@@ -381,7 +381,7 @@ def test_guessing_is_answered_by_come_again_later_and_locks_nobody_out(open_door
 
 
 def test_secrets_appear_nowhere(
-    open_doors: Open, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    open_node: Open, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = io.StringIO()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(written))
@@ -389,15 +389,15 @@ def test_secrets_appear_nowhere(
 
     async def scenario() -> str:
         told = ""
-        async with open_doors(token=NODE_TOKEN) as doors:
+        async with open_node(token=NODE_TOKEN) as api:
             for token in (*secrets, "a-wrong-token-that-was-shown-123"):
-                ask = Caller(doors, token)
-                for door in (PUBLISH, PUBLISH_OTHER, READ_OTHER, LEDGER, METRICS, OVERVIEW):
-                    _status, body, headers = await ask(*door)
+                ask = Caller(api, token)
+                for endpoint in (PUBLISH, PUBLISH_OTHER, READ_OTHER, LEDGER, METRICS, OVERVIEW):
+                    _status, body, headers = await ask(*endpoint)
                     told += f"{body} {headers}"
-            _status, schema, _ = await Caller(doors, NODE_TOKEN)("GET", "/schema/openapi.json")
+            _status, schema, _ = await Caller(api, NODE_TOKEN)("GET", "/schema/openapi.json")
             assert "paths" in schema
-            node = doors.node
+            node = api.node
             told += f"{schema} {node.admission} {node.admission.tokens!r} {vars(node)} "
             told += (
                 f"{node.admission.with_node_token(NODE_TOKEN)} {make_app(node, token=NODE_TOKEN)}"
@@ -422,7 +422,7 @@ def test_secrets_appear_nowhere(
 
 
 def test_an_identity_begins_as_many_channels_as_it_may_also_after_a_restart(
-    open_doors: Open, tmp_path: Path
+    open_node: Open, tmp_path: Path
 ) -> None:
     limited = "[channels]\nchannels_per_identity = 2\n" + ACCESS
 
@@ -432,16 +432,16 @@ def test_an_identity_begins_as_many_channels_as_it_may_also_after_a_restart(
         return str(told.get("title", ""))
 
     async def scenario() -> None:
-        async with open_doors(limited) as doors:
-            boss, gateway = Caller(doors, TOKENS["boss"]), Caller(doors, TOKENS["gateway"])
+        async with open_node(limited) as api:
+            boss, gateway = Caller(api, TOKENS["boss"]), Caller(api, TOKENS["gateway"])
             assert [await begin(boss, name) for name in ("a", "b")] == ["", ""]
             together = await asyncio.gather(*(begin(gateway, f"raw.{name}") for name in "abcd"))
             assert sorted(together) == ["", "", *["channel.too_many_channels"] * 2]
             assert await begin(boss, "c") == "channel.too_many_channels"
             assert not [name for name in _log_names(tmp_path) if name == "c"]
             assert await begin(boss, "a") == ""
-        async with open_doors(limited) as doors:
-            boss = Caller(doors, TOKENS["boss"])
+        async with open_node(limited) as api:
+            boss = Caller(api, TOKENS["boss"])
             assert await begin(boss, "b") == ""
             assert await begin(boss, "d") == "channel.too_many_channels"
             _status, told, _ = await boss(
@@ -456,14 +456,14 @@ def _log_names(directory: Path) -> list[str]:
     return [path.name for path in directory.rglob("logs/*")]
 
 
-def test_taking_needs_its_right_beside_reading(open_doors: Open) -> None:
+def test_taking_needs_its_right_beside_reading(open_node: Open) -> None:
     rights = ACCESS.replace(
         'subscribe = ["mine",', 'take = ["mine", "other"]\nsubscribe = ["mine",'
     )
 
     async def scenario() -> None:
-        async with open_doors(rights) as doors:
-            boss, reader = Caller(doors, TOKENS["boss"]), Caller(doors, TOKENS["reader"])
+        async with open_node(rights) as api:
+            boss, reader = Caller(api, TOKENS["boss"]), Caller(api, TOKENS["reader"])
             await boss("POST", "/channels/mine/events", event())
             for wishes in ({}, {"lease_ms": 1_000}, {"push_address": "http://127.0.0.1:9/"}):
                 body = {"query": {}, "take": True, **wishes}

@@ -57,62 +57,62 @@ CASES = [
 
 
 @pytest.mark.slow
-def test_channels_take_what_their_rule_accepts_and_say_why_not(with_doors: Open) -> None:
+def test_channels_take_what_their_rule_accepts_and_say_why_not(served_node: Open) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=RULES) as doors:
+        async with served_node(site_text=RULES) as api:
             for number, (channel, event, change, code) in enumerate(CASES):
                 # The data go as they were signed: JSON written anew may have other spaces.
                 body = json.dumps({**sent(event), "data": None, **(change or {})})
                 raw = body.replace('"data": null', '"data": {"a": 1}').encode()
-                answer = await doors.ask("POST", f"/channels/{channel}/events", raw)
+                answer = await api.call("POST", f"/channels/{channel}/events", raw)
                 assert (answer.status == 200) is (code == ""), (number, answer.body)
                 if code:
                     assert (answer.status, answer.json()["title"]) == (400, code)
                     assert answer.json()["hint"]
-            assert doors.node.channels.channel("strict").last_position() == 1
+            assert api.node.channels.channel("strict").last_position() == 1
 
     asyncio.run(scenario())
 
 
-def test_one_bad_event_refuses_the_whole_batch(with_doors: Open) -> None:
+def test_one_bad_event_refuses_the_whole_batch(served_node: Open) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=RULES) as doors:
+        async with served_node(site_text=RULES) as api:
             events = [sign_event(seen(str(number)), KEY) for number in range(20)]
             bodies = [json.dumps({**sent(one), "data": None}) for one in events]
             bodies[13] = bodies[13].replace('"type": "t"', '"type": "u"')
             raw = f"[{','.join(bodies)}]".replace('"data": null', '"data": {"a": 1}').encode()
-            answer = await doors.ask("POST", "/channels/strict/events", raw)
+            answer = await api.call("POST", "/channels/strict/events", raw)
             assert answer.status == 400
             assert "event 13" in answer.json()["detail"]
-            assert doors.node.channels.channel("strict").last_position() == 0
+            assert api.node.channels.channel("strict").last_position() == 0
 
     asyncio.run(scenario())
 
 
-def test_a_device_that_cannot_sign_cannot_use_a_channel_that_demands_it(with_doors: Open) -> None:
+def test_a_device_that_cannot_sign_cannot_use_a_channel_that_demands_it(served_node: Open) -> None:
     rules = RULES.replace("[channels.strict]", '[channels."raw.readers"]')
 
     async def scenario() -> None:
-        async with with_doors(site_text=rules) as doors:
-            answer = await doors.ask("POST", "/sources/readers", {"a": 1})
+        async with served_node(site_text=rules) as api:
+            answer = await api.call("POST", "/sources/readers", {"a": 1})
             assert answer.json()["title"] == "signature.missing"
 
     asyncio.run(scenario())
 
 
 def test_a_publisher_signs_before_it_keeps_and_bad_ones_are_set_aside(
-    with_doors: Open, tmp_path: Path
+    served_node: Open, tmp_path: Path
 ) -> None:
     KEY.save(tmp_path / "gateway.pem")
     STRANGER.save(tmp_path / "stranger.pem")
 
     async def scenario() -> None:
-        async with with_doors(site_text=RULES) as doors:
+        async with served_node(site_text=RULES) as api:
 
             def publish(name: str) -> tuple[bool, list[str]]:
                 with Publisher(
                     tmp_path / name,
-                    doors.url,
+                    api.url,
                     channel="strict",
                     source="door-3",
                     sign_with=tmp_path / f"{name}.pem",
@@ -124,7 +124,7 @@ def test_a_publisher_signs_before_it_keeps_and_bad_ones_are_set_aside(
             assert await asyncio.to_thread(publish, "gateway") == (True, [])
             refused = await asyncio.to_thread(publish, "stranger")
             assert refused == (True, ["signature.unknown_key"])
-            (stored,) = await doors.node.channels.channel("strict").read_after(0)
+            (stored,) = await api.node.channels.channel("strict").read_after(0)
             assert stored.event.headers[SIGNED_BY] == KEY.fingerprint
             ring = KeyRing([PublicKey("gateway", KEY.public.raw)])
             assert verify_event(stored.event, ring).state == "ok"
@@ -134,15 +134,15 @@ def test_a_publisher_signs_before_it_keeps_and_bad_ones_are_set_aside(
 
 @pytest.mark.slow
 def test_what_the_node_makes_of_a_signed_event_is_signed_by_the_node(
-    with_doors: Open, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served_node: Open, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     signing = RULES.replace("[access.keys.gateway]", "[access]\nsign = true\n[access.keys.gateway]")
     data = b'{"reader":"r1","tag":"E200-01","dx":1.0,"dy":0.5,"t":"2026-03-02T09:00:00Z"}'
     raw = Event(source="door-3", id="e1", type="readers.raw", subject="", time=1, data=data)
 
     async def scenario() -> tuple[Event, Event]:
-        async with with_doors(site_text=signing) as doors:
-            node = doors.node
+        async with served_node(site_text=signing) as api:
+            node = api.node
             signed = sign_event(raw, KEY)
             await node.append("raw.readers", [signed])
             assert await node.channels.channel("raw.readers").wait_after(0, timeout_ms=20_000)

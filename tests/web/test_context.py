@@ -1,4 +1,4 @@
-"""The doors to context: asking, telling, and who may. [CX-3, CX-9]"""
+"""The endpoints to context: asking, telling, and who may. [CX-3, CX-9]"""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ read = ["room/r3 status"]
 """
 
 
-def test_what_is_told_at_the_door_is_found_there(with_doors: Callable[..., Any]) -> None:
+def test_what_is_told_at_the_endpoint_is_found_there(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=BROKER) as doors:
-            missing = await doors.ask("GET", f"{ROOM}?within=100ms")
+        async with served_node(site_text=BROKER) as api:
+            missing = await api.call("GET", f"{ROOM}?within=100ms")
             assert (missing.status, missing.json()["title"]) == (404, "context.not_found")
-            told = await doors.ask("PUT", ROOM, OPEN)
+            told = await api.call("PUT", ROOM, OPEN)
             assert told.status == 200, told.body
-            found = (await doors.ask("GET", ROOM)).json()
+            found = (await api.call("GET", ROOM)).json()
             assert found["values"] == OPEN["values"]
             assert (found["entity"], found["scope"], found["hops"]) == ("room/r3", "status", 0)
             assert found["valid_until"] > found["valid_from"]
-            kept = await doors.node.channels.channel("context").read_after(0)
+            kept = await api.node.channels.channel("context").read_after(0)
             assert [stored.event.subject for stored in kept] == ["room/r3"]
-            status = (await doors.ask("GET", "/context")).json()
+            status = (await api.call("GET", "/context")).json()
             assert status["broker"]["records"] == 1
 
     asyncio.run(scenario())
@@ -65,30 +65,30 @@ def test_what_is_told_at_the_door_is_found_there(with_doors: Callable[..., Any])
     ],
 )
 def test_what_says_nothing_is_refused(
-    with_doors: Callable[..., Any], body: object, code: str
+    served_node: Callable[..., Any], body: object, code: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=BROKER) as doors:
-            refused = await doors.ask("PUT", ROOM, body)
+        async with served_node(site_text=BROKER) as api:
+            refused = await api.call("PUT", ROOM, body)
             assert (refused.status, refused.json()["title"]) == (400, code)
-            late = await doors.ask("GET", f"{ROOM}?within=2h")
+            late = await api.call("GET", f"{ROOM}?within=2h")
             assert (late.status, late.json()["title"]) == (400, "context.bad_deadline")
 
     asyncio.run(scenario())
 
 
-def test_a_site_without_a_broker_says_so(with_doors: Callable[..., Any]) -> None:
+def test_a_site_without_a_broker_says_so(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             for method, path in (("GET", ROOM), ("PUT", ROOM), ("GET", "/context")):
-                refused = await doors.ask(method, path, OPEN if method == "PUT" else None)
+                refused = await api.call(method, path, OPEN if method == "PUT" else None)
                 assert (refused.status, refused.json()["title"]) == (404, "context.no_broker_here")
 
     asyncio.run(scenario())
 
 
 def test_rights_of_the_channel_and_of_the_entity_are_both_needed(
-    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    served_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("desk", "reader", "stranger")
     tokens = {name: f"{name}-f3a9c1e7b5d2846092718bce" for name in names}
@@ -97,11 +97,11 @@ def test_rights_of_the_channel_and_of_the_entity_are_both_needed(
     bearer = {name: {"Authorization": f"Bearer {token}"} for name, token in tokens.items()}
 
     async def scenario() -> None:
-        async with with_doors(token="t" * 40, site_text=BROKER + RIGHTS + ACCESS) as doors:
+        async with served_node(token="t" * 40, site_text=BROKER + RIGHTS + ACCESS) as api:
 
             async def asked(method: str, path: str, who: str) -> int:
                 body = OPEN if method == "PUT" else None
-                return int((await doors.ask(method, path, body, headers=bearer[who])).status)
+                return int((await api.call(method, path, body, headers=bearer[who])).status)
 
             assert await asked("PUT", ROOM, "desk") == 200
             assert await asked("PUT", "/context/room/r3/secret", "desk") == 403
@@ -110,8 +110,8 @@ def test_rights_of_the_channel_and_of_the_entity_are_both_needed(
             assert await asked("GET", "/context/room/r4/status?within=50ms", "reader") == 403
             assert await asked("GET", ROOM, "stranger") == 403
             assert await asked("GET", "/context", "desk") == 403
-            assert (await doors.ask("GET", ROOM)).status == 401
-            found = await doors.node.context.broker.ask(EntityRef("room", "r3"), "status")
+            assert (await api.call("GET", ROOM)).status == 401
+            found = await api.node.context.broker.ask(EntityRef("room", "r3"), "status")
             assert found.record.provider == "desk"
 
     asyncio.run(scenario())

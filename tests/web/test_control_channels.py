@@ -1,4 +1,4 @@
-"""What changes the node takes the right to change it, at every door. [CH-15]"""
+"""What changes the node takes the right to change it, at every endpoint. [CH-15]"""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ def shown(name: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def open_doors(with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+def open_node(served_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, token in TOKENS.items():
         monkeypatch.setenv(f"{name.upper()}_TOKEN", token)
-    return lambda: with_doors(site_text=ACCESS)
+    return lambda: served_node(site_text=ACCESS)
 
 
-async def published_by_socket(doors: Any, channel: str) -> Any:
-    address = doors.url.replace("http", "ws") + f"/channels/{channel}/socket"
+async def published_by_socket(api: Any, channel: str) -> Any:
+    address = api.url.replace("http", "ws") + f"/channels/{channel}/socket"
     async with connect(address, additional_headers=shown("anywhere")) as socket:
         await socket.send(json.dumps({"publish": [EVENT]}))
         return json.loads(await asyncio.wait_for(socket.recv(), 10))
 
 
-async def strangers_events(doors: Any, channel: str) -> int:
-    kept = await doors.node.channels.channel(channel).read_after(0, limit=1_000)
+async def strangers_events(api: Any, channel: str) -> int:
+    kept = await api.node.channels.channel(channel).read_after(0, limit=1_000)
     return sum(one.event.source in ("stranger", "anywhere") for one in kept)
 
 
 def test_who_may_publish_anywhere_appends_to_no_channel_that_steers_the_node(
-    open_doors: Any,
+    open_node: Any,
 ) -> None:
     async def scenario() -> None:
-        async with open_doors() as doors:
+        async with open_node() as api:
             for channel in CONTROL:
                 for path, body in (
                     (f"/channels/{channel}/events", EVENT),
@@ -72,25 +72,25 @@ def test_who_may_publish_anywhere_appends_to_no_channel_that_steers_the_node(
                     (f"/pipeline/channels/{channel}/events", [EVENT]),
                     (f"/soap/channels/{channel}", SOAP),
                 ):
-                    answer = await doors.ask("POST", path, body, shown("anywhere"))
+                    answer = await api.call("POST", path, body, shown("anywhere"))
                     assert answer.status == 403, path
-                told = await published_by_socket(doors, channel)
+                told = await published_by_socket(api, channel)
                 assert "published" not in told, (channel, told)
-                assert await strangers_events(doors, channel) == 0, channel
+                assert await strangers_events(api, channel) == 0, channel
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_interpretations_are_handed_over_by_who_may_change_the_node_alone(open_doors: Any) -> None:
+def test_interpretations_are_handed_over_by_who_may_change_the_node_alone(open_node: Any) -> None:
     async def scenario() -> None:
-        async with open_doors() as doors:
+        async with open_node() as api:
             path = "/federation/channels/interpretations/events"
-            refused = await doors.ask("POST", path, HANDED, shown("anywhere"))
+            refused = await api.call("POST", path, HANDED, shown("anywhere"))
             assert (refused.status, refused.json()["title"]) == (403, "access.not_admin")
             assert "admin = true" in refused.json()["hint"]
-            taken = await doors.ask("POST", path, HANDED, shown("chief"))
+            taken = await api.call("POST", path, HANDED, shown("chief"))
             assert (taken.status, taken.json()["stored"]) == (200, 1)
             events = "/federation/channels/events/events"
-            assert (await doors.ask("POST", events, HANDED, shown("anywhere"))).status == 200
+            assert (await api.call("POST", events, HANDED, shown("anywhere"))).status == 200
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

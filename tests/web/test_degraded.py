@@ -16,12 +16,12 @@ CAMERA = {"cam": "c2", "face": "p07", "bearing_deg": 0, "dist_ft": 12}
 
 
 def test_a_degraded_node_gives_its_reason_in_readyz_overview_and_metrics(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            conditions = doors.node.conditions
-            ready = await doors.ask("GET", "/readyz")
+        async with served_node() as api:
+            conditions = api.node.conditions
+            ready = await api.call("GET", "/readyz")
             assert (ready.status, ready.json()) == (200, {"status": "ready", "reasons": []})
             conditions.begin("disk.full", "no space is left for the log")
             (begun,) = conditions.current()
@@ -30,42 +30,42 @@ def test_a_degraded_node_gives_its_reason_in_readyz_overview_and_metrics(
                 "reason": "no space is left for the log",
                 "since": begun.since,
             }
-            degraded = await doors.ask("GET", "/readyz")
+            degraded = await api.call("GET", "/readyz")
             assert degraded.status == 200
             assert degraded.json() == {
                 "status": "degraded",
                 "reasons": ["no space is left for the log"],
                 "conditions": [expected],
             }
-            assert (await doors.ask("GET", "/overview")).json()["conditions"] == [expected]
-            metrics = (await doors.ask("GET", "/metrics")).body.decode()
+            assert (await api.call("GET", "/overview")).json()["conditions"] == [expected]
+            metrics = (await api.call("GET", "/metrics")).body.decode()
             assert 'rapport_degraded{condition="disk.full"} 1.0' in metrics
             conditions.end("disk.full")
-            assert (await doors.ask("GET", "/readyz")).json()["status"] == "ready"
-            assert (await doors.ask("GET", "/overview")).json()["conditions"] == []
+            assert (await api.call("GET", "/readyz")).json()["status"] == "ready"
+            assert (await api.call("GET", "/overview")).json()["conditions"] == []
 
     asyncio.run(scenario())
 
 
 def test_a_source_whose_readings_come_late_degrades_the_node_with_the_reason(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             now_ms = SystemClock().now_ms()
             for time_ms in (now_ms, now_ms - 3 * 3_600_000):
                 seen = CAMERA | {"ts": time_ms / 1_000}
-                assert (await doors.ask("POST", "/sources/cameras", seen)).status < 300
+                assert (await api.call("POST", "/sources/cameras", seen)).status < 300
             deadline = time.monotonic() + 30
-            while (ready := (await doors.ask("GET", "/readyz")).json())["status"] != "degraded":
+            while (ready := (await api.call("GET", "/readyz")).json())["status"] != "degraded":
                 assert time.monotonic() < deadline, ready
                 await asyncio.sleep(0.1)
             [reason] = ready["reasons"]
             assert reason.startswith("1 of 2 readings of cameras ")
             assert "3 h behind" in reason
-            [shown] = (await doors.ask("GET", "/overview")).json()["conditions"]
+            [shown] = (await api.call("GET", "/overview")).json()["conditions"]
             assert shown["reason"] == reason
-            metrics = (await doors.ask("GET", "/metrics")).body.decode()
+            metrics = (await api.call("GET", "/metrics")).body.decode()
             assert 'rapport_degraded{condition="policy.late.cameras"} 1.0' in metrics
             assert 'rapport_policy_late_total{source="cameras"} 1.0' in metrics
             assert 'rapport_policy_late_ratio{source="cameras"} 0.5' in metrics
@@ -75,15 +75,15 @@ def test_a_source_whose_readings_come_late_degrades_the_node_with_the_reason(
 
 @pytest.mark.slow
 @pytest.mark.skipif(browser_program() is None, reason="there is no Chromium on this machine")
-def test_the_page_shows_why_the_node_is_degraded(with_doors: Callable[..., Any]) -> None:
+def test_the_page_shows_why_the_node_is_degraded(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            doors.node.conditions.begin("disk.full", "no <b>space</b> is left for the log")
-            page = await shown_page(f"{doors.url}/")
+        async with served_node() as api:
+            api.node.conditions.begin("disk.full", "no <b>space</b> is left for the log")
+            page = await shown_page(f"{api.url}/")
             assert '<section id="degraded" aria-labelledby="degraded-heading">' in page
             assert "<li>no &lt;b&gt;space&lt;/b&gt; is left for the log (since " in page
-            doors.node.conditions.end("disk.full")
-            page = await shown_page(f"{doors.url}/")
+            api.node.conditions.end("disk.full")
+            page = await shown_page(f"{api.url}/")
             assert 'aria-labelledby="degraded-heading" hidden' in page
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The doors to the directory: people added and changed while the node runs."""
+"""The endpoints to the directory: people added and changed while the node runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-def test_peers_are_added_changed_shown_and_removed(with_doors: Callable[..., Any]) -> None:
+def test_peers_are_added_changed_shown_and_removed(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            ask = doors.ask
+        async with served_node() as api:
+            ask = api.call
             added = await ask("PUT", "/peers/zoe", {"addresses": ["inbox:"]})
             assert (added.status, added.json()["entry"]["origin"]) == (200, "store")
             quiet = await ask("PATCH", "/peers/zoe", {"quiet": "22:00-07:00"})
@@ -32,10 +32,10 @@ def test_peers_are_added_changed_shown_and_removed(with_doors: Callable[..., Any
     asyncio.run(scenario())
 
 
-def test_collectives_are_made_joined_left_and_removed(with_doors: Callable[..., Any]) -> None:
+def test_collectives_are_made_joined_left_and_removed(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            ask = doors.ask
+        async with served_node() as api:
+            ask = api.call
             body = {"delivery": "at-least 2", "members": ["ana", "ben"]}
             assert (await ask("PUT", "/collectives/night", body)).status == 200
             moved = await ask("POST", "/collectives/night/members", {"join": ["lea"]})
@@ -54,11 +54,11 @@ def test_collectives_are_made_joined_left_and_removed(with_doors: Callable[..., 
 
 
 def test_wrong_settings_and_names_of_the_site_file_are_refused(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            ask = doors.ask
+        async with served_node() as api:
+            ask = api.call
             wrong = await ask("PUT", "/peers/zoe", {"addresses": ["mial:x"], "colour": 1})
             assert wrong.status == 400
             assert {one["code"] for one in wrong.json()["problems"]} == {
@@ -78,7 +78,7 @@ def test_wrong_settings_and_names_of_the_site_file_are_refused(
 
 
 def test_who_may_not_change_the_node_changes_nobody(
-    with_doors: Callable[..., Any], tmp_path: Path
+    served_node: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "reader.token").write_text("reader-Zx8Cv7Bn6Mm5Lk4Jh3Gf2Ds1\n")
     (tmp_path / "none.token").write_text("none-Zx8Cv7Bn6Mm5Lk4Jh3Gf2Ds1aa\n")
@@ -92,19 +92,19 @@ subscribe = ["events"]
 """
 
     async def scenario() -> None:
-        async with with_doors(site_text=access) as doors:
+        async with served_node(site_text=access) as api:
             reader = {"Authorization": "Bearer reader-Zx8Cv7Bn6Mm5Lk4Jh3Gf2Ds1"}
             none = {"Authorization": "Bearer none-Zx8Cv7Bn6Mm5Lk4Jh3Gf2Ds1aa"}
             body = {"addresses": ["inbox:"]}
             message = {"type": "T", "subtype": "S", "sender": "component:x", "receiver": "ana"}
-            assert (await doors.ask("GET", "/peers", None, reader)).status == 200
-            assert (await doors.ask("GET", "/peers", None, none)).status == 403
-            assert (await doors.ask("PUT", "/peers/zoe", body, reader)).status == 403
-            assert (await doors.ask("DELETE", "/peers/zoe", None, reader)).status == 403
+            assert (await api.call("GET", "/peers", None, reader)).status == 200
+            assert (await api.call("GET", "/peers", None, none)).status == 403
+            assert (await api.call("PUT", "/peers/zoe", body, reader)).status == 403
+            assert (await api.call("DELETE", "/peers/zoe", None, reader)).status == 403
             join = {"join": ["ana"]}
-            moved = await doors.ask("POST", "/collectives/guards/members", join, reader)
+            moved = await api.call("POST", "/collectives/guards/members", join, reader)
             assert moved.status == 403
-            assert (await doors.ask("POST", "/messages", message, reader)).status == 403
-            assert (await doors.ask("GET", "/ledger/messages", None, none)).status == 403
+            assert (await api.call("POST", "/messages", message, reader)).status == 403
+            assert (await api.call("GET", "/ledger/messages", None, none)).status == 403
 
     asyncio.run(scenario())

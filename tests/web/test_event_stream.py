@@ -1,4 +1,4 @@
-"""The door of Server-Sent Events, read as a browser's EventSource reads it."""
+"""The endpoint of Server-Sent Events, read as a browser's EventSource reads it."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class Source:
 
 
 @asynccontextmanager
-async def listening(doors: Any, path: str, **headers: str) -> AsyncIterator[Source]:
-    host, port = doors.url.removeprefix("http://").split(":")
+async def listening(api: Any, path: str, **headers: str) -> AsyncIterator[Source]:
+    host, port = api.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     told = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{told}\r\n".encode())
@@ -94,33 +94,33 @@ async def listening(doors: Any, path: str, **headers: str) -> AsyncIterator[Sour
         await writer.wait_closed()
 
 
-async def fill(doors: Any, first: int, last: int) -> None:
+async def fill(api: Any, first: int, last: int) -> None:
     events = [
         Event("s", f"e{n}", "even" if n % 2 == 0 else "odd", "", n, str(n).encode())
         for n in range(first, last + 1)
     ]
-    await doors.node.channels.channel("mine").append(events)
+    await api.node.channels.channel("mine").append(events)
 
 
 def test_history_goes_on_live_and_a_reconnection_goes_on_after_the_last_id(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await fill(doors, 1, 300)
-            async with listening(doors, "/channels/mine/stream") as source:
+        async with served_node() as api:
+            await fill(api, 1, 300)
+            async with listening(api, "/channels/mine/stream") as source:
                 assert source.headers["content-type"].startswith("text/event-stream")
                 assert source.headers["cache-control"] == "no-store"
                 first = await source.block()
                 assert first is not None
                 assert first.retry == "2000"
                 old = await source.messages(300)
-                await fill(doors, 301, 310)
+                await fill(api, 301, 310)
                 seen = old + await source.messages(5)
                 assert [event["position"] for event in seen] == list(range(1, 306))
                 last = source.last_id
             assert last == "305"
-            async with listening(doors, "/channels/mine/stream", Last_Event_ID=last) as source:
+            async with listening(api, "/channels/mine/stream", Last_Event_ID=last) as source:
                 assert [event["position"] for event in await source.messages(5)] == [
                     *range(306, 311)
                 ]
@@ -128,63 +128,63 @@ def test_history_goes_on_live_and_a_reconnection_goes_on_after_the_last_id(
     asyncio.run(scenario())
 
 
-def test_a_query_a_place_and_a_handback(with_doors: Callable[..., Any]) -> None:
+def test_a_query_a_place_and_a_handback(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await fill(doors, 1, 12)
+        async with served_node() as api:
+            await fill(api, 1, 12)
             path = "/channels/mine/stream?after=5&handback=me&query=" + quote("type = 'even'")
-            async with listening(doors, path) as source:
+            async with listening(api, path) as source:
                 found = await source.messages(4)
                 assert [event["position"] for event in found] == [6, 8, 10, 12]
                 assert {event["handback"] for event in found} == {"me"}
-            async with listening(doors, "/channels/mine/stream?from_start=false") as source:
-                await fill(doors, 13, 13)
+            async with listening(api, "/channels/mine/stream?from_start=false") as source:
+                await fill(api, 13, 13)
                 assert [event["position"] for event in await source.messages(1)] == [13]
 
     asyncio.run(scenario())
 
 
-def test_a_token_of_a_request_goes_on_as_a_stream(with_doors: Callable[..., Any]) -> None:
+def test_a_token_of_a_request_goes_on_as_a_stream(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await fill(doors, 1, 6)
+        async with served_node() as api:
+            await fill(api, 1, 6)
             body = {"query": "type = 'odd'", "max_messages": 2}
-            batch = (await doors.ask("POST", "/channels/mine/requests", body)).json()
+            batch = (await api.call("POST", "/channels/mine/requests", body)).json()
             path = f"/channels/mine/stream?token={batch['next_token']}"
-            async with listening(doors, path) as source:
+            async with listening(api, path) as source:
                 assert [event["position"] for event in await source.messages(1)] == [5]
-                await fill(doors, 7, 8)
+                await fill(api, 7, 8)
                 assert [event["position"] for event in await source.messages(1)] == [7]
-            async with listening(doors, path, Last_Event_ID="5") as source:
+            async with listening(api, path, Last_Event_ID="5") as source:
                 assert [event["position"] for event in await source.messages(1)] == [7]
 
     asyncio.run(scenario())
 
 
 def test_who_wants_only_what_is_new_misses_nothing_between_two_connections(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await fill(doors, 1, 3)
+        async with served_node() as api:
+            await fill(api, 1, 3)
             path = "/channels/mine/stream?from_start=false"
-            async with listening(doors, path) as source:
-                await fill(doors, 4, 4)
+            async with listening(api, path) as source:
+                await fill(api, 4, 4)
                 assert [event["position"] for event in await source.messages(1)] == [4]
-            await fill(doors, 5, 6)  # while nobody is connected
-            async with listening(doors, path, Last_Event_ID="4") as source:
+            await fill(api, 5, 6)  # while nobody is connected
+            async with listening(api, path, Last_Event_ID="4") as source:
                 assert [event["position"] for event in await source.messages(2)] == [5, 6]
 
     asyncio.run(scenario())
 
 
 def test_who_wants_only_what_is_new_has_a_place_before_anything_came(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await fill(doors, 1, 3)
-            async with listening(doors, "/channels/mine/stream?from_start=false") as source:
+        async with served_node() as api:
+            await fill(api, 1, 3)
+            async with listening(api, "/channels/mine/stream?from_start=false") as source:
                 await source.block()
                 await asyncio.wait_for(source.block(), 5)
                 assert source.last_id == "3"
@@ -193,16 +193,16 @@ def test_who_wants_only_what_is_new_has_a_place_before_anything_came(
 
 
 def test_a_connection_lost_within_the_set_of_a_token_goes_on_within_it(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await fill(doors, 1, 8)
+        async with served_node() as api:
+            await fill(api, 1, 8)
             body = {"query": "type = 'odd'", "max_messages": 3}
-            batch = (await doors.ask("POST", "/channels/mine/requests", body)).json()
+            batch = (await api.call("POST", "/channels/mine/requests", body)).json()
             path = f"/channels/mine/stream?token={batch['current_token']}"
             for last, expected in {"0": [1, 3, 5, 7], "1": [3, 5, 7], "5": [7]}.items():
-                async with listening(doors, path, Last_Event_ID=last) as source:
+                async with listening(api, path, Last_Event_ID=last) as source:
                     found = await source.messages(len(expected))
                     assert [event["position"] for event in found] == expected
 
@@ -211,42 +211,42 @@ def test_a_connection_lost_within_the_set_of_a_token_goes_on_within_it(
 
 @pytest.mark.parametrize("path", ["/channels/mine/stream", "/load/stream"])
 def test_one_reader_too_many_is_told_to_come_again(
-    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, path: str
+    served_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             monkeypatch.setattr("rapport.web.channel_socket.MOST_CONNECTIONS", 1)
-            async with listening(doors, path) as source:
+            async with listening(api, path) as source:
                 await source.block()
-                answer = await doors.ask("GET", path)
+                answer = await api.call("GET", path)
                 assert (answer.status, answer.json()["title"]) == (503, "web.too_many_readers")
                 assert answer.headers["retry-after"] == "5"
 
     asyncio.run(scenario())
 
 
-def test_a_query_with_an_end_ends_and_is_not_begun_again(with_doors: Callable[..., Any]) -> None:
+def test_a_query_with_an_end_ends_and_is_not_begun_again(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await fill(doors, 1, 5)
+        async with served_node() as api:
+            await fill(api, 1, 5)
             path = "/channels/mine/stream?query=" + quote("position <= 3")
-            async with listening(doors, path) as source:
+            async with listening(api, path) as source:
                 await source.messages(3)
                 last = await source.block()
                 assert last is not None
                 assert (last.event, json.loads(last.data)) == ("end", {"position": 3})
                 assert await source.block() is None
-            again = await doors.ask("GET", path, headers={"Last-Event-ID": "3"})
+            again = await api.call("GET", path, headers={"Last-Event-ID": "3"})
             assert again.status == 204
 
     asyncio.run(scenario())
 
 
-def test_doors_that_close_end_the_stream(with_doors: Callable[..., Any]) -> None:
+def test_endpoints_that_close_end_the_stream(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors, listening(doors, "/channels/mine/stream") as source:
+        async with served_node() as api, listening(api, "/channels/mine/stream") as source:
             await source.block()
-            doors.node.closing.set()
+            api.node.closing.set()
             while await asyncio.wait_for(source.block(), 5) is not None:
                 continue
 
@@ -266,11 +266,11 @@ def test_doors_that_close_end_the_stream(with_doors: Callable[..., Any]) -> None
     ],
 )
 def test_a_stream_that_cannot_begin_is_refused_with_a_problem(
-    with_doors: Callable[..., Any], query: str, headers: dict[str, str], status: int, code: str
+    served_node: Callable[..., Any], query: str, headers: dict[str, str], status: int, code: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            answer = await doors.ask("GET", f"/channels/mine/stream{query}", headers=headers)
+        async with served_node() as api:
+            answer = await api.call("GET", f"/channels/mine/stream{query}", headers=headers)
             assert (answer.status, answer.json()["title"]) == (status, code)
 
     asyncio.run(scenario())

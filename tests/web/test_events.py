@@ -94,14 +94,14 @@ value = { field = "value", unit = "degC" }
 """
 
 
-def test_what_is_published_can_be_read_and_is_kept_once(with_doors: Callable[..., Any]) -> None:
+def test_what_is_published_can_be_read_and_is_kept_once(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            first = await doors.ask("POST", "/channels/mine/events", EVENT)
-            again = await doors.ask("POST", "/channels/mine/events", [EVENT, EVENT | {"id": "2"}])
+        async with served_node() as api:
+            first = await api.call("POST", "/channels/mine/events", EVENT)
+            again = await api.call("POST", "/channels/mine/events", [EVENT, EVENT | {"id": "2"}])
             assert first.json() == {"positions": [1], "duplicates": 0}
             assert again.json() == {"positions": [1, 2], "duplicates": 1}
-            read = (await doors.ask("GET", "/channels/mine/events?after=1")).json()
+            read = (await api.call("GET", "/channels/mine/events?after=1")).json()
             assert read["next"] == 2
             assert [event["id"] for event in read["events"]] == ["2"]
             assert read["events"][0]["data"] == {"a": 1}
@@ -109,24 +109,24 @@ def test_what_is_published_can_be_read_and_is_kept_once(with_doors: Callable[...
     asyncio.run(scenario())
 
 
-def test_binary_cloudevents_are_taken(with_doors: Callable[..., Any]) -> None:
+def test_binary_cloudevents_are_taken(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             headers = {"ce-id": "7", "ce-source": "s", "ce-type": "t", "ce-traceparent": "00-1"}
-            answer = await doors.ask("POST", "/channels/mine/events", b'{"b":2}', headers)
+            answer = await api.call("POST", "/channels/mine/events", b'{"b":2}', headers)
             assert answer.status == 200
-            (event,) = (await doors.ask("GET", "/channels/mine/events")).json()["events"]
+            (event,) = (await api.call("GET", "/channels/mine/events")).json()["events"]
             assert (event["id"], event["data"], event["traceparent"]) == ("7", {"b": 2}, "00-1")
 
     asyncio.run(scenario())
 
 
-def test_reading_waits_for_the_first_event(with_doors: Callable[..., Any]) -> None:
+def test_reading_waits_for_the_first_event(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            waiting = asyncio.create_task(doors.ask("GET", "/channels/mine/events?wait=10s"))
+        async with served_node() as api:
+            waiting = asyncio.create_task(api.call("GET", "/channels/mine/events?wait=10s"))
             await asyncio.sleep(0.05)
-            await doors.ask("POST", "/channels/mine/events", EVENT)
+            await api.call("POST", "/channels/mine/events", EVENT)
             assert len((await waiting).json()["events"]) == 1
 
     asyncio.run(scenario())
@@ -150,24 +150,24 @@ def test_reading_waits_for_the_first_event(with_doors: Callable[..., Any]) -> No
     ],
 )
 def test_bad_input_gets_code_and_hint_and_changes_nothing(
-    with_doors: Callable[..., Any], path: str, body: Any, status: int, code: str
+    served_node: Callable[..., Any], path: str, body: Any, status: int, code: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            answer = await doors.ask("POST", path.replace(" ", "%20"), body)
+        async with served_node() as api:
+            answer = await api.call("POST", path.replace(" ", "%20"), body)
             assert (answer.status, answer.json()["title"]) == (status, code)
             assert answer.headers["content-type"].startswith("application/problem+json")
-            assert doors.node.channels.channel("mine").last_position() == 0
-            assert (await doors.ask("GET", "/healthz")).status == 200
+            assert api.node.channels.channel("mine").last_position() == 0
+            assert (await api.call("GET", "/healthz")).status == 200
 
     asyncio.run(scenario())
 
 
-def test_too_much_at_once_is_refused(with_doors: Callable[..., Any]) -> None:
+def test_too_much_at_once_is_refused(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(max_body_bytes=2_000, max_batch=3) as doors:
-            large = await doors.ask("POST", "/channels/mine/events", EVENT | {"data": "x" * 5_000})
-            many = await doors.ask("POST", "/sources/readers", [{"n": n} for n in range(4)])
+        async with served_node(max_body_bytes=2_000, max_batch=3) as api:
+            large = await api.call("POST", "/channels/mine/events", EVENT | {"data": "x" * 5_000})
+            many = await api.call("POST", "/sources/readers", [{"n": n} for n in range(4)])
             assert (large.status, large.json()["title"]) == (413, "input.too_large")
             assert (many.status, many.json()["title"]) == (413, "event.batch_too_large")
 
@@ -175,24 +175,24 @@ def test_too_much_at_once_is_refused(with_doors: Callable[..., Any]) -> None:
 
 
 def test_a_device_posts_its_own_format_and_a_request_repeated_under_its_key_is_stored_once(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     reading = {"reader": "r1", "tag": "E200-01", "dx": 1.0, "dy": 2.0, "t": "2026-03-02T09:14:05Z"}
     key = {"Idempotency-Key": '"8e03978e-40d5-43dd-bc93-6894a57f9324"'}
 
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await doors.ask("POST", "/sources/readers", reading, key)
-            again = await doors.ask("POST", "/sources/readers", reading, key)
+        async with served_node() as api:
+            await api.call("POST", "/sources/readers", reading, key)
+            again = await api.call("POST", "/sources/readers", reading, key)
             assert again.json() == {"positions": [1], "duplicates": 1}
-            await doors.node.channels.channel("events").wait_after(0, timeout_ms=10_000)
-            (event,) = (await doors.ask("GET", "/channels/events/events")).json()["events"]
+            await api.node.channels.channel("events").wait_after(0, timeout_ms=10_000)
+            (event,) = (await api.call("GET", "/channels/events/events")).json()["events"]
             assert event["data"] == {"key": "p01", "value": [6.0, 6.0]}
 
     asyncio.run(scenario())
 
 
-def test_no_bytes_break_a_door(with_doors: Callable[..., Any]) -> None:
+def test_no_bytes_break_a_endpoint(served_node: Callable[..., Any]) -> None:
     found: list[bytes] = []
 
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -216,57 +216,57 @@ def test_no_bytes_break_a_door(with_doors: Callable[..., Any]) -> None:
     collect()
 
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             for body in found:
                 for path in ("/channels/mine/events", "/sources/readers"):
-                    assert (await doors.ask("POST", path, body)).status in (200, 400, 413)
-                assert (await doors.ask("POST", "/sources/unknown", body)).status == 404
-            assert doors.node.not_ready() == []
+                    assert (await api.call("POST", path, body)).status in (200, 400, 413)
+                assert (await api.call("POST", "/sources/unknown", body)).status == 404
+            assert api.node.not_ready() == []
 
     asyncio.run(scenario())
 
 
 def test_equal_readings_are_events_of_their_own_and_their_order_stays(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=FRIDGES) as doors:
+        async with served_node(site_text=FRIDGES) as api:
             for value in (21.5, 21.5, 22.0, 21.5, 21.5):
-                answer = await doors.ask("POST", "/sources/fridges", {"key": "f1", "value": value})
+                answer = await api.call("POST", "/sources/fridges", {"key": "f1", "value": value})
                 assert answer.json()["duplicates"] == 0
             switched = [{"key": "f1", "state": state} for state in ("ON", "OFF", "ON")]
-            await doors.ask("POST", "/sources/switches", switched)
-            assert await doors.values("fridge.temperature", 8) == [21.5, 21.5, 22.0, 21.5, 21.5]
-            assert await doors.values("fridge.state", 8) == ["ON", "OFF", "ON"]
+            await api.call("POST", "/sources/switches", switched)
+            assert await api.values("fridge.temperature", 8) == [21.5, 21.5, 22.0, 21.5, 21.5]
+            assert await api.values("fridge.state", 8) == ["ON", "OFF", "ON"]
 
     asyncio.run(scenario())
 
 
 def test_an_idempotency_key_names_a_request_of_one_source_also_after_a_restart(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     batch = [{"key": "f1", "value": 4.0}, {"key": "f1", "value": 4.0}]
     key = {"Idempotency-Key": "k-1"}
 
     async def scenario() -> None:
-        async with with_doors(site_text=FRIDGES) as doors:
-            first = await doors.ask("POST", "/sources/fridges", batch, key)
-            again = await doors.ask("POST", "/sources/fridges", batch, key)
-            other_key = await doors.ask("POST", "/sources/fridges", batch, {"Idempotency-Key": "k"})
+        async with served_node(site_text=FRIDGES) as api:
+            first = await api.call("POST", "/sources/fridges", batch, key)
+            again = await api.call("POST", "/sources/fridges", batch, key)
+            other_key = await api.call("POST", "/sources/fridges", batch, {"Idempotency-Key": "k"})
             assert first.json() == {"positions": [1, 2], "duplicates": 0}
             assert again.json() == {"positions": [1, 2], "duplicates": 2}
             assert other_key.json() == {"positions": [3, 4], "duplicates": 0}
             switched = [{"key": "f1", "state": "ON"}] * 2
-            elsewhere = await doors.ask("POST", "/sources/switches", switched, key)
+            elsewhere = await api.call("POST", "/sources/switches", switched, key)
             assert elsewhere.json() == {"positions": [1, 2], "duplicates": 0}
-        async with with_doors(site_text=FRIDGES) as doors:
-            later = await doors.ask("POST", "/sources/fridges", batch, key)
+        async with served_node(site_text=FRIDGES) as api:
+            later = await api.call("POST", "/sources/fridges", batch, key)
             assert later.json() == {"positions": [1, 2], "duplicates": 2}
             other = [batch[0], {"key": "f1", "value": 9.0}]
-            misused = await doors.ask("POST", "/sources/fridges", other, key)
+            misused = await api.call("POST", "/sources/fridges", other, key)
             assert (misused.status, misused.json()["title"]) == (422, "event.key_reused")
-            assert doors.node.channels.channel("raw.fridges").last_position() == 4
-            too_long = await doors.ask(
+            assert api.node.channels.channel("raw.fridges").last_position() == 4
+            too_long = await api.call(
                 "POST", "/sources/fridges", batch, {"Idempotency-Key": "k" * 2_000}
             )
             assert (too_long.status, too_long.json()["title"]) == (400, "event.bad_key")
@@ -275,20 +275,20 @@ def test_an_idempotency_key_names_a_request_of_one_source_also_after_a_restart(
 
 
 def test_a_declared_id_field_names_readings_also_of_a_source_with_an_interpretation(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=FRIDGES) as doors:
+        async with served_node(site_text=FRIDGES) as api:
             reading = {"n": 7, "fridge": "f1", "t_f": 39.2}
             for _ in range(2):
-                await doors.ask("POST", "/sources/probes", [reading, reading | {"n": 8}])
+                await api.call("POST", "/sources/probes", [reading, reading | {"n": 8}])
             key = {"Idempotency-Key": "of no matter here"}
-            again = await doors.ask("POST", "/sources/probes", reading | {"t_f": 50}, key)
+            again = await api.call("POST", "/sources/probes", reading | {"t_f": 50}, key)
             assert again.json() == {"positions": [1], "duplicates": 1}
             csv = b"n;fridge;t\n1;f1;4,5\n2;f1;4,5\n"
             for _ in range(2):
-                assert (await doors.ask("POST", "/sources/loggers", csv)).status == 200
-            assert await doors.values("fridge.temperature", 4) == [4.0, 4.0, 4.5, 4.5]
+                assert (await api.call("POST", "/sources/loggers", csv)).status == 200
+            assert await api.values("fridge.temperature", 4) == [4.0, 4.0, 4.5, 4.5]
 
     asyncio.run(scenario())
 
@@ -311,13 +311,13 @@ def test_a_declared_id_field_names_readings_also_of_a_source_with_an_interpretat
     ],
 )
 def test_a_body_is_read_by_the_format_of_its_source(
-    with_doors: Callable[..., Any], source: str, body: bytes, values: list[float]
+    served_node: Callable[..., Any], source: str, body: bytes, values: list[float]
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=FRIDGES) as doors:
-            answer = await doors.ask("POST", f"/sources/{source}", body, {"Content-Type": "x/y"})
+        async with served_node(site_text=FRIDGES) as api:
+            answer = await api.call("POST", f"/sources/{source}", body, {"Content-Type": "x/y"})
             assert answer.json() == {"positions": [1], "duplicates": 0}
-            assert await doors.values("fridge.temperature", len(values)) == values
+            assert await api.values("fridge.temperature", len(values)) == values
 
     asyncio.run(scenario())
 
@@ -333,38 +333,38 @@ def test_a_body_is_read_by_the_format_of_its_source(
     ],
 )
 def test_a_body_that_is_not_in_the_format_of_its_source_is_refused(
-    with_doors: Callable[..., Any], source: str, body: bytes
+    served_node: Callable[..., Any], source: str, body: bytes
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=FRIDGES) as doors:
-            answer = await doors.ask("POST", f"/sources/{source}", body)
+        async with served_node(site_text=FRIDGES) as api:
+            answer = await api.call("POST", f"/sources/{source}", body)
             assert answer.status == 400
-            assert doors.node.channels.channel(f"raw.{source}").last_position() == 0
+            assert api.node.channels.channel(f"raw.{source}").last_position() == 0
 
     asyncio.run(scenario())
 
 
 def test_an_unknown_source_is_not_found_and_the_nearest_name_is_told(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            answer = await doors.ask("POST", "/sources/reader", {"a": 1})
+        async with served_node() as api:
+            answer = await api.call("POST", "/sources/reader", {"a": 1})
             assert (answer.status, answer.json()["title"]) == (404, "source.unknown")
             assert answer.json()["hint"] == "did you mean 'readers'?"
-            assert "raw.reader" not in doors.node.channels.names()
+            assert "raw.reader" not in api.node.channels.names()
 
     asyncio.run(scenario())
 
 
 def test_a_site_with_open_sources_stores_and_quarantines_what_it_does_not_know(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_keys="open_sources = true") as doors:
-            answer = await doors.ask("POST", "/sources/reader", {"a": 1})
+        async with served_node(site_keys="open_sources = true") as api:
+            answer = await api.call("POST", "/sources/reader", {"a": 1})
             assert answer.status == 200
-            quarantine = doors.node.channels.channel("quarantine")
+            quarantine = api.node.channels.channel("quarantine")
             assert await quarantine.wait_after(0, timeout_ms=10_000)
             (stored,) = await quarantine.read_after(0)
             assert b"source.unbound" in stored.event.data

@@ -1,4 +1,4 @@
-"""The doors that explain policies: why, why not, and who may ask. [PO-11]"""
+"""The endpoints that explain policies: why, why not, and who may ask. [PO-11]"""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def run(scenario: Callable[[], Any]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_a_guest_outside_is_told_how_far(with_doors: Callable[..., Any]) -> None:
+def test_a_guest_outside_is_told_how_far(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            now = doors.node.clock.now_ms()
+        async with served_node() as api:
+            now = api.node.clock.now_ms()
             at = format_time(now)
             body = {"reader": "r1", "tag": "E200-01", "dx": 500.0, "dy": 0.0, "t": at}
-            assert (await doors.ask("POST", "/sources/readers", body)).status == 200
-            found = await doors.ask("GET", "/channels/events/events?wait=20s")
+            assert (await api.call("POST", "/sources/readers", body)).status == 200
+            found = await api.call("GET", "/channels/events/events?wait=20s")
             assert len(found.json()["events"]) == 1
             path = f"/policies/secure-building/why-not?at={now}&who=A%3Dp01&window=60s"
-            answer = (await doors.ask("GET", path)).json()
+            answer = (await api.call("GET", path)).json()
             assert answer["fired"] == []
             clause = answer["candidates"][0]["clauses"][0]
             assert (clause["text"], clause["truth"]) == ("A is inside R", "false")
@@ -36,9 +36,9 @@ def test_a_guest_outside_is_told_how_far(with_doors: Callable[..., Any]) -> None
     run(scenario)
 
 
-def test_questions_that_cannot_be_answered_are_refused(with_doors: Callable[..., Any]) -> None:
+def test_questions_that_cannot_be_answered_are_refused(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             for path, status, title in (
                 ("/policies/secure-bilding/why-not", 404, "policy.unknown"),
                 ("/policies/secure-building/why-not?who=X%3D1", 404, "explain.unknown_alias"),
@@ -46,31 +46,31 @@ def test_questions_that_cannot_be_answered_are_refused(with_doors: Callable[...,
                 ("/policies/secure-building/why-not?at=noon", 400, "time.bad_time"),
                 ("/explain/nothing/why", 404, "event.unknown"),
             ):
-                refused = await doors.ask("GET", path)
+                refused = await api.call("GET", path)
                 assert (refused.status, refused.json()["title"]) == (status, title), path
 
     run(scenario)
 
 
 def test_the_command_asks_a_node_elsewhere(
-    with_doors: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    served_node: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            asked = ["why-not", "secure-building", "A=p01", "--at", "0", "--url", doors.url]
-            site = ["--site", str(doors.node.site.directory)]
+        async with served_node() as api:
+            asked = ["why-not", "secure-building", "A=p01", "--at", "0", "--url", api.url]
+            site = ["--site", str(api.node.site.directory)]
             assert await asyncio.to_thread(command, [*asked, *site]) == 1
 
     run(scenario)
     assert "secure-building did not fire for A = p01" in capsys.readouterr().out
 
 
-def test_who_may_not_read_the_channels_may_not_ask(with_doors: Callable[..., Any]) -> None:
+def test_who_may_not_read_the_channels_may_not_ask(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(token="secret") as doors:
+        async with served_node(token="secret") as api:
             path = "/policies/secure-building/why-not"
-            assert (await doors.ask("GET", path)).status == 401
+            assert (await api.call("GET", path)).status == 401
             known = {"Authorization": "Bearer secret"}
-            assert (await doors.ask("GET", path, headers=known)).status == 200
+            assert (await api.call("GET", path, headers=known)).status == 200
 
     run(scenario)

@@ -1,4 +1,4 @@
-"""The doors that explain find what the log has let go of in the node's lake, say so, and say when
+"""Explaining endpoints find deleted events of the log in the node's lake, say so, and say when
 there was no time to look. [PO-11, CH-16]
 """
 
@@ -38,13 +38,13 @@ class Impatient(SystemClock):
         return 0 if self.looks >= 0 else 10**15
 
 
-async def told_of_a_guest(doors: Any) -> tuple[str, int]:
+async def detected_guest(api: Any) -> tuple[str, int]:
     """A guest alone in a room; the id of the detection, and when it was."""
-    at = doors.node.clock.now_ms()
+    at = api.node.clock.now_ms()
     body = {"reader": "r1", "tag": "E200-01", "dx": 2.0, "dy": 3.0, "t": format_time(at)}
-    assert (await doors.ask("POST", "/sources/readers", body)).status == 200
+    assert (await api.call("POST", "/sources/readers", body)).status == 200
     while True:
-        answer = await doors.ask("GET", "/channels/detections/events?wait=10s")
+        answer = await api.call("GET", "/channels/detections/events?wait=10s")
         for one in answer.json()["events"]:
             if one["type"] == DETECTED:
                 return one["id"], at
@@ -85,21 +85,21 @@ def without_places(answer: Any) -> Any:
 
 
 def test_what_the_log_let_go_of_is_found_in_the_lake_and_that_is_said(
-    with_doors: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    served_node: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            detection, at = await told_of_a_guest(doors)
+        async with served_node() as api:
+            detection, at = await detected_guest(api)
             asked = [
                 f"/explain/{detection}",
                 f"/explain/{detection}/why",
                 f"/policies/secure-building/why-not?at={at}&who=A%3Dp01&window=60s",
             ]
-            before = [(await doors.ask("GET", path)).json() for path in asked]
+            before = [(await api.call("GET", path)).json() for path in asked]
             assert all("lake" not in str(answer.get("notes")) for answer in before)
             assert before[2]["fired"]
-            lake = await export_and_let_go(doors.node, ["events", "raw.readers"])
-            after = [(await doors.ask("GET", path)).json() for path in asked]
+            lake = await export_and_let_go(api.node, ["events", "raw.readers"])
+            after = [(await api.call("GET", path)).json() for path in asked]
             assert without_places(after) == without_places(before)
             places = {one["channel"]: one["found_in"] for one in nodes_of(after[0])}
             assert places == {"detections": "log", "events": "lake", "raw.readers": "lake"}
@@ -108,23 +108,23 @@ def test_what_the_log_let_go_of_is_found_in_the_lake_and_that_is_said(
                 assert "read from the lake" in str(answer["notes"])
             lakes = {one["channel"] for one in after[1]["found"] if one["where"] == "lake"}
             assert lakes == {"events", "raw.readers"}
-            await commands_say_it(doors, detection, at, capsys)
-            await bounded(doors.node, lake, detection)
+            await commands_say_it(api, detection, at, capsys)
+            await bounded(api.node, lake, detection)
 
     asyncio.run(asyncio.wait_for(scenario(), 240))
 
 
 async def commands_say_it(
-    doors: Any, detection: str, at: int, capsys: pytest.CaptureFixture[str]
+    api: Any, detection: str, at: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site = str(doors.node.site.directory)
+    site = str(api.node.site.directory)
     why_not = ["why-not", "secure-building", "A=p01", "--at", str(at), "--window", "60s"]
-    why_not += ["--site", site, "--url", doors.url, "--within"]
+    why_not += ["--site", site, "--url", api.url, "--within"]
     assert await asyncio.to_thread(command, [*why_not, "90s"]) == 0
     assert "secure-building fired" in capsys.readouterr().out
     assert await asyncio.to_thread(command, [*why_not, "10min"]) == 2
     assert "a question may take up to 5min" in capsys.readouterr().err
-    asked = ["explain", detection, "--site", site, "--url", doors.url]
+    asked = ["explain", detection, "--site", site, "--url", api.url]
     assert await asyncio.to_thread(command, asked) == 0
     said = capsys.readouterr().out
     assert "A is inside R" in said

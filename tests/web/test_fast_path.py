@@ -183,21 +183,21 @@ def test_a_caller_that_goes_away_in_the_middle_leaves_nothing(tmp_path: Path) ->
     ],
 )
 def test_data_that_are_not_json_come_back_as_they_were(
-    with_doors: Callable[..., Any], body: bytes, media_type: str, kept: str, marks: Any
+    served_node: Callable[..., Any], body: bytes, media_type: str, kept: str, marks: Any
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             headers = BINARY | {"Content-Type": media_type}
-            assert (await doors.ask("POST", "/channels/mine/events", body, headers)).status == 200
-            (event,) = (await doors.ask("GET", "/channels/mine/events")).json()["events"]
+            assert (await api.call("POST", "/channels/mine/events", body, headers)).status == 200
+            (event,) = (await api.call("GET", "/channels/mine/events")).json()["events"]
             assert event["datacontenttype"] == media_type
             assert event.get("data_base64" if marks else "data") == kept
             # Given out, structured, and taken in again: the same event in another channel.
             again = {name: event[name] for name in event if name not in ("position", "received")}
-            answer = await doors.ask("POST", "/channels/other/events", again)
+            answer = await api.call("POST", "/channels/other/events", again)
             assert answer.status == 200, answer.body
-            first = (await doors.node.channels.channel("mine").read_after(0))[0].event
-            second = (await doors.node.channels.channel("other").read_after(0))[0].event
+            first = (await api.node.channels.channel("mine").read_after(0))[0].event
+            second = (await api.node.channels.channel("other").read_after(0))[0].event
             assert first.payload() == second.payload()
             assert first.headers == second.headers
 

@@ -22,7 +22,7 @@ from rapport.channel.requests.request import Batch
 from rapport.channel.xmessages.envelope import read_call
 from rapport.cli.main import run
 from rapport.core.event import Event, Gap
-from rapport.node.push_client import write_push
+from rapport.node.push import write_push
 from rapport.web.soap import soap_schema
 
 pytestmark = pytest.mark.slow
@@ -40,39 +40,39 @@ def flip(log: Path, number: int) -> None:
 
 
 @asynccontextmanager
-async def damaged(with_doors: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Any]:
+async def damaged(served_node: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Any]:
     """A node whose channel `mine` has an unreadable event in the middle and at its end."""
-    async with with_doors() as doors:
-        channel = doors.node.channels.channel("mine")
+    async with served_node() as api:
+        channel = api.node.channels.channel("mine")
         for n in range(1, EVENTS + 1):
             kind = "even" if n % 2 == 0 else "odd"
             await channel.append([Event("s", f"e{n}", kind, "", n, b'{"n":%d}' % n)])
     (log,) = (tmp_path / "site").rglob("logs/mine")
     for number in (12, EVENTS):
         flip(log, number)
-    async with with_doors() as doors:
-        yield doors
+    async with served_node() as api:
+        yield api
 
 
 def test_pages_and_batches_carry_gaps_and_only_where_there_are_any(
-    with_doors: Callable[..., Any], tmp_path: Path
+    served_node: Callable[..., Any], tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with damaged(with_doors, tmp_path) as doors:
+        async with damaged(served_node, tmp_path) as api:
             path = "/channels/mine/events?limit=10&after="
-            pages = [(await doors.ask("GET", path + "0")).json()]
+            pages = [(await api.call("GET", path + "0")).json()]
             while pages[-1]["next"] < EVENTS:
-                pages.append((await doors.ask("GET", f"{path}{pages[-1]['next']}")).json())
+                pages.append((await api.call("GET", f"{path}{pages[-1]['next']}")).json())
             given = [event["position"] for page in pages for event in page["events"]]
             assert given == READABLE
             assert [page.get("gaps") for page in pages] == [None, [LOST], None, [TAIL]]
 
             body = {"query": "type = 'even'", "max_messages": 3}
-            batch = (await doors.ask("POST", "/channels/mine/requests", body)).json()
+            batch = (await api.call("POST", "/channels/mine/requests", body)).json()
             batches = [batch]
             while batch["next_token"]:
                 body = {"token": batch["next_token"]}
-                batch = (await doors.ask("POST", "/channels/mine/requests", body)).json()
+                batch = (await api.call("POST", "/channels/mine/requests", body)).json()
                 batches.append(batch)
             assert [gap for one in batches for gap in one.get("gaps", ())] == [LOST, TAIL]
             assert "gaps" not in batches[0]
@@ -82,7 +82,7 @@ def test_pages_and_batches_carry_gaps_and_only_where_there_are_any(
 
 @pytest.mark.parametrize("version", ["", "12"])
 def test_a_soap_batch_names_gaps_in_a_header_that_stock_clients_pass_over(
-    with_doors: Callable[..., Any], tmp_path: Path, version: str
+    served_node: Callable[..., Any], tmp_path: Path, version: str
 ) -> None:
     def page_through(url: str) -> tuple[list[int], list[list[Any]]]:
         session, history = requests.Session(), zeep.plugins.HistoryPlugin(maxlen=1)
@@ -101,8 +101,8 @@ def test_a_soap_batch_names_gaps_in_a_header_that_stock_clients_pass_over(
         return positions, headers
 
     async def scenario() -> None:
-        async with damaged(with_doors, tmp_path) as doors:
-            positions, headers = await asyncio.to_thread(page_through, doors.url)
+        async with damaged(served_node, tmp_path) as api:
+            positions, headers = await asyncio.to_thread(page_through, api.url)
             assert positions == READABLE
             assert [len(blocks) for blocks in headers] == [0, 1, 1]
             for (block,) in headers[1:]:
@@ -123,8 +123,8 @@ def test_a_pushed_soap_batch_names_gaps() -> None:
     assert read_call(body).operation == "handleMessages"
 
 
-async def first_blocks(doors: Any, path: str, until: str) -> list[str]:
-    host, port = doors.url.removeprefix("http://").split(":")
+async def first_blocks(api: Any, path: str, until: str) -> list[str]:
+    host, port = api.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     try:
@@ -136,12 +136,12 @@ async def first_blocks(doors: Any, path: str, until: str) -> list[str]:
 
 
 def test_a_stream_has_an_event_of_its_own_for_a_gap_where_it_stands(
-    with_doors: Callable[..., Any], tmp_path: Path
+    served_node: Callable[..., Any], tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with damaged(with_doors, tmp_path) as doors:
+        async with damaged(served_node, tmp_path) as api:
             end = f'"first":{EVENTS},"last":{EVENTS},"reason":"damaged"}}\n\n'
-            found = await first_blocks(doors, "/channels/mine/stream", end)
+            found = await first_blocks(api, "/channels/mine/stream", end)
             ids = [int(b.split("id: ")[1].split("\n")[0]) for b in found if "id: " in b]
             assert ids == [*range(1, EVENTS + 1)]
             gaps = [block for block in found if "event: gap" in block]
@@ -152,11 +152,11 @@ def test_a_stream_has_an_event_of_its_own_for_a_gap_where_it_stands(
 
 
 def test_a_socket_has_a_frame_of_its_own_for_a_gap_that_costs_no_credit(
-    with_doors: Callable[..., Any], tmp_path: Path
+    served_node: Callable[..., Any], tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with damaged(with_doors, tmp_path) as doors:
-            address = doors.url.replace("http://", "ws://") + "/channels/mine/socket"
+        async with damaged(served_node, tmp_path) as api:
+            address = api.url.replace("http://", "ws://") + "/channels/mine/socket"
             async with connect(address, compression=None) as socket:
                 await socket.send(
                     json.dumps({"subscribe": {"id": "a", "credit": 3, "max_batch": 10}})
@@ -171,7 +171,7 @@ def test_a_socket_has_a_frame_of_its_own_for_a_gap_that_costs_no_credit(
                 await socket.send(json.dumps({"subscribe": asked}))
                 await heard(socket)
                 assert await heard(socket) == {"id": "b", "gap": TAIL}
-                channel = doors.node.channels.channel("mine")
+                channel = api.node.channels.channel("mine")
                 await channel.append([Event("s", "new", "odd", "", 1, b"1")])
                 (event,) = (await heard(socket))["batch"]
                 assert event["id"] == "new"
@@ -183,13 +183,13 @@ async def heard(socket: ClientConnection) -> Any:
     return json.loads(await asyncio.wait_for(socket.recv(), 10))
 
 
-def test_a_listener_names_each_gap_once(with_doors: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_listener_names_each_gap_once(served_node: Callable[..., Any], tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with damaged(with_doors, tmp_path) as doors:
+        async with damaged(served_node, tmp_path) as api:
 
             def listen() -> tuple[list[int], list[Gap], int]:
                 place = tmp_path / "place"
-                with Listener(doors.url, "mine", directory=place, on_gap=told.append) as listener:
+                with Listener(api.url, "mine", directory=place, on_gap=told.append) as listener:
                     given: list[int] = []
                     while len(given) < len(READABLE):
                         given += [one.position for one in listener.pull(7, timeout=10)]
@@ -207,12 +207,12 @@ def test_a_listener_names_each_gap_once(with_doors: Callable[..., Any], tmp_path
 
 
 def test_the_command_line_names_gaps_on_stderr_and_prints_events_alone(
-    with_doors: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    served_node: Callable[..., Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario() -> None:
-        async with damaged(with_doors, tmp_path) as doors:
+        async with damaged(served_node, tmp_path) as api:
             count = str(len(READABLE))
-            command = ["listen", "mine", "--url", doors.url, "--count", count, "--json"]
+            command = ["listen", "mine", "--url", api.url, "--count", count, "--json"]
             assert await asyncio.to_thread(run, command) == 0
 
     asyncio.run(scenario())

@@ -20,14 +20,14 @@ pytestmark = [
 ]
 
 
-def test_a_browser_shows_a_delivery_and_confirms_it(with_doors: Callable[..., Any]) -> None:
+def test_a_browser_shows_a_delivery_and_confirms_it(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            node = doors.node
+        async with served_node() as api:
+            node = api.node
             secret = node._parts.communication.secret
             token = inbox_token(secret, "ana", node.clock.now_ms() + 600_000)
             adapter = PageAdapter(node.pages, PageSettings(wait_ms=20_000), node.clock)
-            async with browsing(f"{doors.url}/inbox/ana/{token}"):
+            async with browsing(f"{api.url}/inbox/ana/{token}"):
                 for _ in range(600):
                     if node.pages.is_open("ana"):
                         break

@@ -1,4 +1,4 @@
-"""The doors of interpretations: looking, checking, changing, rights, bad input.
+"""The endpoints of interpretations: looking, checking, changing, rights, bad input.
 
 [ME-6, ME-7, ME-12]
 """
@@ -55,26 +55,26 @@ def run(scenario: Callable[[], Any]) -> None:
 
 
 def test_everything_in_force_is_listed_shown_and_told_as_python(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=SITE) as doors:
-            listed = (await doors.ask("GET", "/interpretations")).json()
+        async with served_node(site_text=SITE) as api:
+            listed = (await api.call("GET", "/interpretations")).json()
             rows = {row["name"]: row for row in listed["interpretations"]}
             assert {"root", "us", "us/weather", "cameras"} <= set(rows)
             assert (rows["us/weather"]["parent"], rows["us"]["form"]) == ("us", "typed")
             assert rows["cameras"]["form"] == "fields"
             assert listed["refused"] == []
-            shown = (await doors.ask("GET", "/interpretations/us/weather")).json()
+            shown = (await api.call("GET", "/interpretations/us/weather")).json()
             assert shown["resolved"]["lineage"] == ["root", "us", "us/weather"]
             assert shown["declared"]["rules"] == []
             assert shown["resolved"]["rules"][0]["owner"] == "us"
-            text = await doors.ask(
+            text = await api.call(
                 "GET", "/interpretations/us/weather/transformers/us%20station?direction=in"
             )
             assert text.headers["content-type"].startswith("text/x-python")
             assert "def transform" in text.body.decode()
-            plain = (await doors.ask("GET", "/interpretations/cameras")).json()
+            plain = (await api.call("GET", "/interpretations/cameras")).json()
             assert plain["declared"]["name"] == "cameras"
             for path, code in (
                 ("/interpretations/uss", "interpretation.unknown"),
@@ -82,87 +82,87 @@ def test_everything_in_force_is_listed_shown_and_told_as_python(
                 ("/interpretations/cameras/transformers/x", "interpretation.unknown"),
                 ("/interpretations/us@000000000000", "interpretation.unknown"),
             ):
-                answer = await doors.ask("GET", path)
+                answer = await api.call("GET", path)
                 assert (answer.status, answer.json()["title"]) == (404, code), path
 
     run(scenario)
 
 
 def test_a_change_is_checked_made_listed_and_known_by_its_stamp(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=SITE) as doors:
-            tried = await doors.ask("POST", "/interpretations/check", FRENCH.encode(), TOML)
+        async with served_node(site_text=SITE) as api:
+            tried = await api.call("POST", "/interpretations/check", FRENCH.encode(), TOML)
             assert (tried.status, list(tried.json()["versions"])) == (200, ["fr"])
-            assert (await doors.ask("GET", "/interpretations/changes")).json() == []
-            made = await doors.ask("POST", "/interpretations/changes", FRENCH.encode(), TOML)
+            assert (await api.call("GET", "/interpretations/changes")).json() == []
+            made = await api.call("POST", "/interpretations/changes", FRENCH.encode(), TOML)
             assert made.status == 200, made.body
             stamp = made.json()["versions"]["fr"]
-            again = await doors.ask("POST", "/interpretations/changes", FRENCH.encode(), TOML)
+            again = await api.call("POST", "/interpretations/changes", FRENCH.encode(), TOML)
             assert (again.status, again.json()["changed"]) == (200, False)
-            (change,) = (await doors.ask("GET", "/interpretations/changes")).json()
+            (change,) = (await api.call("GET", "/interpretations/changes")).json()
             assert (change["what"], change["state"], change["by"]) == (
                 ["declare fr"],
                 "in force",
                 "local",
             )
-            version = (await doors.ask("GET", f"/interpretations/{stamp}")).json()
+            version = (await api.call("GET", f"/interpretations/{stamp}")).json()
             assert version["version"]["name"] == "fr"
-            removed = await doors.ask(
+            removed = await api.call(
                 "POST", "/interpretations/changes", {"type": "remove", "name": "fr"}
             )
             assert removed.json()["versions"] == {"fr": ""}
-            version = await doors.ask("GET", f"/interpretations/{stamp}")
+            version = await api.call("GET", f"/interpretations/{stamp}")
             assert version.status == 200
 
     run(scenario)
 
 
 def test_the_next_events_mean_what_the_change_says_and_the_reading_names_its_version(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=SITE) as doors:
-            await send(doors, 212)
-            shown = (await doors.ask("GET", "/interpretations/us")).json()
+        async with served_node(site_text=SITE) as api:
+            await send(api, 212)
+            shown = (await api.call("GET", "/interpretations/us")).json()
             declared = shown["declared"]
             kelvin = json.loads(json.dumps(declared).replace("degF", "K"))
             body = {
                 "changes": [{"type": "declare", "interpretation": kelvin}],
                 "expects": {"us": shown["stamp"]},
             }
-            made = await doors.ask("POST", "/interpretations/changes", body)
+            made = await api.call("POST", "/interpretations/changes", body)
             assert made.status == 200, made.body
             assert set(made.json()["versions"]) == {"us", "us/weather"}
-            stale = await doors.ask(
+            stale = await api.call(
                 "POST",
                 "/interpretations/changes",
                 body | {"changes": [{"type": "remove", "name": "us/weather"}]},
             )
             assert (stale.status, stale.json()["title"]) == (409, "state.stale_version")
-            await send(doors, 300)
-            events = (await doors.ask("GET", "/channels/events/events")).json()["events"]
+            await send(api, 300)
+            events = (await api.call("GET", "/channels/events/events")).json()["events"]
             assert [one["data"]["value"][0] for one in events] == [
                 pytest.approx(100.0),
                 pytest.approx(26.85),
             ]
             for one, unit in zip(events, ("degF", "K"), strict=True):
                 version = (
-                    await doors.ask("GET", f"/interpretations/{one['interpretation']}")
+                    await api.call("GET", f"/interpretations/{one['interpretation']}")
                 ).json()
                 assert f'"{unit}"' in json.dumps(version)
-                told = (await doors.ask("GET", f"/explain/{one['id']}")).json()
+                told = (await api.call("GET", f"/explain/{one['id']}")).json()
                 assert told["interpretation"] == one["interpretation"]
 
     run(scenario)
 
 
-async def send(doors: Any, temperature: float) -> None:
-    events = doors.node.channels.channel("events")
+async def send(api: Any, temperature: float) -> None:
+    events = api.node.channels.channel("events")
     before = events.last_position()
     raw = {"key": "s1", "temperature": temperature}
-    assert (await doors.ask("POST", "/sources/weather", raw)).status == 200
+    assert (await api.call("POST", "/sources/weather", raw)).status == 200
     assert await events.wait_after(before, timeout_ms=10_000)
 
 
@@ -220,27 +220,27 @@ FAULTS: list[tuple[Any, dict[str, str], int, str]] = [
 
 @pytest.mark.slow
 def test_bad_input_is_told_with_code_and_hint_and_changes_nothing(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=SITE) as doors:
-            last = doors.node.channels.channel(CHANNEL).last_position()
+        async with served_node(site_text=SITE) as api:
+            last = api.node.channels.channel(CHANNEL).last_position()
             for body, headers, status, code in FAULTS:
-                for door in ("changes", "check"):
-                    answer = await doors.ask("POST", f"/interpretations/{door}", body, headers)
+                for endpoint in ("changes", "check"):
+                    answer = await api.call("POST", f"/interpretations/{endpoint}", body, headers)
                     told = answer.json()
                     assert (answer.status, told["title"]) == (status, code), (body, told)
                     assert told["detail"]
-            assert doors.node.channels.channel(CHANNEL).last_position() == last
+            assert api.node.channels.channel(CHANNEL).last_position() == last
 
     run(scenario)
 
 
-def test_a_fault_in_a_file_is_told_at_its_line(with_doors: Callable[..., Any]) -> None:
+def test_a_fault_in_a_file_is_told_at_its_line(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=SITE) as doors:
+        async with served_node(site_text=SITE) as api:
             body = FRENCH.replace('to = "station"', 'to = "station"\ncolour = 1').encode()
-            answer = await doors.ask("POST", "/interpretations/check", body, TOML)
+            answer = await api.call("POST", "/interpretations/check", body, TOML)
             (problem,) = answer.json()["problems"]
             assert (answer.status, problem["code"]) == (422, "interpretation.unknown_key")
             assert problem["line"] == 10
@@ -248,12 +248,12 @@ def test_a_fault_in_a_file_is_told_at_its_line(with_doors: Callable[..., Any]) -
     run(scenario)
 
 
-def test_a_header_of_very_many_parts_is_refused_at_once(with_doors: Callable[..., Any]) -> None:
+def test_a_header_of_very_many_parts_is_refused_at_once(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=SITE) as doors:
+        async with served_node(site_text=SITE) as api:
             body = f"[interpretations.{'a.' * 100_000}a]\n".encode()
             async with asyncio.timeout(10):
-                answer = await doors.ask("POST", "/interpretations/check", body, TOML)
+                answer = await api.call("POST", "/interpretations/check", body, TOML)
             (problem,) = answer.json()["problems"]
             assert (answer.status, problem["code"]) == (422, "site.too_many_parts")
             assert problem["hint"]
@@ -266,7 +266,7 @@ TOKENS = {"reader": "Kq7xW2mZ9pLr4TnV8cYd1BfG", "chief": "bH3sJ6vQ1zXw5RtN9kMe7U
 
 
 def test_who_has_any_right_may_look_and_who_may_change_the_node_may_change(
-    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    served_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, token in TOKENS.items():
         monkeypatch.setenv(f"{name.upper()}_TOKEN", token)
@@ -280,26 +280,26 @@ admin = true
 """
 
     async def scenario() -> None:
-        async with with_doors(site_text=SITE + access) as doors:
+        async with served_node(site_text=SITE + access) as api:
             body = {"type": "declare", "interpretation": {"name": "fr"}}
             for name, looks, changes in (("", 401, 401), ("reader", 200, 403), ("chief", 200, 200)):
                 shown = {"Authorization": f"Bearer {TOKENS[name]}"} if name else {}
                 for path in ("", "/changes", "/spoken", "/us"):
-                    answer = await doors.ask("GET", f"/interpretations{path}", headers=shown)
+                    answer = await api.call("GET", f"/interpretations{path}", headers=shown)
                     assert answer.status == looks, (name, path)
                 for path in ("check", "changes"):
-                    answer = await doors.ask("POST", f"/interpretations/{path}", body, shown)
+                    answer = await api.call("POST", f"/interpretations/{path}", body, shown)
                     assert answer.status == changes, (name, path, answer.body)
             chief = {"Authorization": f"Bearer {TOKENS['chief']}"}
-            (made,) = (await doors.ask("GET", "/interpretations/changes", headers=chief)).json()
+            (made,) = (await api.call("GET", "/interpretations/changes", headers=chief)).json()
             assert made["by"] == "chief"
-            forged = await doors.ask("POST", "/channels/interpretations/events", {}, chief)
+            forged = await api.call("POST", "/channels/interpretations/events", {}, chief)
             assert forged.status == 403
 
     run(scenario)
 
 
-# --- the JSON door without HTTP: nothing but what it promises ---
+# --- the JSON endpoint without HTTP: nothing but what it promises ---
 
 CONCEPTS = {"station": {"temperature": ConceptAttribute("number", "degC")}}
 NAMES = st.sampled_from(

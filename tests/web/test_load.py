@@ -1,4 +1,4 @@
-"""The doors of the load: the report, and following it with a tolerated imprecision. [PO-14]"""
+"""The endpoints of the load: the report, and following it with a tolerated imprecision. [PO-14]"""
 
 from __future__ import annotations
 
@@ -49,32 +49,32 @@ def test_what_policies_share_is_a_line_of_its_own() -> None:
 
 
 def test_the_report_names_every_policy_and_says_what_to_do(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            report = (await doors.ask("GET", "/load")).json()
-            running = set(doors.node.policy.policies())
+        async with served_node() as api:
+            report = (await api.call("GET", "/load")).json()
+            running = set(api.node.policy.policies())
             assert {one["policy"] for one in report["policies"]} == running
             assert report["state"] == "measuring"
             for one in report["policies"]:
                 assert one["steps_computed"] <= one["steps_wanted"]
             assert 0 <= report["busy"] <= 1
-            metrics = (await doors.ask("GET", "/metrics")).body.decode()
+            metrics = (await api.call("GET", "/metrics")).body.decode()
             assert "rapport_policy_busy_ratio" in metrics
 
     run(scenario)
 
 
 def test_a_follower_is_told_at_first_and_when_it_asks_for_more_precision(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            load, behind = doors.node.load, [0]
-            doors.node.policy.behind = lambda: behind[0]
+        async with served_node() as api:
+            load, behind = api.node.load, [0]
+            api.node.policy.behind = lambda: behind[0]
             path = "/load/stream?imprecision=50&of=behind&how=max"
-            reader = await asyncio.to_thread(Reader, doors.url, path)
+            reader = await asyncio.to_thread(Reader, api.url, path)
             assert reader.status == 200
             assert await asyncio.to_thread(reader.line) == f"retry: {RETRY_MS}"
             first = await asyncio.to_thread(reader.report)
@@ -83,7 +83,7 @@ def test_a_follower_is_told_at_first_and_when_it_asks_for_more_precision(
             load.measure()
             load.measure()  # within the imprecision: nobody is told
             change = f"/load/stream/{first['follower']}?imprecision=10"
-            assert (await doors.ask("POST", change)).status == 200
+            assert (await api.call("POST", change)).status == 200
             second = await asyncio.to_thread(reader.report)
             assert (second["value"], second["imprecision"]) == (40, 10)
             assert second["reported"] == 2
@@ -94,30 +94,30 @@ def test_a_follower_is_told_at_first_and_when_it_asks_for_more_precision(
 
 
 def test_wrong_wishes_are_refused_before_the_stream_begins(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             for path, status, title in (
                 ("/load/stream?imprecision=-1", 400, "http.bad_request"),
                 ("/load/stream?imprecision=nan", 400, ""),
                 ("/load/stream?of=heat", 404, "load.unknown_value"),
                 ("/load/stream?how=median", 404, "load.unknown_way"),
             ):
-                answer = await doors.ask("GET", path)
+                answer = await api.call("GET", path)
                 assert answer.status == status, (path, answer.body)
                 assert not title.startswith("load") or answer.json()["title"] == title
-            unknown = await doors.ask("POST", "/load/stream/nobody?imprecision=1")
+            unknown = await api.call("POST", "/load/stream/nobody?imprecision=1")
             assert (unknown.status, unknown.json()["title"]) == (404, "load.unknown_follower")
 
     run(scenario)
 
 
-def test_only_who_has_some_right_may_look(with_doors: Callable[..., Any]) -> None:
+def test_only_who_has_some_right_may_look(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(token="secret") as doors:
-            assert (await doors.ask("GET", "/load")).status == 401
-            assert (await doors.ask("GET", "/load/stream")).status == 401
+        async with served_node(token="secret") as api:
+            assert (await api.call("GET", "/load")).status == 401
+            assert (await api.call("GET", "/load/stream")).status == 401
 
     run(scenario)
 
@@ -128,11 +128,11 @@ def near(url: str) -> list[str]:
 
 
 def test_the_command_shows_the_report_and_follows(
-    with_doors: Callable[..., Any], capfdbinary: Any
+    served_node: Callable[..., Any], capfdbinary: Any
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            where = ["--site", str(doors.node.site.directory), "--url", doors.url]
+        async with served_node() as api:
+            where = ["--site", str(api.node.site.directory), "--url", api.url]
             assert await asyncio.to_thread(run_command, ["load", *where]) == 0
             shown, said = (part.decode() for part in capfdbinary.readouterr())
             assert shown.startswith("policy\tshare\tus/event\tread\tsteps wanted\tcomputed\n")
@@ -145,12 +145,12 @@ def test_the_command_shows_the_report_and_follows(
             as_json = [*follow, "--json"]
             assert await asyncio.to_thread(run_command, as_json) == 0
             assert json.loads(capfdbinary.readouterr()[0])["imprecision"] == 5
-            nodes = [*near(doors.url), "--total", "sum", "--imprecision", "8", "--count", "1"]
+            nodes = [*near(api.url), "--total", "sum", "--imprecision", "8", "--count", "1"]
             assert await asyncio.to_thread(run_command, ["load", *nodes, "--json"]) == 0
             report = json.loads(capfdbinary.readouterr()[0])
             assert (report["how"], report["imprecision"]) == ("sum of 2 nodes", 8)
             assert report["reported"] == 2
-            assert await asyncio.to_thread(run_command, ["load", "--node", doors.url]) == 2
+            assert await asyncio.to_thread(run_command, ["load", "--node", api.url]) == 2
             wrong = [*where, "--imprecision", "5", "--count", "0"]
             assert await asyncio.to_thread(run_command, ["load", *wrong]) == 2
 

@@ -14,21 +14,21 @@ DEEP = [b"[" * 5_000, b'{"a":' * 5_000, b'[{"a":' * 3_000]
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/metrics", "/static/rapport.css"])
-def test_monitors_may_ask_by_head(with_doors: Callable[..., Any], path: str) -> None:
+def test_monitors_may_ask_by_head(served_node: Callable[..., Any], path: str) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            asked, whole = await doors.ask("HEAD", path), await doors.ask("GET", path)
+        async with served_node() as api:
+            asked, whole = await api.call("HEAD", path), await api.call("GET", path)
             assert (asked.status, asked.body) == (200, b"")
             assert asked.headers["content-type"] == whole.headers["content-type"]
 
     asyncio.run(scenario())
 
 
-def test_prometheus_understands_what_the_metrics_are(with_doors: Callable[..., Any]) -> None:
+def test_prometheus_understands_what_the_metrics_are(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             kind, *parameters = (
-                (await doors.ask("GET", "/metrics")).headers["content-type"].split("; ")
+                (await api.call("GET", "/metrics")).headers["content-type"].split("; ")
             )
             names = [parameter.split("=")[0] for parameter in parameters]
             assert kind == "text/plain"
@@ -48,31 +48,31 @@ def test_prometheus_understands_what_the_metrics_are(with_doors: Callable[..., A
     ],
 )
 def test_the_letters_of_a_text_are_said_once(
-    with_doors: Callable[..., Any], method: str, path: str
+    served_node: Callable[..., Any], method: str, path: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            kind = (await doors.ask(method, path)).headers["content-type"]
+        async with served_node() as api:
+            kind = (await api.call(method, path)).headers["content-type"]
             assert kind.startswith("text/")
             assert kind.count("charset=utf-8") == 1
 
     asyncio.run(scenario())
 
 
-def test_a_wrong_method_hears_the_right_ones(with_doors: Callable[..., Any]) -> None:
+def test_a_wrong_method_hears_the_right_ones(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            answer = await doors.ask("DELETE", "/healthz")
+        async with served_node() as api:
+            answer = await api.call("DELETE", "/healthz")
             assert answer.status == 405
             assert "GET" in answer.headers["allow"]
 
     asyncio.run(scenario())
 
 
-def test_a_wrong_parameter_is_named(with_doors: Callable[..., Any]) -> None:
+def test_a_wrong_parameter_is_named(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            answer = await doors.ask("GET", "/channels/mine/events?limit=0&after=abc")
+        async with served_node() as api:
+            answer = await api.call("GET", "/channels/mine/events?limit=0&after=abc")
             detail = answer.json()["detail"]
             assert answer.status == 400
             assert "limit: " in detail
@@ -82,11 +82,11 @@ def test_a_wrong_parameter_is_named(with_doors: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("path", ["/messages", "/sessions/messages", "/channels/mine/events"])
-def test_json_of_any_depth_is_refused_politely(with_doors: Callable[..., Any], path: str) -> None:
+def test_json_of_any_depth_is_refused_politely(served_node: Callable[..., Any], path: str) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             for body in DEEP:
-                answer = await doors.ask("POST", path, body)
+                answer = await api.call("POST", path, body)
                 assert answer.status == 400, body[:10]
                 assert answer.json()["title"] != "rapport.error"
 
@@ -95,11 +95,11 @@ def test_json_of_any_depth_is_refused_politely(with_doors: Callable[..., Any], p
 
 @pytest.mark.parametrize("addresses", [7, {"a": 1}, [7]], ids=["number", "table", "numbers"])
 def test_addresses_of_a_wrong_kind_are_refused(
-    with_doors: Callable[..., Any], addresses: object
+    served_node: Callable[..., Any], addresses: object
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            answer = await doors.ask("PUT", "/peers/zoe", {"addresses": addresses})
+        async with served_node() as api:
+            answer = await api.call("PUT", "/peers/zoe", {"addresses": addresses})
             assert answer.status == 400
             assert answer.json()["title"] == "site.wrong_type"
 
@@ -118,13 +118,13 @@ def test_addresses_of_a_wrong_kind_are_refused(
     ids=["percent", "utf-8", "latin-1", "bare percent", "no text"],
 )
 def test_headers_of_binary_events_are_read_as_they_are_meant(
-    with_doors: Callable[..., Any], sent: str, kept: str
+    served_node: Callable[..., Any], sent: str, kept: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             headers = {"ce-id": "1", "ce-source": "s", "ce-type": "t", "ce-subject": sent}
-            assert (await doors.ask("POST", "/channels/mine/events", b"1", headers)).status == 200
-            (event,) = (await doors.ask("GET", "/channels/mine/events")).json()["events"]
+            assert (await api.call("POST", "/channels/mine/events", b"1", headers)).status == 200
+            (event,) = (await api.call("GET", "/channels/mine/events")).json()["events"]
             assert event["subject"] == kept
 
     asyncio.run(scenario())
@@ -132,38 +132,38 @@ def test_headers_of_binary_events_are_read_as_they_are_meant(
 
 @pytest.mark.parametrize("name", ["data", "data_base64", "datacontenttype"])
 def test_headers_cannot_stand_for_the_data_of_a_binary_event(
-    with_doors: Callable[..., Any], name: str
+    served_node: Callable[..., Any], name: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             headers = {"ce-id": "1", "ce-source": "s", "ce-type": "t", f"ce-{name}": "QUJD"}
-            answer = await doors.ask("POST", "/channels/mine/events", b"1", headers)
+            answer = await api.call("POST", "/channels/mine/events", b"1", headers)
             assert (answer.status, answer.json()["title"]) == (400, "event.bad_extension")
 
     asyncio.run(scenario())
 
 
-def test_another_version_of_binary_events_is_refused(with_doors: Callable[..., Any]) -> None:
+def test_another_version_of_binary_events_is_refused(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             headers = {"ce-id": "1", "ce-source": "s", "ce-type": "t", "ce-specversion": "0.3"}
-            answer = await doors.ask("POST", "/channels/mine/events", b"1", headers)
+            answer = await api.call("POST", "/channels/mine/events", b"1", headers)
             assert (answer.status, answer.json()["title"]) == (400, "event.not_a_cloudevent")
 
     asyncio.run(scenario())
 
 
 def test_a_long_chain_of_causes_is_explained_as_far_as_it_can_be(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             events = [
                 {"id": f"n{number}", "source": "s", "type": "t", "cause": f"n{number - 1}"}
                 for number in range(1, 600)
             ]
-            assert (await doors.ask("POST", "/channels/mine/events", events)).status == 200
-            answer = await doors.ask("GET", "/explain/n599")
+            assert (await api.call("POST", "/channels/mine/events", events)).status == 200
+            answer = await api.call("GET", "/explain/n599")
             assert answer.status == 200
             node, depth = answer.json(), 0
             while node["causes"]:

@@ -1,4 +1,4 @@
-"""The documents of the doors: whole, true to what the doors do, and readable by tools."""
+"""The documents of the endpoints: whole, true to what the endpoints do, and readable by tools."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ from rapport.web.app import serving
 pytestmark = pytest.mark.slow
 
 
-def test_every_door_has_summary_answers_tag_and_problems(with_doors: Callable[..., Any]) -> None:
+def test_every_endpoint_has_summary_answers_tag_and_problems(
+    served_node: Callable[..., Any],
+) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            document = (await doors.ask("GET", "/schema/openapi.json")).json()
+        async with served_node() as api:
+            document = (await api.call("GET", "/schema/openapi.json")).json()
             assert document["openapi"].startswith("3.1")
             for path, methods in document["paths"].items():
                 for method, told in methods.items():
@@ -54,10 +56,10 @@ def test_every_door_has_summary_answers_tag_and_problems(with_doors: Callable[..
     asyncio.run(scenario())
 
 
-def test_every_route_that_needs_no_token_is_listed_as_such(with_doors: Callable[..., Any]) -> None:
+def test_every_route_that_needs_no_token_is_listed_as_such(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            paths = (await doors.ask("GET", "/schema/openapi.json")).json()["paths"]
+        async with served_node() as api:
+            paths = (await api.call("GET", "/schema/openapi.json")).json()["paths"]
             listed = {
                 (method, path)
                 for path, operations in paths.items()
@@ -90,13 +92,13 @@ WITHOUT_BODY = {
     "/reload",
     "/tables/{table}/refresh",
 }
-"""Doors that change something and read no body."""
+"""Endpoints that change something and read no body."""
 
 
-def test_every_door_that_reads_a_body_tells_of_it(with_doors: Callable[..., Any]) -> None:
+def test_every_endpoint_that_reads_a_body_tells_of_it(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            document = (await doors.ask("GET", "/schema/openapi.json")).json()
+        async with served_node() as api:
+            document = (await api.call("GET", "/schema/openapi.json")).json()
             silent = {
                 path
                 for path, methods in document["paths"].items()
@@ -108,10 +110,10 @@ def test_every_door_that_reads_a_body_tells_of_it(with_doors: Callable[..., Any]
     asyncio.run(scenario())
 
 
-def test_the_asyncapi_document_has_what_version_3_demands(with_doors: Callable[..., Any]) -> None:
+def test_the_asyncapi_document_has_what_version_3_demands(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            document = (await doors.ask("GET", "/schema/asyncapi.json")).json()
+        async with served_node() as api:
+            document = (await api.call("GET", "/schema/asyncapi.json")).json()
             assert document["asyncapi"] == "3.0.0"
             assert {"title", "version"} <= set(document["info"])
             assert dangling(document) == []
@@ -168,7 +170,7 @@ def dangling(document: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def node_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A node with open doors in a thread of its own."""
+    """A node with open endpoints in a thread of its own."""
     directory: Path = tmp_path_factory.mktemp("openapi")
     site = prepare_site(
         directory / "site", mail_port=9, phone_url="http://127.0.0.1:9/x", answer_within="60s"
@@ -241,4 +243,4 @@ def try_out(operation: Any, mode: GenerationMode, statuses: Counter[int]) -> Non
     try:
         ask()
     except Unsatisfiable:
-        assert mode is GenerationMode.NEGATIVE  # a door without input cannot be asked wrongly
+        assert mode is GenerationMode.NEGATIVE  # a endpoint without input cannot be asked wrongly

@@ -1,5 +1,5 @@
-"""One reading, read by the producer's like, by root, and by a desk with other units: at every door
-of a real node.
+"""One reading in the interpretation of its producer, the canonical model and a desk's own units, at
+every endpoint of a real node.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ RAW = {"key": "s1", "temperature": 298.15, "firmware": "7"}
 
 @asynccontextmanager
 async def weather(
-    with_doors: Callable[..., Any], more: str = "", **options: Any
+    served_node: Callable[..., Any], more: str = "", **options: Any
 ) -> AsyncIterator[Any]:
     """A node that has received and mediated one reading."""
-    async with with_doors(site_text=SITE + more, **options) as doors:
-        await send(doors, RAW)
-        yield doors
+    async with served_node(site_text=SITE + more, **options) as api:
+        await send(api, RAW)
+        yield api
 
 
-async def send(doors: Any, *raws: Any, headers: dict[str, str] | None = None) -> None:
-    events = doors.node.channels.channel("events")
+async def send(api: Any, *raws: Any, headers: dict[str, str] | None = None) -> None:
+    events = api.node.channels.channel("events")
     before = events.last_position()
-    assert (await doors.ask("POST", "/sources/weather", list(raws), headers)).status == 200
+    assert (await api.call("POST", "/sources/weather", list(raws), headers)).status == 200
     assert await events.wait_after(before + len(raws) - 1, timeout_ms=10_000)
 
 
@@ -68,43 +68,41 @@ def payloads(events: list[Any]) -> list[Any]:
 US = {"key": "s1", "temperature": pytest.approx(77.0)}
 
 
-def test_everybody_reads_the_page_in_their_own_terms(with_doors: Callable[..., Any]) -> None:
+def test_everybody_reads_the_page_in_their_own_terms(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
+        async with weather(served_node) as api:
             path = "/channels/events/events"
-            (root,) = (await doors.ask("GET", path)).json()["events"]
+            (root,) = (await api.call("GET", path)).json()["events"]
             assert root["data"]["value"] == pytest.approx([25.0])
-            page = (await doors.ask("GET", f"{path}?interpretation=us")).json()
+            page = (await api.call("GET", f"{path}?interpretation=us")).json()
             (us,) = page["events"]
             assert page["next"] == 1
             assert us["position"] == 1
             assert us["type"] == "us station"
             assert us["interpretation"].startswith("us@")
             assert {name: us["data"][name] for name in US} == US
-            (lab,) = (await doors.ask("GET", f"{path}?interpretation=lab")).json()["events"]
+            (lab,) = (await api.call("GET", f"{path}?interpretation=lab")).json()["events"]
             assert lab["data"] == RAW
             (late,) = (
-                await doors.ask("GET", "/channels/raw.weather/events?interpretation=us")
+                await api.call("GET", "/channels/raw.weather/events?interpretation=us")
             ).json()["events"]
             assert late["data"] == us["data"]
-            assert (await doors.ask("GET", f"{path}?interpretation=root")).json()["events"] == [
-                root
-            ]
+            assert (await api.call("GET", f"{path}?interpretation=root")).json()["events"] == [root]
 
     run(scenario)
 
 
 def test_an_unknown_interpretation_is_refused_with_the_nearest_name(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
+        async with weather(served_node) as api:
             for path, body in (
                 ("/channels/events/events?interpretation=uss&wait=30s", None),
                 ("/channels/events/stream?interpretation=uss", None),
                 ("/channels/events/requests", {"query": {}, "interpretation": "uss"}),
             ):
-                answer = await doors.ask("POST" if body else "GET", path, body)
+                answer = await api.call("POST" if body else "GET", path, body)
                 assert 400 <= answer.status < 500, answer
                 assert answer.json()["title"] == "interpretation.unknown"
                 assert "us" in answer.json()["hint"]
@@ -112,45 +110,45 @@ def test_an_unknown_interpretation_is_refused_with_the_nearest_name(
     run(scenario)
 
 
-def test_requests_and_their_tokens_stay_in_the_same_words(with_doors: Callable[..., Any]) -> None:
+def test_requests_and_their_tokens_stay_in_the_same_words(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
-            await send(doors, *({"key": f"s{n}", "temperature": 300 + n} for n in range(5)))
+        async with weather(served_node) as api:
+            await send(api, *({"key": f"s{n}", "temperature": 300 + n} for n in range(5)))
             path = "/channels/events/requests"
             asked = {
                 "query": "data.temperature > 81",
                 "interpretation": "us",
                 "max_messages": 2,
             }
-            found, batch = [], (await doors.ask("POST", path, asked)).json()
-            again = (await doors.ask("POST", path, {"token": batch["current_token"]})).json()
+            found, batch = [], (await api.call("POST", path, asked)).json()
+            again = (await api.call("POST", path, {"token": batch["current_token"]})).json()
             assert again["events"] == batch["events"]
             while True:
                 found += payloads(batch["events"])
                 if not batch["next_token"]:
                     break
-                batch = (await doors.ask("POST", path, {"token": batch["next_token"]})).json()
+                batch = (await api.call("POST", path, {"token": batch["next_token"]})).json()
             assert [one["key"] for one in found] == ["s1", "s2", "s3", "s4"]
             assert found[0]["temperature"] == pytest.approx(82.13)
-            counts = doors.node.outgoing.statistics.counts["us"]
+            counts = api.node.outgoing.statistics.counts["us"]
             assert counts.transformed == 4
 
     run(scenario)
 
 
-def test_a_condition_in_own_terms_needs_a_channel_of_root(with_doors: Callable[..., Any]) -> None:
+def test_a_condition_in_own_terms_needs_a_channel_of_root(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
+        async with weather(served_node) as api:
             asked: dict[str, Any] = {"query": "data.temperature > 81", "interpretation": "us"}
-            answer = await doors.ask("POST", "/channels/raw.weather/requests", asked)
+            answer = await api.call("POST", "/channels/raw.weather/requests", asked)
             assert (answer.status, answer.json()["title"]) == (422, "feature.unsupported")
             asked["query"] = {}
-            (one,) = (await doors.ask("POST", "/channels/raw.weather/requests", asked)).json()[
+            (one,) = (await api.call("POST", "/channels/raw.weather/requests", asked)).json()[
                 "events"
             ]
             assert one["type"] == "us station"
             bad = {"query": {"script": "x"}, "kind": "script", "interpretation": "us"}
-            answer = await doors.ask("POST", "/channels/events/requests", bad)
+            answer = await api.call("POST", "/channels/events/requests", bad)
             assert (answer.status, answer.json()["title"]) == (400, "request.bad_field")
 
     run(scenario)
@@ -174,15 +172,15 @@ def _first_blocks(url: str, count: int) -> list[dict[str, str]]:
     return blocks
 
 
-def test_streams_are_in_own_terms_history_and_live(with_doors: Callable[..., Any]) -> None:
+def test_streams_are_in_own_terms_history_and_live(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
+        async with weather(served_node) as api:
             query = quote("data.temperature > 76")
-            url = f"{doors.url}/channels/events/stream?interpretation=us&query={query}"
+            url = f"{api.url}/channels/events/stream?interpretation=us&query={query}"
             reading = asyncio.create_task(asyncio.to_thread(_first_blocks, url, 2))
-            lab = f"{doors.url}/channels/events/stream?interpretation=lab"
+            lab = f"{api.url}/channels/events/stream?interpretation=lab"
             as_sent = asyncio.create_task(asyncio.to_thread(_first_blocks, lab, 3))
-            await send(doors, {"key": "cold", "temperature": 1}, {"key": "hot", "temperature": 400})
+            await send(api, {"key": "cold", "temperature": 1}, {"key": "hot", "temperature": 400})
             old, live = await reading
             assert (old["id"], live["id"]) == ("1", "3")
             assert json.loads(live["data"])["data"]["key"] == "hot"
@@ -197,11 +195,11 @@ def test_streams_are_in_own_terms_history_and_live(with_doors: Callable[..., Any
 
 
 def test_a_socket_carries_subscriptions_in_several_interpretations(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
-            address = doors.url.replace("http://", "ws://") + "/channels/events/socket"
+        async with weather(served_node) as api:
+            address = api.url.replace("http://", "ws://") + "/channels/events/socket"
             async with connect(address, compression=None) as socket:
                 for words in ("us", "lab", "root", ""):
                     asked = {"id": f"in {words}", "interpretation": words}
@@ -228,23 +226,23 @@ def test_a_socket_carries_subscriptions_in_several_interpretations(
 
 
 def test_thirty_readers_of_one_interpretation_cost_one_transformation(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
+        async with weather(served_node) as api:
             path = "/channels/events/events?interpretation=us"
             for _ in range(30):
-                assert (await doors.ask("GET", path)).status == 200
-            counts = doors.node.outgoing.statistics.counts["us"]
+                assert (await api.call("GET", path)).status == 200
+            counts = api.node.outgoing.statistics.counts["us"]
             assert (counts.transformed, counts.from_cache) == (1, 29)
-            text = (await doors.ask("GET", "/metrics")).body.decode()
+            text = (await api.call("GET", "/metrics")).body.decode()
             sample = 'rapport_outgoing_events_total{interpretation="us",what="transformed"} 1.0'
             assert sample in text
 
     run(scenario)
 
 
-def test_originals_are_for_those_who_may_read_them(with_doors: Callable[..., Any]) -> None:
+def test_originals_are_for_those_who_may_read_them(served_node: Callable[..., Any]) -> None:
     access = """
 [access.desk]
 token = "env:DESK_TOKEN"
@@ -256,11 +254,11 @@ subscribe = ["*"]
 """
 
     async def scenario() -> None:
-        async with with_doors(site_text=SITE + access) as doors:
-            await send(doors, RAW, headers={"Authorization": f"Bearer {TOKENS['chief']}"})
+        async with served_node(site_text=SITE + access) as api:
+            await send(api, RAW, headers={"Authorization": f"Bearer {TOKENS['chief']}"})
             seen = {}
             for who, token in TOKENS.items():
-                answer = await doors.ask(
+                answer = await api.call(
                     "GET",
                     "/channels/events/events?interpretation=lab",
                     headers={"Authorization": f"Bearer {token}"},
@@ -276,13 +274,13 @@ subscribe = ["*"]
         run(scenario)
 
 
-def test_listeners_hear_in_their_own_terms(with_doors: Callable[..., Any], tmp_path: Any) -> None:
+def test_listeners_hear_in_their_own_terms(served_node: Callable[..., Any], tmp_path: Any) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
+        async with weather(served_node) as api:
 
             def listen(directory: str) -> list[Any]:
                 with Listener(
-                    doors.url,
+                    api.url,
                     "events",
                     "data.temperature > 76",
                     interpretation="us",
@@ -292,8 +290,8 @@ def test_listeners_hear_in_their_own_terms(with_doors: Callable[..., Any], tmp_p
 
             (us,) = await asyncio.to_thread(listen, "a")
             assert {name: us[name] for name in US} == US
-            assert await asyncio.to_thread(_nothing_new, doors.url, tmp_path / "a") == []
-            async with AsyncListener(doors.url, "events", interpretation="lab") as listener:
+            assert await asyncio.to_thread(_nothing_new, api.url, tmp_path / "a") == []
+            async with AsyncListener(api.url, "events", interpretation="lab") as listener:
                 (lab,) = await listener.pull(1, timeout=10)
                 assert lab.event.payload() == RAW
 
@@ -308,13 +306,13 @@ def _nothing_new(url: str, directory: Any) -> list[Any]:
 
 
 def test_a_mediator_at_the_clients_edge_gives_what_the_node_gives(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
-            node = doors.node
+        async with weather(served_node) as api:
+            node = api.node
             stored = await node.channels.channel("events").read_after(0)
-            mediator = Mediator((await doors.ask("GET", "/interpretations/spoken")).body, "us")
+            mediator = Mediator((await api.call("GET", "/interpretations/spoken")).body, "us")
             (by_node,) = await node.outgoing.view("events", stored, "us")
             assert mediator.from_root(stored[0].event) == [by_node.event]
             assert mediator.stamp == by_node.event.headers["interpretation"]
@@ -325,12 +323,12 @@ def test_a_mediator_at_the_clients_edge_gives_what_the_node_gives(
     run(scenario)
 
 
-def test_what_is_pushed_is_in_the_subscribers_words(with_doors: Callable[..., Any]) -> None:
+def test_what_is_pushed_is_in_the_subscribers_words(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
         push_to = '[channels]\npush_to = ["http://127.0.0.1:*"]\n'
-        async with WebhookSink() as sink, weather(with_doors, push_to) as doors:
+        async with WebhookSink() as sink, weather(served_node, push_to) as api:
             asked = {"query": {}, "interpretation": "us", "push_address": sink.url}
-            answer = await doors.ask("POST", "/channels/events/requests", asked)
+            answer = await api.call("POST", "/channels/events/requests", asked)
             assert answer.status == 200
             await asyncio.wait_for(sink.wait_for(1), 20)
             (us,) = payloads(json.loads(sink.posted[0].body)["events"])
@@ -340,12 +338,12 @@ def test_what_is_pushed_is_in_the_subscribers_words(with_doors: Callable[..., An
 
 
 def test_the_terminal_reads_and_listens_in_any_words(
-    with_doors: Callable[..., Any], capsysbinary: pytest.CaptureFixture[bytes]
+    served_node: Callable[..., Any], capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     async def scenario() -> None:
-        async with weather(with_doors) as doors:
-            site = ["--site", str(doors.node.site.directory)]
-            heard = ["listen", "events", "--as", "us", "--url", doors.url, "--count", "1", "--json"]
+        async with weather(served_node) as api:
+            site = ["--site", str(api.node.site.directory)]
+            heard = ["listen", "events", "--as", "us", "--url", api.url, "--count", "1", "--json"]
             assert await asyncio.to_thread(command, heard) == 0
             assert json.loads(capsysbinary.readouterr().out)["type"] == "us station"
             read = ["read", "events", "--json", *site]

@@ -1,4 +1,4 @@
-"""How a query would be answered can be asked at a door and from the terminal. [CH-4]"""
+"""How a query would be answered can be asked at a endpoint and from the terminal. [CH-4]"""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ CASES = [
 
 
 @pytest.mark.slow
-def test_a_door_says_what_of_a_query_is_looked_up(with_doors: Callable[..., Any]) -> None:
+def test_a_endpoint_says_what_of_a_query_is_looked_up(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=INDEX) as doors:
+        async with served_node(site_text=INDEX) as api:
             for condition, plan in CASES:
-                answer = await doors.ask("GET", f"/channels/mine/plan?query={quote(condition)}")
+                answer = await api.call("GET", f"/channels/mine/plan?query={quote(condition)}")
                 assert answer.status == 200
                 assert answer.json()["plan"].startswith(plan), condition
-            bad = await doors.ask("GET", "/channels/mine/plan?query=data.room%20%3D")
+            bad = await api.call("GET", "/channels/mine/plan?query=data.room%20%3D")
             assert (bad.status, bad.json()["title"]) == (400, "query.unexpected")
-            await doors.node.channels.interceptors.declare(
+            await api.node.channels.interceptors.declare(
                 "hide", "mine", "drop", {"where": "data.n = 1"}, at="delivery"
             )
-            hidden = await doors.ask("GET", f"/channels/mine/plan?query={quote(CASES[0][0])}")
+            hidden = await api.call("GET", f"/channels/mine/plan?query={quote(CASES[0][0])}")
             assert "interceptors" in hidden.json()["plan"]
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The doors of policies: looking, checking, changing, rights, bad input. [PO-9]"""
+"""The endpoints of policies: looking, checking, changing, rights, bad input. [PO-9]"""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ def run(scenario: Callable[[], Any]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_a_policy_lives_from_registering_to_deleting_over_the_doors(
-    with_doors: Callable[..., Any],
+def test_a_policy_lives_from_registering_to_deleting_over_the_endpoints(
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            before = (await doors.ask("GET", "/policies")).json()
+        async with served_node() as api:
+            before = (await api.call("GET", "/policies")).json()
             assert {row["state"] for row in before} == {"running"}
-            done = await doors.ask("POST", "/policies/new", POLICY.encode(), TEXT)
+            done = await api.call("POST", "/policies/new", POLICY.encode(), TEXT)
             assert (done.status, done.json()["what"]) == (200, "registered")
-            assert "new" in doors.node.policy.policies()
-            again = await doors.ask("POST", "/policies/new", POLICY.encode(), TEXT)
+            assert "new" in api.node.policy.policies()
+            again = await api.call("POST", "/policies/new", POLICY.encode(), TEXT)
             assert (again.status, again.json()["title"]) == (409, "policy.exists")
             other = POLICY.replace("'guest'", "'employee'").encode()
-            shadowed = await doors.ask("POST", "/policies/new?how=shadow", other, TEXT)
+            shadowed = await api.call("POST", "/policies/new?how=shadow", other, TEXT)
             assert shadowed.json()["what"] == "shadowed"
-            promoted = await doors.ask("POST", "/policies/new/promote")
+            promoted = await api.call("POST", "/policies/new/promote")
             assert promoted.json()["version"] == shadowed.json()["version"]
-            stale = await doors.ask(
+            stale = await api.call(
                 "POST", "/policies/new?how=replace&expects=x", POLICY.encode(), TEXT
             )
             assert (stale.status, stale.json()["title"]) == (409, "state.stale_version")
-            assert (await doors.ask("POST", "/policies/new/pause")).json()["changed"]
-            shown = (await doors.ask("GET", "/policies/new")).json()
+            assert (await api.call("POST", "/policies/new/pause")).json()["changed"]
+            shown = (await api.call("GET", "/policies/new")).json()
             assert (shown["state"], shown["text"]) == ("paused", other.decode())
-            assert (await doors.ask("POST", "/policies/new/resume")).json()["changed"]
-            assert (await doors.ask("DELETE", "/policies/new")).json()["what"] == "deleted"
-            gone = await doors.ask("GET", "/policies/new")
+            assert (await api.call("POST", "/policies/new/resume")).json()["changed"]
+            assert (await api.call("DELETE", "/policies/new")).json()["what"] == "deleted"
+            gone = await api.call("GET", "/policies/new")
             assert (gone.status, gone.json()["title"]) == (404, "policy.unknown")
-            history = (await doors.ask("GET", "/policies/new/history")).json()
+            history = (await api.call("GET", "/policies/new/history")).json()
             assert [one["what"] for one in history] == [
                 "registered",
                 "shadowed",
@@ -59,41 +59,41 @@ def test_a_policy_lives_from_registering_to_deleting_over_the_doors(
                 "deleted",
             ]
             assert "+  person A (status='employee')" in history[2]["diff"]
-            assert (await doors.ask("GET", "/policies")).json() == before
+            assert (await api.call("GET", "/policies")).json() == before
 
     run(scenario)
 
 
 def test_a_faulty_policy_is_refused_with_every_problem_at_its_place(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             bad = POLICY.replace("inside", "insde").replace("status", "statsu").encode()
-            refused = await doors.ask("POST", "/policies/new", bad, TEXT)
+            refused = await api.call("POST", "/policies/new", bad, TEXT)
             assert refused.status == 400
             problems = refused.json()["problems"]
             assert {problem["line"] for problem in problems} == {2, 5}
             assert all(problem["hint"] and problem["column"] for problem in problems)
-            checked = (await doors.ask("POST", "/policies/new/check", bad, TEXT)).json()
+            checked = (await api.call("POST", "/policies/new/check", bad, TEXT)).json()
             assert (checked["version"], checked["problems"]) == ("", problems)
-            fine = (await doors.ask("POST", "/policies/new/check", POLICY.encode(), TEXT)).json()
+            fine = (await api.call("POST", "/policies/new/check", POLICY.encode(), TEXT)).json()
             assert fine["version"]
             for path, status in (
                 ("/policies/new", 400),
                 ("/policies/..%2Fnew", 400),
                 ("/policies/a%20b", 400),
             ):
-                answer = await doors.ask("POST", path, b"\xff\xfe", TEXT)
+                answer = await api.call("POST", path, b"\xff\xfe", TEXT)
                 assert answer.status == status, (path, answer.body)
-            assert (await doors.ask("POST", "/policies/new/fly")).status == 400
+            assert (await api.call("POST", "/policies/new/fly")).status == 400
 
     run(scenario)
 
 
-def test_changing_needs_the_right_to_and_looking_any(with_doors: Callable[..., Any]) -> None:
+def test_changing_needs_the_right_to_and_looking_any(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(token="t" * 40) as doors:
+        async with served_node(token="t" * 40) as api:
             for method, path in (
                 ("GET", "/policies"),
                 ("POST", "/policies/new"),
@@ -102,61 +102,61 @@ def test_changing_needs_the_right_to_and_looking_any(with_doors: Callable[..., A
                 ("POST", "/policies"),
                 ("DELETE", "/policies/new"),
             ):
-                assert (await doors.ask(method, path)).status in (401, 403), path
+                assert (await api.call(method, path)).status in (401, 403), path
             own = {"Authorization": f"Bearer {'t' * 40}"}
-            assert (await doors.ask("GET", "/policies", None, own)).status == 200
+            assert (await api.call("GET", "/policies", None, own)).status == 200
 
     run(scenario)
 
 
 def test_a_reload_takes_policies_from_files_and_marks_what_it_broke(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            site = doors.node.site.directory
+        async with served_node() as api:
+            site = api.node.site.directory
             (site / "fresh.dpl").write_text(POLICY)
-            done = (await doors.ask("POST", "/policies")).json()
+            done = (await api.call("POST", "/policies")).json()
             assert [(one["name"], one["what"]) for one in done] == [("fresh", "registered")]
             file = site / "site.toml"
             whole = file.read_text()
             file.write_text(whole.replace("[relationships.inside]", "[relationships.within_walls]"))
-            done = (await doors.ask("POST", "/policies")).json()
+            done = (await api.call("POST", "/policies")).json()
             assert {one["what"] for one in done} == {"broken"}
-            shown = (await doors.ask("GET", "/policies/fresh")).json()
+            shown = (await api.call("GET", "/policies/fresh")).json()
             assert (shown["state"], shown["problems"][0]["line"]) == ("broken", 5)
-            assert "fresh" not in doors.node.policy.policies()
+            assert "fresh" not in api.node.policy.policies()
             file.write_text(whole)
-            done = (await doors.ask("POST", "/policies")).json()
+            done = (await api.call("POST", "/policies")).json()
             assert {one["what"] for one in done} == {"rebuilt"}
             (site / "fresh.dpl").write_text("nonsense")
-            refused = await doors.ask("POST", "/policies")
+            refused = await api.call("POST", "/policies")
             assert refused.status == 400
-            assert "fresh" in doors.node.policy.policies()
+            assert "fresh" in api.node.policy.policies()
 
     run(scenario)
 
 
-def test_metrics_and_overview_tell_what_each_policy_did(with_doors: Callable[..., Any]) -> None:
+def test_metrics_and_overview_tell_what_each_policy_did(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            text = (await doors.ask("GET", "/metrics")).body.decode()
+        async with served_node() as api:
+            text = (await api.call("GET", "/metrics")).body.decode()
             assert 'rapport_policy_events_total{policy="' in text
             assert "rapport_policy_seconds_total" in text
-            overview = (await doors.ask("GET", "/overview")).json()
+            overview = (await api.call("GET", "/overview")).json()
             assert overview["policies"][0]["state"] == "running"
-            life = doors.node.policies.life
+            life = api.node.policies.life
             for number in range(15):
                 await life.register(f"many-{number}", POLICY)
             await life.shadow("many-7", POLICY.replace("guest", "employee"))
-            (doors.node.site.directory / "secure-building.dpl").unlink()
-            file = doors.node.site.directory / "site.toml"
+            (api.node.site.directory / "secure-building.dpl").unlink()
+            file = api.node.site.directory / "site.toml"
             file.write_text(file.read_text().replace("[relationships.within]", "[relationships.x]"))
             near = POLICY.replace("  room R", "  person B (status='employee')\n  room R")
             near = near.replace("inside R\n", "inside R\n  A is within 5m of B\n")
             await life.register("near", near)
-            await doors.ask("POST", "/policies")
-            overview = (await doors.ask("GET", "/overview")).json()
+            await api.call("POST", "/policies")
+            overview = (await api.call("GET", "/overview")).json()
             assert (len(overview["policies"]), overview["policies_in_all"]) == (12, 16)
             first, second, *_ = overview["policies"]
             assert (first["name"], first["state"], second["name"]) == ("near", "broken", "many-7")

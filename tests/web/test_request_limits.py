@@ -22,19 +22,19 @@ ENDPOINTS = ["/sources/readers", "/channels/mine/events", "/messages", "/session
 
 
 def test_eight_megabytes_of_zeros_are_refused_at_every_endpoint_before_they_are_decoded(
-    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    served_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_args: Any, **_more: Any) -> None:
         raise AssertionError("decoded before it was counted")
 
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             with monkeypatch.context() as patched:
                 patched.setattr("rapport.web.cloudevents.check_json", never)
                 patched.setattr("rapport.core.codec._decode_common_events", never)
                 patched.setattr("rapport.core.message.Message.from_json", never)
                 for path in [*ENDPOINTS, "/inputs/any", "/policies/check", "/routing"]:
-                    answer = await doors.ask("POST", path, MANY)
+                    answer = await api.call("POST", path, MANY)
                     assert answer.status in (404, 405, 413), (path, answer.body)
                     if path in ENDPOINTS:
                         assert answer.json()["title"] == "event.too_many_values", path
@@ -43,16 +43,16 @@ def test_eight_megabytes_of_zeros_are_refused_at_every_endpoint_before_they_are_
 
 
 def test_more_readings_than_a_batch_may_hold_are_refused_before_events_are_made(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(max_batch=10) as doors:
+        async with served_node(max_batch=10) as api:
             for path in ENDPOINTS[:3]:
-                refused = await doors.ask("POST", path, [{"a": 1}] * 11)
+                refused = await api.call("POST", path, [{"a": 1}] * 11)
                 assert refused.status in (400, 413), path
-            refused = await doors.ask("POST", "/sources/readers", [{"a": 1}] * 11)
+            refused = await api.call("POST", "/sources/readers", [{"a": 1}] * 11)
             assert refused.json()["title"] == "event.batch_too_large"
-            assert doors.node.channels.channel("raw.readers").last_position() == 0
+            assert api.node.channels.channel("raw.readers").last_position() == 0
 
     asyncio.run(scenario())
 
@@ -129,13 +129,13 @@ def test_small_requests_go_on_while_large_unfinished_ones_fill_the_budget() -> N
 
 
 def test_unfinished_bodies_beyond_the_budget_are_answered_with_try_again_later(
-    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    served_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_limits, "_LEAST_BYTES_IN_ALL", 1024 * 1024)
 
     async def scenario() -> None:
-        async with with_doors(max_body_bytes=400_000) as doors:
-            host, port = doors.url.removeprefix("http://").split(":")
+        async with served_node(max_body_bytes=400_000) as api:
+            host, port = api.url.removeprefix("http://").split(":")
             head = b"POST /sources/readers HTTP/1.1\r\nHost: 127.0.0.1\r\n"
             head += b"Content-Length: 350000\r\n\r\n"
             unfinished = []
@@ -147,7 +147,7 @@ def test_unfinished_bodies_beyond_the_budget_are_answered_with_try_again_later(
             answers = [asyncio.ensure_future(reader.readline()) for reader, _ in unfinished]
             done, _waiting = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
             assert all(one.result().startswith(b"HTTP/1.1 503") for one in done)
-            small = await doors.ask("POST", "/sources/readers", {"a": 1})
+            small = await api.call("POST", "/sources/readers", {"a": 1})
             assert small.status == 200 or small.status == 202, small.body
             for task in answers:
                 task.cancel()
@@ -158,21 +158,21 @@ def test_unfinished_bodies_beyond_the_budget_are_answered_with_try_again_later(
 
 
 def test_connections_beyond_the_limit_are_refused_and_the_others_go_on(
-    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    served_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 16)
 
     async def scenario() -> None:
-        async with with_doors() as doors:
-            host, port = doors.url.removeprefix("http://").split(":")
+        async with served_node() as api:
+            host, port = api.url.removeprefix("http://").split(":")
             idle = [socket.create_connection((host, int(port))) for _ in range(16)]
             reader, writer = await asyncio.open_connection(host, int(port))
             assert (await reader.readline()).startswith(b"HTTP/1.1 503")
             writer.close()
             idle.pop().close()
-            answer = await doors.ask("GET", "/healthz")
+            answer = await api.call("GET", "/healthz")
             while answer.status == 503:  # until the server has seen that one is gone
-                answer = await doors.ask("GET", "/healthz")
+                answer = await api.call("GET", "/healthz")
             assert answer.status == 200
             for one in idle:
                 one.close()

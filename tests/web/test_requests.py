@@ -16,15 +16,15 @@ def event(number: int) -> dict[str, Any]:
     return {"id": str(number), "source": "s", "type": f"t{number % 2}", "data": {"n": number}}
 
 
-def test_a_query_is_read_to_its_end_by_tokens(with_doors: Callable[..., Any]) -> None:
+def test_a_query_is_read_to_its_end_by_tokens(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await doors.ask("POST", "/channels/mine/events", [event(n) for n in range(1, 21)])
+        async with served_node() as api:
+            await api.call("POST", "/channels/mine/events", [event(n) for n in range(1, 21)])
             query = {"query": "type = 't1' AND data.n > 2", "max_messages": 4}
-            batch = (await doors.ask("POST", PATH, query)).json()
+            batch = (await api.call("POST", PATH, query)).json()
             found = [item["data"]["n"] for item in batch["events"]]
             while batch["next_token"]:
-                batch = (await doors.ask("POST", PATH, {"token": batch["next_token"]})).json()
+                batch = (await api.call("POST", PATH, {"token": batch["next_token"]})).json()
                 found += [item["data"]["n"] for item in batch["events"]]
             assert found == [3, 5, 7, 9, 11, 13, 15, 17, 19]
             assert (batch["ttl_ms"], batch["lease_minutes"], batch["gone"]) == (-1, 10, False)
@@ -32,39 +32,39 @@ def test_a_query_is_read_to_its_end_by_tokens(with_doors: Callable[..., Any]) ->
     asyncio.run(scenario())
 
 
-def test_taken_messages_are_gone_for_others(with_doors: Callable[..., Any]) -> None:
+def test_taken_messages_are_gone_for_others(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await doors.ask("POST", "/channels/mine/events", [event(n) for n in range(1, 4)])
-            seen = (await doors.ask("POST", PATH, {"query": {}})).json()
-            taken = (await doors.ask("POST", PATH, {"query": {"id": "2"}, "take": True})).json()
+        async with served_node() as api:
+            await api.call("POST", "/channels/mine/events", [event(n) for n in range(1, 4)])
+            seen = (await api.call("POST", PATH, {"query": {}})).json()
+            taken = (await api.call("POST", PATH, {"query": {"id": "2"}, "take": True})).json()
             assert [item["id"] for item in taken["events"]] == ["2"]
-            again = (await doors.ask("POST", PATH, {"token": seen["current_token"]})).json()
+            again = (await api.call("POST", PATH, {"token": seen["current_token"]})).json()
             assert (again["gone"], again["events"]) == (True, [])
-            rest = (await doors.ask("POST", PATH, {"token": again["next_token"]})).json()
+            rest = (await api.call("POST", PATH, {"token": again["next_token"]})).json()
             assert [item["id"] for item in rest["events"]] == ["1", "3"]
 
     asyncio.run(scenario())
 
 
-def test_a_request_waits_for_its_first_match(with_doors: Callable[..., Any]) -> None:
+def test_a_request_waits_for_its_first_match(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             asked = {"query": "data.n = 2", "wait_ms": 20_000}
-            waiting = asyncio.create_task(doors.ask("POST", PATH, asked))
+            waiting = asyncio.create_task(api.call("POST", PATH, asked))
             await asyncio.sleep(0.05)
-            await doors.ask("POST", "/channels/mine/events", event(1))
-            await doors.ask("POST", "/channels/mine/events", event(2))
+            await api.call("POST", "/channels/mine/events", event(1))
+            await api.call("POST", "/channels/mine/events", event(2))
             assert [item["id"] for item in (await waiting).json()["events"]] == ["2"]
 
     asyncio.run(scenario())
 
 
-def test_closing_doors_answer_who_waits(with_doors: Callable[..., Any]) -> None:
+def test_closing_endpoints_answer_who_waits(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             waiting = asyncio.create_task(
-                doors.ask("POST", PATH, {"query": {}, "wait_ms": 60_000, "take": True})
+                api.call("POST", PATH, {"query": {}, "wait_ms": 60_000, "take": True})
             )
             await asyncio.sleep(0.1)
         answer = await waiting
@@ -90,11 +90,11 @@ def test_closing_doors_answer_who_waits(with_doors: Callable[..., Any]) -> None:
     ],
 )
 def test_a_bad_request_gets_code_and_place(
-    with_doors: Callable[..., Any], body: Any, status: int, code: str
+    served_node: Callable[..., Any], body: Any, status: int, code: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            answer = await doors.ask("POST", PATH, body)
+        async with served_node() as api:
+            answer = await api.call("POST", PATH, body)
             assert (answer.status, answer.json()["title"]) == (status, code)
             if code == "query.unknown_field":
                 (problem,) = answer.json()["problems"]
@@ -104,17 +104,17 @@ def test_a_bad_request_gets_code_and_place(
     asyncio.run(scenario())
 
 
-def test_a_node_token_is_asked_for(with_doors: Callable[..., Any]) -> None:
+def test_a_node_token_is_asked_for(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors(token="secret") as doors:
-            assert (await doors.ask("POST", PATH, {"query": {}})).status == 401
+        async with served_node(token="secret") as api:
+            assert (await api.call("POST", PATH, {"query": {}})).status == 401
             headers = {"Authorization": "Bearer secret"}
-            assert (await doors.ask("POST", PATH, {"query": {}}, headers)).status == 200
+            assert (await api.call("POST", PATH, {"query": {}}, headers)).status == 200
 
     asyncio.run(scenario())
 
 
-def test_no_bytes_break_the_door(with_doors: Callable[..., Any]) -> None:
+def test_no_bytes_break_the_endpoint(served_node: Callable[..., Any]) -> None:
     found: list[bytes] = []
     names = st.sampled_from(["query", "token", "take", "wait_ms", "kind", "seen", "x", "data"])
     values = st.none() | st.booleans() | st.text(max_size=6) | st.integers(-5, 2**70) | st.floats()
@@ -132,9 +132,9 @@ def test_no_bytes_break_the_door(with_doors: Callable[..., Any]) -> None:
     collect()
 
     async def scenario() -> None:
-        async with with_doors() as doors:
-            await doors.ask("POST", "/channels/mine/events", event(1))
+        async with served_node() as api:
+            await api.call("POST", "/channels/mine/events", event(1))
             for body in found:
-                assert (await doors.ask("POST", PATH, body)).status in (200, 400, 403, 404)
+                assert (await api.call("POST", PATH, body)).status in (200, 400, 403, 404)
 
     asyncio.run(scenario())

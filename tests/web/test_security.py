@@ -35,52 +35,54 @@ def test_a_node_answers_to_its_name_however_it_is_written(host: str, asked: str)
         doorkeeper.admit({"host": "elsewhere.example"}, "10.0.0.1")
 
 
-def test_with_a_token_only_health_and_answer_links_are_open(with_doors: Callable[..., Any]) -> None:
+def test_with_a_token_only_health_and_answer_links_are_open(
+    served_node: Callable[..., Any],
+) -> None:
     async def scenario() -> None:
-        async with with_doors(token="s3cret") as doors:
+        async with served_node(token="s3cret") as api:
             bearer = {"Authorization": "Bearer s3cret"}
-            assert (await doors.ask("GET", "/overview")).status == 401
+            assert (await api.call("GET", "/overview")).status == 401
             assert (
-                await doors.ask("GET", "/overview", headers={"Authorization": "Bearer no"})
+                await api.call("GET", "/overview", headers={"Authorization": "Bearer no"})
             ).status == 401
-            assert (await doors.ask("GET", "/overview", headers=bearer)).status == 200
-            assert (await doors.ask("POST", "/sources/readers", {"a": 1})).status == 401
-            assert (await doors.ask("GET", "/healthz")).status == 200
+            assert (await api.call("GET", "/overview", headers=bearer)).status == 200
+            assert (await api.call("POST", "/sources/readers", {"a": 1})).status == 401
+            assert (await api.call("GET", "/healthz")).status == 200
 
     asyncio.run(scenario())
 
 
 def test_a_caller_who_is_not_known_is_told_how_to_say_who_he_is(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(token="s3cret") as doors:
+        async with served_node(token="s3cret") as api:
             # Through the framework, past it, and as SOAP.
             for method, path in (
                 ("GET", "/overview"),
                 ("POST", "/sources/readers"),
                 ("POST", "/soap/channels/events"),
             ):
-                answer = await doors.ask(method, path, b"{}" if method == "POST" else None)
+                answer = await api.call(method, path, b"{}" if method == "POST" else None)
                 assert answer.status == 401, path
                 assert answer.headers["www-authenticate"] == "Bearer", path
             foreign = {"Authorization": "Bearer s3cret", "Origin": "https://evil.example"}
-            refused = await doors.ask("GET", "/overview", headers=foreign)
+            refused = await api.call("GET", "/overview", headers=foreign)
             assert (refused.status, "www-authenticate" in refused.headers) == (403, False)
 
     asyncio.run(scenario())
 
 
-def test_pages_of_other_sites_cannot_use_the_doors(with_doors: Callable[..., Any]) -> None:
+def test_pages_of_other_sites_cannot_use_the_endpoints(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             foreign = {"Origin": "https://evil.example"}
             rebound = {"Host": "evil.example"}
-            posted = await doors.ask("POST", "/sources/readers", {"a": 1}, foreign)
+            posted = await api.call("POST", "/sources/readers", {"a": 1}, foreign)
             assert (posted.status, posted.json()["title"]) == (403, "access.origin")
-            asked = await doors.ask("GET", "/overview", headers=rebound)
+            asked = await api.call("GET", "/overview", headers=rebound)
             assert (asked.status, asked.json()["title"]) == (403, "access.unknown_host")
-            assert doors.node.channels.channel("raw.readers").last_position() == 0
+            assert api.node.channels.channel("raw.readers").last_position() == 0
 
     asyncio.run(scenario())
 

@@ -171,7 +171,7 @@ def too_large(*more: bytes) -> bytes:
     ids=["publishing", "the framework", "a stranger's page", "no such door"],
 )
 def test_who_is_answered_before_all_was_read_gets_the_answer(
-    with_doors: Callable[..., Any], sent: bytes, status: bytes, code: bytes
+    served_node: Callable[..., Any], sent: bytes, status: bytes, code: bytes
 ) -> None:
     """Read only after all was sent: a connection that was closed meanwhile would be reset."""
 
@@ -184,8 +184,8 @@ def test_who_is_answered_before_all_was_read_gets_the_answer(
             return found
 
     async def scenario() -> None:
-        async with with_doors() as doors:
-            host, port = doors.url.removeprefix("http://").split(":")
+        async with served_node() as api:
+            host, port = api.url.removeprefix("http://").split(":")
             found = await asyncio.to_thread(ask, host, port)
             assert found[9:12] == status
             assert code in found
@@ -220,11 +220,11 @@ def test_what_comes_after_an_early_answer_is_read_within_limits(
 
 
 def test_a_connection_that_stays_serves_the_next_request_after_an_early_answer(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            host, port = doors.url.removeprefix("http://").split(":")
+        async with served_node() as api:
+            host, port = api.url.removeprefix("http://").split(":")
             sent = too_large().replace(b"Connection: close\r\n", b"")
             found = await answer_to((host, int(port)), sent, WHOLE)
             assert found[9:12] == b"413"
@@ -233,7 +233,7 @@ def test_a_connection_that_stays_serves_the_next_request_after_an_early_answer(
     asyncio.run(scenario())
 
 
-def test_no_bytes_on_the_port_break_the_node(with_doors: Callable[..., Any]) -> None:
+def test_no_bytes_on_the_port_break_the_node(served_node: Callable[..., Any]) -> None:
     found: list[bytes] = []
     pieces = st.sampled_from(
         [
@@ -253,12 +253,12 @@ def test_no_bytes_on_the_port_break_the_node(with_doors: Callable[..., Any]) -> 
     collect()
 
     async def scenario() -> None:
-        async with with_doors() as doors:
-            host, port = doors.url.removeprefix("http://").split(":")
+        async with served_node() as api:
+            host, port = api.url.removeprefix("http://").split(":")
             address = (host, int(port))
             answers = await asyncio.gather(*(answer_to(address, one, eof=True) for one in found))
             assert not [answer for answer in answers if answer[9:10] == b"5"]
-            assert (await doors.ask("GET", "/readyz")).status == 200
+            assert (await api.call("GET", "/readyz")).status == 200
             assert (await answer_to(address, WHOLE)).startswith(b"HTTP/1.1 200")
 
     asyncio.run(scenario())

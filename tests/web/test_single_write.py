@@ -1,4 +1,4 @@
-"""Whole answers of the publishing doors, as they stand on the wire. [CH-12]"""
+"""Whole answers of the publishing endpoints, as they stand on the wire. [CH-12]"""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[bytes, dict[bytes, 
 
 
 def test_requests_on_one_connection_are_answered_in_order_each_with_its_head(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            host, port = doors.url.removeprefix("http://").split(":")
+        async with served_node() as api:
+            host, port = api.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(post("a") + post("b"))  # the second one waits for the first
             for position in (1, 2):
@@ -47,11 +47,11 @@ def test_requests_on_one_connection_are_answered_in_order_each_with_its_head(
 
 
 def test_who_wants_to_end_the_connection_is_answered_and_let_go(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            host, port = doors.url.removeprefix("http://").split(":")
+        async with served_node() as api:
+            host, port = api.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(post("a", "Connection: close"))
             status, headers, answer = await read_answer(reader)
@@ -63,10 +63,10 @@ def test_who_wants_to_end_the_connection_is_answered_and_let_go(
     asyncio.run(scenario())
 
 
-def test_of_two_headers_with_one_name_the_first_counts(with_doors: Callable[..., Any]) -> None:
+def test_of_two_headers_with_one_name_the_first_counts(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            host, port = doors.url.removeprefix("http://").split(":")
+        async with served_node() as api:
+            host, port = api.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(post("a", "Origin: http://elsewhere.example", "Origin: http://127.0.0.1"))
             status, _headers, answer = await read_answer(reader)

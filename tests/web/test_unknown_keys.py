@@ -48,39 +48,39 @@ WRONG = [
 
 
 def test_a_misspelt_key_is_refused_with_its_name_and_the_nearest_one(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=INPUT) as doors:
+        async with served_node(site_text=INPUT) as api:
             for method, path, body, nearest in WRONG:
-                answer = await doors.ask(method, path, body)
+                answer = await api.call(method, path, body)
                 assert answer.status == 400, (path, answer.body)
                 said = answer.json()
                 assert nearest in said["hint"] + said["detail"], (path, said)
                 assert b"tiger" not in answer.body
-            taken = await doors.ask("POST", "/messages", MESSAGE | {"key": "k", "time": "t"})
+            taken = await api.call("POST", "/messages", MESSAGE | {"key": "k", "time": "t"})
             assert taken.status == 202, "what our own outputs write beside a message is known"
 
     asyncio.run(scenario())
 
 
-def test_an_event_may_have_attributes_of_its_own(with_doors: Callable[..., Any]) -> None:
+def test_an_event_may_have_attributes_of_its_own(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "extra": "x"}
-            answer = await doors.ask("POST", "/channels/notes/events", event)
+            answer = await api.call("POST", "/channels/notes/events", event)
             assert answer.status == 200, answer.body
 
     asyncio.run(scenario())
 
 
 def test_wishes_of_a_person_are_refused_instead_of_being_left_out(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             body = MESSAGE | {"sender": "peer:ana", "wishes": {"least": 2}}
-            answer = await doors.ask("POST", "/messages", body)
+            answer = await api.call("POST", "/messages", body)
             assert (answer.status, answer.json()["title"]) == (400, "message.bad_wishes")
 
     asyncio.run(scenario())

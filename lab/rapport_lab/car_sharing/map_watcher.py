@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from rapport.core.knowledge import Knowledge
-from rapport.web.map_page import Ground, Happening, Picture, Thing, Tie
+from rapport_lab.car_sharing.map_page import Ground, Happening, Picture, Thing, Tie
 from rapport_lab.car_sharing.seats import Booking, Claim
 from rapport_lab.ensemble.simulation.streets import StreetMap
 

@@ -16,8 +16,8 @@ from rapport.core.knowledge import Knowledge
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.transport.udp import MulticastGroup
-from rapport.web.map_page import PICTURE_MS, Happening, serving_map
 from rapport_lab.car_sharing.cast import CastSettings, Part, draw_cast, make_town
+from rapport_lab.car_sharing.map_page import PICTURE_MS, Happening, serving_map
 from rapport_lab.car_sharing.map_watcher import Watcher
 from rapport_lab.car_sharing.simulated_world import StreetWorld, StreetWorldSettings
 from rapport_lab.car_sharing.socket_world import Meeting, free_group, observing, opened_parts

@@ -1,4 +1,4 @@
-"""`rapport ensemble cars` and `rapport demo car-sharing`: car sharing with a map page. [EN-13]"""
+"""`rapport demo car-sharing`: car sharing with a map page. [EN-13]"""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.context.options import JsonOption, run_until_stopped
-from rapport.cli.output import stderr, visible, write_json, write_table
+from rapport.cli.arguments import JsonOption, run_until_stopped
+from rapport.cli.output import print_note, visible, write_json, write_table
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
-from rapport.web.map_page import Happening
 from rapport_lab.car_sharing.cast import CastSettings
+from rapport_lab.car_sharing.map_page import Happening
 from rapport_lab.car_sharing.play import PlayOptions, play
 
 _PORT = 8490
@@ -42,7 +42,7 @@ def cars(
 ) -> None:
     """Play car sharing: each car, bus and person is a node; there is no server.
 
-    rapport ensemble cars --cars 8 --people 12 --minutes 2 --speed 10
+    rapport demo car-sharing --cars 8 --people 12 --minutes 2 --speed 10
     """
     configure_logs(level="WARNING")
     options = PlayOptions(
@@ -73,4 +73,4 @@ def _tell(happening: Happening) -> None:
 
 
 def _announce(text: str) -> None:
-    stderr().print(text, highlight=False, markup=False, soft_wrap=True)
+    print_note(text)

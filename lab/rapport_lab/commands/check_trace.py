@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.context.options import JsonOption
-from rapport.cli.output import stderr, visible, write_json
+from rapport.cli.arguments import JsonOption
+from rapport.cli.output import print_note, visible, write_json
 from rapport.ensemble.trace_files import merge_traces, read_trace
 from rapport_lab.ensemble.rules.check import check_all
 from rapport_lab.ensemble.rules.trace_index import report
@@ -33,6 +33,5 @@ def check_trace(
         write_json(breaches)
     else:
         print(visible(report(breaches)), flush=True)
-        told = f"{len(trace.events)} events of {len(trace.system.nodes)} nodes"
-        stderr().print(told, highlight=False)
+        print_note(f"{len(trace.events)} events of {len(trace.system.nodes)} nodes")
     return 1 if breaches else 0

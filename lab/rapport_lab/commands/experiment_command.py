@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from cyclopts import Parameter
 
-from rapport.cli.context.options import JsonOption
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.arguments import JsonOption
+from rapport.cli.output import print_note, stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName
 from rapport_lab.box_plot import BoxValues, boxes_plot
 from rapport_lab.curve_plot import Axis, curves_plot
@@ -75,7 +75,7 @@ def show_report(experiment: Experiment, report: Report) -> None:
     for table in report.tables:
         write_table(f"{experiment.name}: {table.title}", table.columns, table.rows)
     for one in report.statements:
-        stderr().print(f"{'holds' if one.holds else 'does NOT hold'}: {one.says}", markup=False)
+        print_note(f"{'holds' if one.holds else 'does NOT hold'}: {one.says}")
 
 
 def _set_up(experiment: Experiment, rows: pa.Table) -> str:
@@ -152,7 +152,7 @@ def experiment(
             if not json:
                 show_report(one.experiment, report)
                 rows_are = f"rows are the table gold/{one.experiment.grid_name} of {kept}"
-                stderr().print(f"{len(files)} files in {out}; {rows_are}", soft_wrap=True)
+                print_note(f"{len(files)} files in {out}; {rows_are}")
     if json:
         write_json({"experiments": told})
 

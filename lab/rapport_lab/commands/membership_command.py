@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.context.options import JsonOption
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.arguments import JsonOption
+from rapport.cli.output import print_note, write_json, write_table
 from rapport_lab.swim_study import DetectionResult, LoadResult, measure_detection, measure_load
 
 
@@ -32,7 +32,7 @@ def membership(
     write_table(f"{nodes} nodes, in probe periods", columns, [_detection(one) for one in found])
     sent = ("nodes", "messages per period", "bytes per period")
     write_table("load of a node", sent, [_load(one) for one in loads])
-    stderr().print("false: pairs of living nodes of which one called the other dead")
+    print_note("false: pairs of living nodes of which one called the other dead")
 
 
 def _detection(one: DetectionResult) -> tuple[str, ...]:

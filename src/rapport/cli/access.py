@@ -9,10 +9,10 @@ from cyclopts import App, Parameter
 
 from rapport.channel.access.identities import Access, check_identity_name, load_access, new_token
 from rapport.channel.access.signatures import find_node_key, open_keys
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import unknown
 from rapport.cli.local_site import data_directory, read_channels
-from rapport.cli.output import stderr, stdout, write_json, write_table
+from rapport.cli.output import print_line, print_note, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.kernel.files import create_secret_file
 from rapport.kernel.signing import KeyRing, SigningKey
@@ -20,7 +20,6 @@ from rapport.kernel.toml import TomlFile
 
 app = App(name="access", help="Say who may do what: tokens, rights, keys, signatures.")
 
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 _SECRETS = "secrets"
 
 
@@ -37,7 +36,7 @@ def token(
     check_identity_name(name)
     place = file or _free_place(directory, name)
     create_secret_file(directory / place, new_token().encode() + b"\n")
-    stderr().print(f"made {directory / place} (mode 0600); in site.toml:", soft_wrap=True)
+    print_note(f"made {directory / place} (mode 0600); in site.toml:")
     known = access.identities.get(name)
     header = f'[access."{name}"]' if "." in name else f"[access.{name}]"
     if known is None:
@@ -45,7 +44,7 @@ def token(
     else:
         places = ", ".join(f'"{one}"' for one in (*known.tokens, f"file:{place}"))
         lines = [header, f"tokens = [{places}]   # instead of its token line"]
-    stdout().print("\n".join(lines), markup=False, soft_wrap=True)
+    print_line("\n".join(lines))
 
 
 @app.command(name="list")
@@ -127,9 +126,8 @@ def make_key(
     """Make a key to sign with, for Publisher(..., sign_with=FILE); print its [access.keys] line."""
     key = SigningKey.new()
     key.save(file)
-    stderr().print(f"made {file} (mode 0600); in site.toml of who checks:", soft_wrap=True)
-    lines = f'[access.keys]\n{file.stem} = "{key.public.as_text()}"   # {key.fingerprint}'
-    stdout().print(lines, markup=False, soft_wrap=True)
+    print_note(f"made {file} (mode 0600); in site.toml of who checks:")
+    print_line(f'[access.keys]\n{file.stem} = "{key.public.as_text()}"   # {key.fingerprint}')
 
 
 @app.command

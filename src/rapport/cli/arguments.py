@@ -1,24 +1,30 @@
-"""Arguments that several commands share: `--site`, times, `-` for standard input, and the options
-of runs over history. [UX-2, UX-3, UX-4, PO-8, PI-9]
+"""What several commands share: `--site`, `--json`, times, `-` for standard input, the options of
+runs over history, commands of the package `rapport_lab`, and commands that last until Ctrl-C.
+[UX-2, UX-3, UX-4, PO-8, PI-9]
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from cyclopts import App, Parameter
 
 from rapport.cli.hints import unknown
-from rapport.cli.output import stderr
-from rapport.core.errors import InvalidInput
+from rapport.cli.output import print_note
+from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.kernel.clock import SystemClock
+
+T = TypeVar("T")
 
 _DURATION = re.compile(r"\d+(\.\d+)?\s*[a-z]+\Z")
 _CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,3})?)?\Z")
@@ -26,13 +32,13 @@ _NOW = "now"
 
 
 def moment(text: str | None) -> int | None:
-    """The time in ms, None for nothing said; see `said_moment`."""
+    """The time in ms, None for no text; see `parse_moment`."""
     return parse_moment(text) if text else None
 
 
 def parse_moment(text: str) -> int:
     """The time in ms: `2026-03-02T09:00:00Z`, milliseconds, `2h` for two hours ago, `09:14` of
-    today in UTC, or `now`. Raises InvalidInput for what is none of these.
+    today in UTC, or `now`. Raises InvalidInput for other texts.
     """
     text, now_ms = text.strip(), SystemClock().now_ms()
     if text == _NOW:
@@ -48,12 +54,23 @@ def parse_moment(text: str) -> int:
         raise
 
 
+JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="As JSON.")]
 SiteOption = Annotated[Path | None, Parameter(name="--site", help="The site directory.")]
 
 
 def site_directory(given: Path | None) -> Path:
-    """The directory of the site file; whether it is one is for the loader to say."""
+    """The site's directory; the loader checks it."""
     return given or Path(os.environ.get("RAPPORT_SITE", "."))
+
+
+def check_count(count: int | None, what: str) -> None:
+    """Raises InvalidInput for a `--count` below 1."""
+    if count is not None and count < 1:
+        raise InvalidInput(
+            f"cannot wait for {count} {what}",
+            code="cli.wrong_use",
+            hint=f"--count is 1 or more; without it, {what} are printed until Ctrl-C",
+        )
 
 
 STDIN = "-"
@@ -73,9 +90,9 @@ def may_be_stdin(command: Callable[[], Callable[..., Any]]) -> Parameter:
 
 
 def prompt_for_input() -> None:
-    """Tells who sits at a terminal that we wait for them; nothing where something is piped in."""
+    """Prints on a terminal that input is awaited; nothing where input is piped in."""
     if sys.stdin.isatty():
-        stderr().print("reading what you type; end it with Ctrl-D")
+        print_note("reading what you type; end it with Ctrl-D")
 
 
 def _misspelt(word: str, command: Callable[..., Any]) -> InvalidInput:
@@ -129,3 +146,37 @@ class HistoryOptions:
 
 
 ALL_HISTORY = HistoryOptions()
+
+
+def lab_command(path: str) -> str:
+    """Returns the import path of a command in `rapport_lab`, or of `not_installed` without it."""
+    return path if find_spec("rapport_lab") else "rapport.cli.arguments:not_installed"
+
+
+def not_installed(
+    *_arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+) -> None:
+    """Needs the package rapport-lab."""
+    raise Unavailable(
+        "this command is part of rapport-lab, which is not installed",
+        code="cli.no_laboratory",
+        hint="install rapport-lab from the repository: pip install ./lab",
+    )
+
+
+def run_until_stopped(work: Coroutine[Any, Any, T]) -> T | None:
+    """Runs a command that lasts; Ctrl-C and SIGTERM end it in order, and are no failure."""
+
+    async def run() -> T | None:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return None
+
+    import uvloop
+
+    return uvloop.run(run())

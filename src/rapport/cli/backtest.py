@@ -15,7 +15,14 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import ALL_HISTORY, HistoryOptions, SiteOption, site_directory
 from rapport.cli.hints import cannot_write
-from rapport.cli.output import show_problem, stderr, stdout, write_json
+from rapport.cli.output import (
+    print_line,
+    print_note,
+    show_problems,
+    stderr,
+    stdout,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rapport.cli.backtest_run import BacktestRequest
@@ -54,7 +61,7 @@ def backtest(
     """
     from rapport.cli.backtest_run import BacktestRequest, prepare
 
-    asked = BacktestRequest(
+    request = BacktestRequest(
         directory=site_directory(site),
         policy=policy,
         history=history,
@@ -64,18 +71,17 @@ def backtest(
         explain=_EXPLAINED if explain else 0,
         **options.as_request(),
     )
-    asked.check()
-    prepared = prepare(asked)
+    request.check()
+    prepared = prepare(request)
     if dry_run:
         from rapport.cli.backtest_run import planned, show_plan
 
         plan = planned(prepared)
         write_json(plan) if json else show_plan(stdout(), plan)
         return 0
-    for problem in prepared.problems:
-        show_problem(problem)
+    show_problems(prepared.problems)
     made = prepared.run()
-    prepared.tell_tables(made.told.span[0] if made.told.span is not None else None)
+    prepared.report_tables(made.told.span[0] if made.told.span is not None else None)
     _write_files(made, prepared.calendar, report, out)
     if json:
         write_json(made.told)
@@ -83,7 +89,7 @@ def backtest(
         from rapport.cli.backtest_run import BacktestText
 
         BacktestText(made.told, prepared.calendar, stdout()).show()
-    return _tell(made, asked)
+    return _print_summary(made, request)
 
 
 def _write_files(
@@ -94,7 +100,7 @@ def _write_files(
             from rapport.pipeline.backtest.backtest_page import report_page
 
             report.write_text(report_page(made.told, calendar), encoding="utf-8")
-            stderr().print(f"report: {report}", highlight=False, markup=False, soft_wrap=True)
+            print_note(f"report: {report}")
         if out is not None:
             from rapport.pipeline.backtest.contest import write_lines
 
@@ -104,16 +110,14 @@ def _write_files(
         raise cannot_write(Path(error.filename or out or ""), error) from None
 
 
-def _tell(made: BackTestRun, asked: BacktestRequest) -> int:
-    told = made.told
-    for problem in told.problems[:_SHOWN_PROBLEMS]:
-        show_problem(problem)
-    rate = told.events / told.seconds if told.seconds else 0.0
-    stderr().print(
-        f"{told.events:,} readings in {told.seconds:.1f} s ({rate:,.0f}/s, {asked.engine})",
-        highlight=False,
+def _print_summary(made: BackTestRun, request: BacktestRequest) -> int:
+    result = made.told
+    show_problems(result.problems[:_SHOWN_PROBLEMS])
+    rate = result.events / result.seconds if result.seconds else 0.0
+    print_note(
+        f"{result.events:,} readings in {result.seconds:.1f} s ({rate:,.0f}/s, {request.engine})"
     )
-    return int(any(problem.severity == "error" for problem in told.problems))
+    return int(any(problem.severity == "error" for problem in result.problems))
 
 
 @contextmanager
@@ -189,4 +193,4 @@ def year(
         f"try: cd {directory} && rapport backtest {POLICY} --history {FOLDER}",
     ]
     for line in lines if sys.stdout.isatty() else lines[:1]:
-        stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(line)

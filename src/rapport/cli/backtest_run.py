@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.cli.backtest import progress_bar
 from rapport.cli.explain import candidate_tree
-from rapport.cli.output import stderr
+from rapport.cli.output import print_note
 from rapport.cli.replay_run import no_rows_on_record, report_tables, time_zone
 from rapport.core.errors import Corrupt, InvalidInput, Problem
 from rapport.core.times import format_time
@@ -117,8 +117,8 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
     calendar: Calendar
     problems: list[Problem]
 
-    def tell_tables(self, first: int | None) -> None:
-        """Says once which rows tables had, `first` being the time of the first reading."""
+    def report_tables(self, first: int | None) -> None:
+        """Prints which rows tables had, `first` being the time of the first reading."""
         report_tables(self.work.then, first)
 
     def spark_settings(self) -> SparkSettings:
@@ -143,8 +143,8 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
         timed = _RunTimer()
         with self._engine() as run:
             made = make(self.work, self.contenders, self.by, timed.of(run), self.calendar, wish)
-        told = msgspec.structs.replace(made.told, seconds=timed.seconds)
-        return msgspec.structs.replace(made, told=told)
+        result = msgspec.structs.replace(made.told, seconds=timed.seconds)
+        return msgspec.structs.replace(made, told=result)
 
     @contextmanager
     def _engine(self) -> Iterator[Callable[[BackTestWork], BackTestFound]]:
@@ -163,7 +163,7 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
         with running_spark(settings) as spark:
             page = spark.sparkContext.uiWebUrl if settings.ui_port else None
             if page:
-                stderr().print(f"Spark's own page: {page}", highlight=False, soft_wrap=True)
+                print_note(f"Spark's own page: {page}")
 
             def there(work: BackTestWork) -> BackTestFound:
                 with progress_bar("back-test on Spark", total) as progress:
@@ -193,47 +193,47 @@ class _RunTimer:
         return timed
 
 
-def prepare(asked: BacktestRequest) -> PreparedBacktest:
-    """Finds policies and history; raises what is wrong with them."""
+def prepare(request: BacktestRequest) -> PreparedBacktest:
+    """Finds policies and history; raises their faults."""
     from rapport.policy.table_history import check_context_on_record
     from rapport.site.site import load_site
 
-    site = load_site(asked.directory, policies=[], refusing_policies=False)
-    contenders, by = _contenders(asked, site)
-    history = find_history(site, asked.history, _in_force(asked, site))
+    site = load_site(request.directory, policies=[], refusing_policies=False)
+    contenders, by = _contenders(request, site)
+    history = find_history(site, request.history, _in_force(request, site))
     plans = [one.plan for one in contenders]
-    problems = check_history(history, plans, asked.period())
+    problems = check_history(history, plans, request.period())
     work = BackTestWork.of(
-        site, plans, history, lateness_ms=asked.lateness_ms, period=asked.period()
+        site, plans, history, lateness_ms=request.lateness_ms, period=request.period()
     )
-    versions = _rows_on_record(asked, site, work)
+    versions = _rows_on_record(request, site, work)
     check_context_on_record(site.tables, plans, versions, "a back-test")
-    if asked.tables == "then" and not versions:
+    if request.tables == "then" and not versions:
         raise no_rows_on_record()
     if versions:
         from rapport.policy.table_history import TableHistory
 
         work = msgspec.structs.replace(work, then=TableHistory(site.tables, versions))
     return PreparedBacktest(
-        asked=asked,
+        asked=request,
         site=site,
         contenders=contenders,
         by=by,
         work=work,
-        calendar=Calendar(time_zone(asked.zone)),
+        calendar=Calendar(time_zone(request.zone)),
         problems=problems,
     )
 
 
 def _rows_on_record(
-    asked: BacktestRequest, site: Site, work: BackTestWork
+    request: BacktestRequest, site: Site, work: BackTestWork
 ) -> Sequence[RowsVersion]:
-    """The rows that tables had while the lake was filled; recorded files say nothing of that."""
+    """The rows that tables had while the lake was filled; recorded files do not hold them."""
     from rapport.cli.explain import read_history
     from rapport.policy.table_history import versions_on_record
 
     lake, window = work.history.lake, work.window()
-    if lake is None or asked.tables == "now":
+    if lake is None or request.tables == "now":
         return []
 
     async def read(channels: Channels) -> Sequence[RowsVersion]:
@@ -245,20 +245,20 @@ def _rows_on_record(
         places = ["", *places]  # its log says what was not exported yet
     for place in places:
         try:
-            return read_history(asked.directory, place or None, read)[0]
+            return read_history(request.directory, place or None, read)[0]
         except (InvalidInput, Corrupt):
             continue
     return []
 
 
-def _contenders(asked: BacktestRequest, site: Site) -> tuple[list[Contender], list[str]]:
+def _contenders(request: BacktestRequest, site: Site) -> tuple[list[Contender], list[str]]:
     def on_record() -> Sequence[RecordedChange]:
-        return _changes(asked.directory)
+        return _changes(request.directory)
 
-    first = choose(site, asked.policy, on_record)
-    if asked.compare is None:
+    first = choose(site, request.policy, on_record)
+    if request.compare is None:
         return [first], []
-    first, second, by = opponents(first, choose(site, asked.compare, on_record))
+    first, second, by = opponents(first, choose(site, request.compare, on_record))
     return [first, second], by
 
 
@@ -275,14 +275,14 @@ def _changes(directory: Path) -> Sequence[RecordedChange]:
         return []
 
 
-def _in_force(asked: BacktestRequest, site: Site) -> ActiveInterpretations | None:
+def _in_force(request: BacktestRequest, site: Site) -> ActiveInterpretations | None:
     """The interpretations that the node has on record, where some file can need one."""
     raw = any(source.interpretation for source in site.ontology.sources.values())
-    if asked.history is None or not raw:
+    if request.history is None or not raw:
         return None
     from rapport.cli.local_site import in_force_at
 
-    return in_force_at(asked.directory, site)[1]
+    return in_force_at(request.directory, site)[1]
 
 
 _MOST_FILES = 10
@@ -321,22 +321,22 @@ class BacktestPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def planned(prepared: PreparedBacktest) -> BacktestPlan:
     """Nothing is read but headings and footers."""
-    asked, work = prepared.asked, prepared.work
-    on_spark = asked.engine == "spark"
+    request, work = prepared.asked, prepared.work
+    on_spark = request.engine == "spark"
     return BacktestPlan(
         policies={one.label: version_of(one) for one in prepared.contenders},
         history=work.history.label,
         kind=work.history.kind,
-        engine=asked.engine,
+        engine=request.engine,
         master=prepared.spark_settings().master if on_spark else None,
-        partitions=asked.partitions,
+        partitions=request.partitions,
         streams=streams_of(work.plans),
         rows=work.history.rows(),
         rows_read=total_rows(work),
         spreading=[
-            said
+            line
             for one in prepared.contenders
-            for said in explain_run(
+            for line in explain_run(
                 msgspec.structs.replace(one.plan, policy=one.label),
                 work.pull,
                 work.ontology.sources,
@@ -372,7 +372,7 @@ def _lines(plan: BacktestPlan) -> list[str]:
         f"{sum(file.bytes for file in plan.files) / 1e6:,.1f} MB, {_rows(plan)}",
         f"where      {where}" + (f", {plan.partitions} parts" if plan.partitions else ""),
     ]
-    lines += [f"spread     {said}" for said in plan.spreading]
+    lines += [f"spread     {line}" for line in plan.spreading]
     for file in plan.files[:_MOST_FILES]:
         span = "" if file.first is None else f", {file.first[:19]} to {(file.last or '')[:19]}"
         rows = "rows unknown" if file.rows is None else f"{file.rows:,} rows"
@@ -392,16 +392,16 @@ def _rows(plan: BacktestPlan) -> str:
 
 _SIGNS = ("·", "░", "▒", "▓", "█")
 _COLOURS = ("bright_black", "#7d9fc9", "#a8a86b", "#d9b53f", "#ffe945")
-"""The order of cividis: light against dark tells the same as the hue, to every kind of eye."""
+"""The order of cividis: brightness shows the same as the hue, for every kind of eye."""
 _MARKS = {"first": ("-", "red"), "second": ("+", "green")}
 _MOST_DAYS = 15
 
 
 class BacktestText:
-    """Says a back-test in lines."""
+    """Shows a back-test as lines of text."""
 
-    def __init__(self, told: BackTest, calendar: Calendar, console: Console) -> None:
-        self._told, self._calendar, self._console = told, calendar, console
+    def __init__(self, result: BackTest, calendar: Calendar, console: Console) -> None:
+        self._told, self._calendar, self._console = result, calendar, console
 
     def show(self) -> None:
         """Everything, on the console."""
@@ -419,13 +419,13 @@ class BacktestText:
     def _headline(self) -> Text:
         from rich.text import Text
 
-        told = self._told
-        parts = [f"{told.events:,} readings"]
-        if told.span is not None:
-            first, last = (self._calendar.clock(time)[:19] for time in told.span)
-            parts.append(f"{first} to {last} ({told.zone})")
-        if told.late:
-            parts.append(f"{told.late:,} came too late to count")
+        result = self._told
+        parts = [f"{result.events:,} readings"]
+        if result.span is not None:
+            first, last = (self._calendar.clock(time)[:19] for time in result.span)
+            parts.append(f"{first} to {last} ({result.zone})")
+        if result.late:
+            parts.append(f"{result.late:,} came too late to count")
         return Text(", ".join(parts))
 
     def _tally(self, tally: Tally) -> None:
@@ -499,7 +499,7 @@ class BacktestText:
         self._print(Text.assemble((mark, style), (when, "cyan"), "  ", (about, "bold")))
 
     def _explained(self, examples: Sequence[Example]) -> None:
-        """Those that are explained, else how to ask for the first."""
+        """Those that are explained, else the command that explains the first."""
         from rich.text import Text
 
         for one in examples:

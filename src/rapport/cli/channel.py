@@ -17,10 +17,10 @@ from rapport.channel.backends.migration import ChannelMover, MoveResult, ReportS
 from rapport.channel.backends.stores import Stores
 from rapport.channel.config import channels_from_site
 from rapport.channel.validation import check_channel_name
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.local_site import no_log
 from rapport.cli.node_api import HERE, Remote, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, SiteError, StoreUnavailable
 from rapport.core.times import format_duration
 from rapport.kernel.settings import load_settings
@@ -29,8 +29,6 @@ from rapport.store.base import MovableLogStore
 
 app = App(name="channel", help="Look after the channels of a site.")
 
-
-JsonOption = Annotated[bool, Parameter(name="--json", help="As JSON.")]
 
 intercept = App(name="intercept", help="What happens around append and around delivery.")
 app.command(intercept)
@@ -70,7 +68,7 @@ def forget_reader(
     """Forget the place of a reader that will not come back: retention waits for it no more."""
     remote = where.remote()
     remote.delete(f"/channels/{_part(channel)}/readers/{_part(reader)}")
-    stderr().print(f"{channel} waits for {reader} no more", highlight=False)
+    print_note(f"{channel} waits for {reader} no more")
 
 
 @intercept.command
@@ -93,7 +91,7 @@ def add(
     }
     remote = where.remote()
     remote.post(f"/channels/{_part(channel)}/interceptors", msgspec.json.encode(new))
-    stderr().print(f"{name} works on {channel}", highlight=False)
+    print_note(f"{name} works on {channel}")
 
 
 @intercept.command
@@ -102,10 +100,10 @@ def remove(
     *,
     where: Where = HERE,
 ) -> None:
-    """Take an interceptor out; one that follows the log finishes what was appended by now."""
+    """Take an interceptor out; one that follows the log finishes earlier events."""
     remote = where.remote()
     remote.delete(f"/channels/{_part(_channels_of(remote, name))}/interceptors/{_part(name)}")
-    stderr().print(f"{name} is out", highlight=False)
+    print_note(f"{name} is out")
 
 
 @intercept.command
@@ -118,7 +116,7 @@ def on(
     remote = where.remote()
     channel = _channels_of(remote, name)
     remote.post(f"/channels/{_part(channel)}/interceptors/{_part(name)}/on", b"")
-    stderr().print(f"{name} works on {channel}", highlight=False)
+    print_note(f"{name} works on {channel}")
 
 
 @intercept.command(name="list")
@@ -175,17 +173,17 @@ def move(
 ) -> None:
     """Move a channel to another store while its node is stopped.
 
-    Positions stay the same, so readers, tokens and what was taken stay valid. When it is cut short,
+    Positions stay the same, so readers, tokens and leases stay valid. When it is cut short,
     run it again.
     """
     check_channel_name(name)
-    with _stores(site_directory(site)) as stores, _progress(name) as report:
+    with _stores(site_directory(site)) as stores, _progress(name) as progress:
         stores.open(to)
-        moved = _mover(stores).move(name, to, keep=keep, report=report)
+        moved = _mover(stores).move(name, to, keep=keep, report=progress)
     if json:
         write_json(moved)
     else:
-        stderr().print(_sentence(moved), soft_wrap=True)
+        print_note(_sentence(moved))
 
 
 def _mover(stores: Stores) -> ChannelMover:
@@ -237,13 +235,13 @@ def _progress(name: str) -> Iterator[ReportStep]:
     ) as bar:
         task = bar.add_task(f"copying {name}", total=None)
 
-        def report(what: Step | int) -> None:
+        def show_step(what: Step | int) -> None:
             if isinstance(what, int):
                 bar.update(task, completed=what)
             elif what in _STEPS:
                 bar.console.print(f"{name}: {_STEPS[what]}")
 
-        yield report
+        yield show_step
 
 
 def _sentence(moved: MoveResult) -> str:

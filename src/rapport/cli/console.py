@@ -25,7 +25,7 @@ class PlainConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """As rich does it; styles are added after this, so what is odd here came from outside."""
+        """As rich does it; styles are added after this, so odd characters are foreign."""
         for segment in super().render(renderable, options):
             text = segment.text
             if segment.control or text == "\n" or text.isprintable():

@@ -8,9 +8,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import parse_moment
+from rapport.cli.arguments import JsonOption, parse_moment
 from rapport.cli.node_api import HERE, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.times import format_time
 
 app = App(name="dead-letters", help="What no reader could handle: look at it, send it back.")
@@ -31,11 +31,11 @@ def list_letters(
     state: Annotated[str, Parameter(help="open, waiting, replayed, forgotten or all.")] = "open",
     limit: Annotated[int, Parameter(help="At most this many, oldest first.")] = 100,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List dead letters with the error of each."""
-    asked = {"channel": channel, "reader": reader, "since": _time(since), "until": _time(until)}
-    query = urlencode({**asked, "state": state, "limit": limit})
+    criteria = {"channel": channel, "reader": reader, "since": _time(since), "until": _time(until)}
+    query = urlencode({**criteria, "state": state, "limit": limit})
     found = where.remote().get(f"/dead-letters?{query}")
     if json:
         write_json(found)
@@ -64,10 +64,10 @@ def replay(
     where: Where = HERE,
 ) -> None:
     """Send dead letters back to the readers that failed: handled again in order, once."""
-    wanted = _wanted(ids, channel, reader, since, until)
+    wanted = _criteria(ids, channel, reader, since, until)
     remote = where.remote()
     body = msgspec.json.encode({**wanted, "republish": republish})
-    _tell(remote.post("/dead-letters/replay", body), "go back")
+    _print_count(remote.post("/dead-letters/replay", body), "go back")
 
 
 @app.command
@@ -80,12 +80,12 @@ def forget(
     where: Where = HERE,
 ) -> None:
     """Strike dead letters off the list."""
-    wanted = _wanted(ids, channel, reader, since, until)
+    wanted = _criteria(ids, channel, reader, since, until)
     remote = where.remote()
-    _tell(remote.post("/dead-letters/forget", msgspec.json.encode(wanted)), "are forgotten")
+    _print_count(remote.post("/dead-letters/forget", msgspec.json.encode(wanted)), "are forgotten")
 
 
-def _wanted(
+def _criteria(
     ids: tuple[str, ...], channel: str, reader: str, since: str, until: str
 ) -> dict[str, Any]:
     wanted: dict[str, Any] = {"ids": ids, "channel": channel, "reader": reader}
@@ -101,9 +101,9 @@ def _time(text: str) -> str:
     return format_time(parse_moment(text)) if text else ""
 
 
-def _tell(done: dict[str, Any], what: str) -> None:
+def _print_count(done: dict[str, Any], what: str) -> None:
     write_json(done)
-    stderr().print(f"{len(done['letters'])} dead letters {what}", highlight=False)
+    print_note(f"{len(done['letters'])} dead letters {what}")
 
 
 def _row(one: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from rapport.cli.laboratory import lab_command
+from rapport.cli.arguments import lab_command
 from rapport.cli.output import show_table, stdout
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
@@ -101,10 +101,12 @@ def _answer_to(alarm: MessageRow, played: BuildingRun) -> str:
         after = (alarm.answered_at - alarm.time) / 1_000
         return f"{alarm.answered_by} answered after {after:.0f} s: {alarm.answer}"
     rows = [row for row in played.ledger if row.message == alarm.message and row.peer]
-    asked = ", ".join(
+    receivers = ", ".join(
         sorted({row.peer for row in rows if row.receiver not in ("", alarm.receiver)})
     )
-    return f"nobody answered in time, so {asked} was asked" if asked else "nobody answered yet"
+    return (
+        f"nobody answered in time, so {receivers} was asked" if receivers else "nobody answered yet"
+    )
 
 
 def _write_report(site: Path) -> Path | None:
@@ -148,7 +150,7 @@ def _show_next(
 
 
 async def dangerous_goods(site: Path, *, port: int, keep: bool) -> int:
-    """Plays the scenes against a node of their own; 0 when headquarters was told what it should."""
+    """Plays the scenes against a node of their own; 0 when headquarters got the right mails."""
     from rapport.scenarios.dangerous_goods.goods_play import play, stage
 
     clock, out = SystemClock(), stdout()
@@ -193,7 +195,7 @@ def _show_scenario(played: goods.GoodsRun) -> None:
             for found in played.detections
         ],
     )
-    show_table("Headquarters was told", ("by mail to", "subject"), played.mails)
+    show_table("Mails to headquarters", ("by mail to", "subject"), played.mails)
 
 
 async def _show_chain(scene: goods.GoodsStage, played: goods.GoodsRun) -> None:

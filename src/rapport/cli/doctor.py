@@ -15,17 +15,15 @@ import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
 
 from rapport import __version__
 from rapport.channel.backends.stores import declared_stores, reach_store
 from rapport.channel.config import channels_from_site
 from rapport.channel.mqtt.bridge import Bridge, bridges_from_site
 from rapport.channel.mqtt.client import reach_broker
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.local_site import data_directory
 from rapport.cli.output import write_json, write_table
 from rapport.context.clients.controller import ContextController
@@ -53,7 +51,7 @@ def declared_brokers(file: TomlFile, site: Path) -> list[tuple[Address, str]]:
 
 
 def reach_context_broker(address: Address, file: TomlFile, site: Path, *, seconds: float) -> str:
-    """What a broker says of itself; raises RapportError when it does not answer or the site's keys
+    """The status of a broker; raises RapportError when it does not answer or the site's keys
     cannot be read.
     """
     declared, _problems = context_from_site(file, site)
@@ -77,7 +75,7 @@ ENSEMBLE_HINT = "`rapport up` runs the site's own ensemble node"
 
 def declared_ensemble_nodes(file: TomlFile, site: Path) -> list[tuple[Address, str]]:
     """The ensemble node of the site and those it joins, each with what to do when it does not
-    answer; one that takes any free port cannot be asked.
+    answer; one that takes any free port cannot be reached.
     """
     declared = _declared(file, site)
     if declared is None:
@@ -87,8 +85,8 @@ def declared_ensemble_nodes(file: TomlFile, site: Path) -> list[tuple[Address, s
 
 
 def reach_ensemble_node(address: Address, file: TomlFile, site: Path, *, seconds: float) -> str:
-    """What a node says of itself; raises RapportError when it does not answer or the site's keys
-    cannot be read.
+    """The status of an ensemble node; raises RapportError when it does not answer or the site's
+    keys cannot be read.
     """
     declared = _declared(file, site)
     keys = load_keys(declared.keys) if declared is not None and declared.keys else None
@@ -132,7 +130,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine_site(site: Path, clock: Clock | None = None) -> Iterator[Finding]:
-    """Looks at the data directory and asks every server that the site declares, each for about two
+    """Checks the data directory and every server that the site declares, each for about two
     seconds at the most. Changes nothing but a file that is removed again; raises for a site file
     that cannot be read.
     """
@@ -143,15 +141,15 @@ def examine_site(site: Path, clock: Clock | None = None) -> Iterator[Finding]:
     for name in declared_stores(declared):
         hint = _NATS_HINT if name == "nats" else ""
         reach = partial(reach_store, name, declared, site, seconds=REACH_SECONDS)
-        yield _asked(f"[channels] {name}", reach, hint)
+        yield _probed(f"[channels] {name}", reach, hint)
     for bridge in bridges_from_site(file)[0]:
-        yield _asked(f"[mqtt.{bridge.name}]", partial(_reach_bridge, bridge, site))
+        yield _probed(f"[mqtt.{bridge.name}]", partial(_reach_bridge, bridge, site))
     for address, hint in declared_brokers(file, site):
         reach = partial(reach_context_broker, address, file, site, seconds=REACH_SECONDS)
-        yield _answering(_asked(f"[context] {format_address(address)}", reach), hint)
+        yield _answering(_probed(f"[context] {format_address(address)}", reach), hint)
     for address, hint in declared_ensemble_nodes(file, site):
         reach = partial(reach_ensemble_node, address, file, site, seconds=REACH_SECONDS)
-        yield _answering(_asked(f"[ensemble] {format_address(address)}", reach), hint)
+        yield _answering(_probed(f"[ensemble] {format_address(address)}", reach), hint)
 
 
 def _answering(found: Finding, hint: str) -> Finding:
@@ -196,7 +194,7 @@ def measure_syncs(directory: Path, clock: Clock) -> float:
         path.unlink()
 
 
-def _asked(part: str, reach: Callable[[], str], hint: str = "") -> Finding:
+def _probed(part: str, reach: Callable[[], str], hint: str = "") -> Finding:
     try:
         return Finding(part, reach(), hint)
     except ModuleNotFoundError as error:
@@ -226,7 +224,7 @@ _EXACT = ("pyspark",)
 def doctor(
     *,
     site: SiteOption = None,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Tell what this installation can do and, with --site, whether a site's disk and servers are
     there.
@@ -242,7 +240,7 @@ def doctor(
 
 
 def examine_installation() -> Iterator[Finding]:
-    """The versions of what is always there, and which optional parts are."""
+    """The versions of required packages, and the optional ones that are installed."""
     yield Finding("rapport", __version__)
     yield Finding("Python", platform.python_version())
     yield Finding("SQLite", sqlite3.sqlite_version)
@@ -267,5 +265,5 @@ def _java() -> Finding:
 
 
 def _version(module: str) -> str:
-    """Of what is exact to a version: Spark and its clients must have the same."""
+    """Packages with an exact version: Spark and its clients must agree."""
     return f", {importlib.metadata.version(module)}" if module in _EXACT else ""

@@ -7,7 +7,7 @@ Both read the log, a lake, recorded files or a running node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.channel.event_lookup import CauseNode
     from rapport.cli.node_api import Remote
-    from rapport.lake.channels import LakeChannels
     from rapport.policy.explain.answer import Explanation, WhyNotAnswer
     from rapport.policy.explain.why_not import WhyNotQuestion
     from rapport.site.site import Site
@@ -73,20 +72,20 @@ def read_history(
     try:
         opened = open_lake(behind)
     except Corrupt as fault:  # the log may well have everything
-        return read_channels(site, work), [_told(fault)]
-    said: list[str] = []
+        return read_channels(site, work), _damage_notes([fault])
+    notes: list[str] = []
 
     async def both(channels: Channels) -> T:
         joined = LogAndLake(channels, opened)
         found = await work(joined)
         if joined.was_needed:
-            said.append(
+            notes.append(
                 f"some of this is no longer in the log and was read from the lake {behind}: "
                 f"{lake_ranges_text(joined.found())}"
             )
         return found
 
-    return read_channels(site, both), said + _damage(opened)
+    return read_channels(site, both), notes + _damage_notes(opened.damaged())
 
 
 def _from_lake(directory: Path, work: Callable[[Channels], Awaitable[T]]) -> tuple[T, list[str]]:
@@ -97,15 +96,13 @@ def _from_lake(directory: Path, work: Callable[[Channels], Awaitable[T]]) -> tup
     async def run() -> T:
         return await work(opened)
 
-    return asyncio.run(run()), _damage(opened)
+    return asyncio.run(run()), _damage_notes(opened.damaged())
 
 
-def _damage(lake: LakeChannels) -> list[str]:
-    return [_told(fault) for fault in lake.damaged()]
+def _damage_notes(faults: Iterable[Corrupt]) -> list[str]:
+    from rapport.node.history import damage_note
 
-
-def _told(fault: Corrupt) -> str:
-    return f"{fault.message}; what it holds is not shown here"
+    return [damage_note(fault) for fault in faults]
 
 
 _LONGEST_DATA = 160
@@ -147,22 +144,22 @@ def explain(
         )
     event_id = _only_id(what)
     if where.url is not None:
-        tree, found, said = _explained_there(where.remote(), event_id)
+        tree, found, notes = _explained_there(where.remote(), event_id)
     else:
         directory = where.directory
 
-        (tree, found), said = read_history(
+        (tree, found), notes = read_history(
             directory, lake, lambda channels: _explained(directory, channels, event_id)
         )
     if json:
         more: dict[str, Any] = {"why": found} if found else {}
-        more |= {"notes": said} if said else {}
+        more |= {"notes": notes} if notes else {}
         write_json({**_members(tree), **more} if more else tree)
         return 0
     stdout().print(branch(tree))
     for one in found:
         _show(one, text)
-    for note in said:
+    for note in notes:
         stdout().print(_aside(note), soft_wrap=True)
     return 0
 
@@ -177,14 +174,14 @@ def _explained_there(
     from rapport.policy.explain.answer import Explanation
 
     answer = remote.get(f"/explain/{quote(event_id, safe='')}")
-    said = dict.fromkeys(answer.pop("notes", ()))
+    notes = dict.fromkeys(answer.pop("notes", ()))
     tree = _tree_of(answer, CauseNode)
     found = []
     for one in _detections(tree):
         why = remote.get(f"/explain/{quote(one.id, safe='')}/why")
-        said |= dict.fromkeys(why.pop("notes", ()))
+        notes |= dict.fromkeys(why.pop("notes", ()))
         found.append(msgspec.convert(why, Explanation))
-    return tree, found, list(said)
+    return tree, found, list(notes)
 
 
 def _tree_of(answer: dict[str, Any], kind: type[CauseNode]) -> CauseNode:
@@ -246,11 +243,11 @@ async def _why(directory: Path, channels: Channels, node: CauseNode) -> Explanat
     import asyncio
 
     from rapport.core.detection import Detection
-    from rapport.site.explain import asking_of
+    from rapport.site.explain import explainer_of
 
     detection = msgspec.json.decode(node.data, type=Detection)
     site = await asyncio.to_thread(_site, directory)
-    return await asking_of(site, channels).why(detection)
+    return await explainer_of(site, channels).why(detection)
 
 
 def _site(directory: Path) -> Site:
@@ -377,13 +374,13 @@ def candidate_tree(candidate: Candidate) -> Tree:
         tree.add(_known(known, candidate.time))
     if candidate.detection is not None and candidate.became == "detected":
         after = relative(candidate.detection.time - candidate.time)
-        told = f"told at {format_time(candidate.detection.time)} ({after})"
-        tree.add(Text.assemble((told, "dim")))
+        when = f"detected at {format_time(candidate.detection.time)} ({after})"
+        tree.add(Text.assemble((when, "dim")))
     return tree
 
 
 def _grow(tree: Tree, node: ConditionNode, reference: int, shown: set[str]) -> None:
-    """`shown`: readings whose raw form was told already."""
+    """`shown`: readings whose raw form was shown already."""
     from rich.text import Text
 
     mark, style = _MARKS[node.truth]
@@ -429,16 +426,16 @@ def _headline(answer: WhyNotAnswer) -> Text:
     around = f"{format_time(answer.at)} ± {duration(answer.within_ms)}"
     if answer.fired:
         times = f" {len(answer.fired)} times" if len(answer.fired) > 1 else ""
-        said: tuple[str, str] = (f"fired{times}", "bold green")
+        notesict: tuple[str, str] = (f"fired{times}", "bold green")
     elif any(one.became == "pending" for one in answer.candidates[:1]):
-        said = ("has not fired yet", "bold yellow")
+        notesict = ("has not fired yet", "bold yellow")
     elif any(one.became == "left out" for one in answer.candidates[:1]):
-        said = ("did not fire again", "bold yellow")
+        notesict = ("did not fire again", "bold yellow")
     elif any(note.kind == "told" and note.event for note in answer.notes):
-        said = ("would not fire by what is on record now", "bold yellow")
+        notesict = ("would not fire by what is on record now", "bold yellow")
     else:
-        said = ("did not fire", "bold red")
-    return Text.assemble((answer.policy, "bold"), " ", said, f"{about} around {around}")
+        notesict = ("did not fire", "bold red")
+    return Text.assemble((answer.policy, "bold"), " ", notesict, f"{about} around {around}")
 
 
 def _short(candidate: Candidate) -> Text:
@@ -446,8 +443,8 @@ def _short(candidate: Candidate) -> Text:
     from rich.text import Text
 
     if candidate.became == "detected" and candidate.detection is not None:
-        told = f"  fired too, told at {format_time(candidate.detection.time)}"
-        return Text.assemble((who(candidate.bindings), "bold"), told)
+        when = f"  fired too, detected at {format_time(candidate.detection.time)}"
+        return Text.assemble((who(candidate.bindings), "bold"), when)
     label = Text.assemble(
         ("\n" + (who(candidate.bindings) or "nobody in particular"), "bold"),
         f"  {_outcome(candidate)}",
@@ -509,7 +506,9 @@ def why_not(
     )
     if where.url is not None:
         remote = where.remote()
-        answer = _ask_there(remote, policy, question, parse_duration(within) if within else 0)
+        answer = _answer_from_node(
+            remote, policy, question, parse_duration(within) if within else 0
+        )
     elif within:
         raise InvalidInput(
             "--within is about a node that is asked",
@@ -538,31 +537,31 @@ def answer_here(
     when one is, else from the site's log; beside a running node too.
     """
     from rapport.policy.explain.answer import AnswerNote
-    from rapport.site.explain import asking_of, recorded_answer
+    from rapport.site.explain import explainer_of, recorded_answer
     from rapport.site.site import load_site
 
     loaded = load_site(site, refusing_policies=False)
     if events is not None:
         return recorded_answer(loaded, policy, question, events)
-    answer, said = read_history(
-        site, lake, lambda channels: asking_of(loaded, channels).why_not(policy, question)
+    answer, lines = read_history(
+        site, lake, lambda channels: explainer_of(loaded, channels).why_not(policy, question)
     )
-    notes = (AnswerNote(kind="reach", text=text) for text in said)
+    notes = (AnswerNote(kind="reach", text=text) for text in lines)
     return msgspec.structs.replace(answer, notes=(*answer.notes, *notes))
 
 
-def _ask_there(
+def _answer_from_node(
     remote: Remote, policy: str, question: WhyNotQuestion, patience_ms: int
 ) -> WhyNotAnswer:
-    """What a node says that has so much time to look; 0: as long as it usually takes."""
+    """The answer of a node within so much time; 0: its default."""
     from rapport.policy.explain.answer import WhyNotAnswer
 
-    asked: list[tuple[str, Any]] = [("at", question.at)]
-    asked += [("who", f"{alias}={id}") for alias, id in question.given.items()]
+    parameters: list[tuple[str, Any]] = [("at", question.at)]
+    parameters += [("who", f"{alias}={id}") for alias, id in question.given.items()]
     if question.within_ms is not None:
-        asked.append(("window", f"{question.within_ms}ms"))
+        parameters.append(("window", f"{question.within_ms}ms"))
     if patience_ms:
-        asked.append(("within", f"{patience_ms}ms"))
-    path = f"/policies/{quote(policy, safe='')}/why-not?{urlencode(asked)}"
+        parameters.append(("within", f"{patience_ms}ms"))
+    path = f"/policies/{quote(policy, safe='')}/why-not?{urlencode(parameters)}"
     found = remote.get(path, within_ms=patience_ms)
     return msgspec.convert(found, WhyNotAnswer)

@@ -70,7 +70,7 @@ _LOOKED_AT = 10_000
 def cannot_read(
     file: Path, error: OSError | UnicodeDecodeError, *, wanted: str = ""
 ) -> InvalidInput:
-    """The error for a file that was to be read; `wanted` says what it should hold."""
+    """The error for a file that was to be read; `wanted` is its expected content."""
     why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
     return InvalidInput(
         f"cannot read {file}: {why}", code="cli.no_file", hint=reading_hint(file, error, wanted)

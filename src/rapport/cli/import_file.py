@@ -28,7 +28,7 @@ from rapport.channel.log.channels import LoggedChannels
 from rapport.cli.arguments import site_directory
 from rapport.cli.hints import cannot_read, cannot_write, unknown
 from rapport.cli.node_api import HERE, Remote, Where, request_bodies
-from rapport.cli.output import stderr, write_bytes, write_json
+from rapport.cli.output import print_note, stderr, write_bytes, write_json
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import InvalidInput, SiteError, StoreUnavailable
 from rapport.core.event import Event
@@ -71,7 +71,7 @@ def at_rest(file: Path) -> Iterator[Path]:
 
 
 def _is_passing(file: Path) -> bool:
-    """Whether what was read of it is gone; not of what is not there, which is told when opened."""
+    """Whether data that were read of the file are gone; a missing file is reported when opened."""
     try:
         mode = file.stat().st_mode
     except OSError:
@@ -92,7 +92,7 @@ def opened(file: Path) -> Iterator[BufferedReader]:
 def format_of(
     file: Path, directory: Path, source: str, format: str | None, options: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """What was said when called, else what the source's interpretation says, else a guess."""
+    """The format by the option, else by the source's interpretation, else a guess."""
     from rapport.mediation.formats.catalogue import parse_format
     from rapport.mediation.guessing.guess import guess
     from rapport.mediation.guessing.sample import sample_of
@@ -101,7 +101,7 @@ def format_of(
     if format is None and not options and declared is not None:
         return parse_format(declared)
     found = guess(sample_of(beginning(file), name=format or "", options=options))
-    stderr().print(f"read as {found.format}: {found.because}", soft_wrap=True, markup=False)
+    print_note(f"read as {found.format}: {found.because}")
     return found.format, found.options
 
 
@@ -258,7 +258,7 @@ Send = Callable[[list[Event]], int]
 
 @contextmanager
 def open_target(where: Where, source: str) -> Iterator[Send]:
-    """A way to store events of a source. The lock of the store tells whether a node runs; with
+    """A way to store events of a source. The lock of the store shows whether a node runs; with
     `--url` it is that node in any case.
     """
     with asyncio.Runner() as runner:
@@ -356,16 +356,17 @@ def import_file(
         id_field = _id_field(where.directory, source)
         marks = history_headers(notify=notify)
         events = _events(kept, source, chosen, options, id_field, marks)
-        with _progress(file) as told, open_target(where, source) as send:
+        with _progress(file) as note_progress, open_target(where, source) as send:
             while batch := list(islice(events, _BATCH)):
                 duplicates += send(batch)
                 sent += len(batch)
-                told(sent)
+                note_progress(sent)
     write_json({"published": sent - duplicates, "duplicates": duplicates})
     if sent > duplicates:
-        told = "people are notified" if notify else "nobody is notified"
-        note = f"imported as history: policies evaluate it when the node has read it; {told}"
-        stderr().print(note, soft_wrap=True, markup=False)
+        note_progress = "people are notified" if notify else "nobody is notified"
+        print_note(
+            f"imported as history: policies evaluate it when the node has read it; {note_progress}"
+        )
 
 
 def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
@@ -409,8 +410,8 @@ def _events(
 
 def _id_field(site: Path, source: str) -> str:
     """The field that names the rows of a source, where the site declares one."""
-    said = TomlFile.load(site / "site.toml").section("sources").section(source).values.get("id")
-    return said if isinstance(said, str) else ""
+    declared = TomlFile.load(site / "site.toml").section("sources").section(source).values.get("id")
+    return declared if isinstance(declared, str) else ""
 
 
 def _option(text: str) -> tuple[str, Any]:

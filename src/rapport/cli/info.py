@@ -11,13 +11,12 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
+from rapport.cli.arguments import JsonOption
 from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 
 app = App(name="info", help="What types of messages mean on a running node; change it.")
-
-JsonOption = Annotated[bool, Parameter(negative="", help="As JSON.")]
 
 
 @app.command(name="list")
@@ -26,7 +25,7 @@ def list_info(
     where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
-    """List the types of messages that something is told of."""
+    """List the types of messages with information."""
     found = where.remote().get("/messages/info")
     if json:
         write_json(found)
@@ -51,8 +50,8 @@ def show(
         write_json(found)
         return
     names = {name: found.pop(name) for name in ("type", "subtype", "origin")}
-    told = msgspec.convert(found, MessageInformation)
-    print(as_text(MessageInfoEntry(**names, information=told)))
+    information = msgspec.convert(found, MessageInformation)
+    print(as_text(MessageInfoEntry(**names, information=information)))
 
 
 @app.command(name="set")
@@ -79,11 +78,11 @@ def remove(
     *,
     where: Where = HERE,
 ) -> None:
-    """Take back what was set; what the site file says, or what is shipped, is told again."""
+    """Remove what was set; the information of the site file, or the shipped one, counts again."""
     remote = where.remote()
     gone: dict[str, Any] = remote.delete(_path(type, subtype))
     write_json(gone)
-    stderr().print("taken back")
+    print_note("taken back")
 
 
 def _path(type: str, subtype: str) -> str:
@@ -100,7 +99,7 @@ _COLUMNS = ("id", "type", "subtype", "receiver", "sender", "to", "origin")
 def list_rules(
     *,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the rules in force, in the order in which they count."""
     rules = where.remote().get("/routing")
@@ -123,8 +122,10 @@ def add(
     where: Where = HERE,
 ) -> None:
     """Add a rule for good; it is in force when this returns. Prints its id."""
-    said = {"type": type, "subtype": subtype, "receiver": receiver, "sender": sender, "id": id}
-    body = msgspec.json.encode({"to": to} | {key: value for key, value in said.items() if value})
+    criteria = {"type": type, "subtype": subtype, "receiver": receiver, "sender": sender, "id": id}
+    body = msgspec.json.encode(
+        {"to": to} | {key: value for key, value in criteria.items() if value}
+    )
     remote = where.remote()
     print(remote.post("/routing", body)["id"])
 
@@ -138,4 +139,4 @@ def remove_rule(
     """Take a rule out for good."""
     remote = where.remote()
     write_json(remote.delete(f"/routing/{quote(rule, safe='')}"))
-    stderr().print("it is not applied any more")
+    print_note("it is not applied any more")

@@ -15,10 +15,16 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, moment, parse_moment, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, moment, parse_moment, site_directory
 from rapport.cli.hints import cannot_read, unknown
 from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where, with_resting_node
-from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.cli.output import (
+    print_note,
+    show_problem,
+    write_bytes,
+    write_json,
+    write_table,
+)
 from rapport.core.errors import InterpretationError, InvalidInput, Problem, Unavailable
 from rapport.core.release import ReleaseRequest
 from rapport.core.times import format_time
@@ -38,7 +44,6 @@ former_app = App(
 FileArgument = Annotated[
     Path, Parameter(help="Declarations (.toml, .yaml, .xml), or changes as .json.")
 ]
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 _CHECKED = (409, 422)
 """What a node answers when a change failed its checks."""
 _MEDIA = {
@@ -255,12 +260,12 @@ class _Interpretations:
 
         return self._node.ask(ask, local, record=False)
 
-    def post(self, path: str, said: _ChangeFile, local: Callable[[Node], Awaitable[Any]]) -> Any:
+    def post(self, path: str, change: _ChangeFile, local: Callable[[Node], Awaitable[Any]]) -> Any:
         """What came of a change."""
-        media = _MEDIA[said.suffix]
+        media = _MEDIA[change.suffix]
         try:
             return self._node.ask(
-                lambda remote: remote.post(path, said.body, media), local, record=True
+                lambda remote: remote.post(path, change.body, media), local, record=True
             )
         except NodeRefusal as refused:
             if refused.status not in _CHECKED:
@@ -270,7 +275,7 @@ class _Interpretations:
 
 def _change(
     node_access: _Interpretations,
-    said: _ChangeFile,
+    change: _ChangeFile,
     how: FileAction,
     old: str = "",
     *,
@@ -282,71 +287,73 @@ def _change(
     )
 
     def want(in_force: ActiveInterpretations) -> ChangeRequest:
-        if said.suffix == ".json":
-            return request_from_json(said.body)
-        kind: Any = {".yml": "yaml"}.get(said.suffix, said.suffix[1:])
-        return request_from_file(said.name, said.body, kind, in_force, how=how, old=old)
+        if change.suffix == ".json":
+            return request_from_json(change.body)
+        kind: Any = {".yml": "yaml"}.get(change.suffix, change.suffix[1:])
+        return request_from_file(change.name, change.body, kind, in_force, how=how, old=old)
 
     async def local(node: Node) -> Any:
         updating = node.meanings.updating
         return await (updating.change(want, by="local") if do else updating.try_out(want))
 
-    asked = "" if said.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
-    done = node_access.post(f"/interpretations/{'changes' if do else 'check'}{asked}", said, local)
+    request = "" if change.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
+    done = node_access.post(
+        f"/interpretations/{'changes' if do else 'check'}{request}", change, local
+    )
     for problem in done["problems"]:
         show_problem(msgspec.convert(problem, Problem))
     write_json(done)
     names = [stamp or f"{name} (removed)" for name, stamp in done["versions"].items()]
     verb = "changed" if do else "would change"
-    stderr().print(f"{verb}: {', '.join(names) or 'nothing'}", highlight=False)
+    print_note(f"{verb}: {', '.join(names) or 'nothing'}")
 
 
 _LOOK_EVERY_MS = 200
 _TOLD = ("released", "corrected", "rejected", "unchanged")
 
 
-def carry_out(where: Where, asked: ReleaseRequest, *, dry_run: bool) -> Any:
+def carry_out(where: Where, request: ReleaseRequest, *, dry_run: bool) -> Any:
     """What came of it, with the second look; waits until all is done."""
     remote = where.remote()
-    path, body = _request(asked, dry_run)
+    path, body = _request(request, dry_run)
     try:
         answer = remote.post(path, body)
     except Unavailable as error:
         if where.url is not None or error.code != "node.unreachable":
             raise
         return with_resting_node(
-            where.directory, lambda node: _without_a_node(node, asked, dry_run)
+            where.directory, lambda node: _without_a_node(node, request, dry_run)
         )
     return answer if dry_run else _wait(remote, answer["release"])
 
 
-def _request(asked: ReleaseRequest, dry_run: bool) -> tuple[str, bytes]:
-    wanted: dict[str, Any] = {"source": asked.source, "dry_run": dry_run}
-    wanted["since_ms"] = asked.since_ms
-    if asked.what == "again":
-        return "/interpretations/again", msgspec.json.encode(wanted | {"until_ms": asked.until_ms})
-    wanted |= {"reason": asked.reason, "ids": asked.ids}
-    return "/quarantine/release", msgspec.json.encode(wanted)
+def _request(request: ReleaseRequest, dry_run: bool) -> tuple[str, bytes]:
+    body: dict[str, Any] = {"source": request.source, "dry_run": dry_run}
+    body["since_ms"] = request.since_ms
+    if request.what == "again":
+        return "/interpretations/again", msgspec.json.encode(body | {"until_ms": request.until_ms})
+    body |= {"reason": request.reason, "ids": request.ids}
+    return "/quarantine/release", msgspec.json.encode(body)
 
 
 def _wait(remote: Remote, release: str) -> Any:
     """Tells how far it is until the release and its second look are done."""
-    told = ""
+    shown = ""
     while True:
         state = remote.get(f"/quarantine/releases/{quote(release, safe='')}")
         now = ", ".join(f"{state[name]} {name}" for name in _TOLD)
-        if now != told:
-            stderr().print(f"release {release}: {now}", highlight=False)
-            told = now
+        if now != shown:
+            print_note(f"release {release}: {now}")
+            shown = now
         if state["is_done"] and state["second_look"] is not None:
             return state
         asyncio.run(SystemClock().sleep(_LOOK_EVERY_MS))
 
 
-async def _without_a_node(node: Node, asked: ReleaseRequest, dry_run: bool) -> Any:
+async def _without_a_node(node: Node, request: ReleaseRequest, dry_run: bool) -> Any:
     if dry_run:
-        return await node.releasing.try_out(asked)
-    release = await node.releasing.request(asked)
+        return await node.releasing.try_out(request)
+    release = await node.releasing.request(request)
     await node.finish_releases()
     return await node.releasing.state(release)
 
@@ -366,7 +373,7 @@ for _name, _command in (
     app.command(_command, name=_name)
 
 SourceOption = Annotated[str, Parameter(help="Only what this source sent.")]
-ReasonOption = Annotated[str, Parameter(help="Only what is held back for this reason.")]
+ReasonOption = Annotated[str, Parameter(help="Only readings quarantined for this reason.")]
 DryRunOption = Annotated[bool, Parameter(help="Say what would happen; change nothing.")]
 
 
@@ -403,9 +410,9 @@ def quarantine(
     reason: ReasonOption = "",
     since: Annotated[str, Parameter(help="Only what is held since this time, or 2h ago: 2h.")] = "",
     site: SiteOption = None,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
-    """List what is held back, by source and reason, with what to do about it."""
+    """List quarantined readings by source and reason, with the remedy."""
     from rapport.cli.local_site import read_channels
     from rapport.mediation.quarantine.index import (
         QuarantineFilter,
@@ -425,7 +432,7 @@ def quarantine(
         write_json(found)
         return
     columns = ("source", "reason", "count", "first", "last", "message", "hint")
-    write_table("held back", columns, [_row(group) for group in found])
+    write_table("quarantine", columns, [_row(group) for group in found])
 
 
 @app.command
@@ -436,7 +443,7 @@ def release(
     dry_run: DryRunOption = False,
     where: Where = HERE,
 ) -> None:
-    """Give what is held back its meaning, by what is in force now, and look again for alarms.
+    """Release quarantined readings by the interpretations in force now, and look again for alarms.
 
     Goes through the running node; where none runs, the site's log is used directly.
     """
@@ -454,14 +461,14 @@ def again(
     dry_run: DryRunOption = False,
     where: Where = HERE,
 ) -> None:
-    """Mediate raw events again; readings that now say something else are corrected."""
-    asked = ReleaseRequest(
+    """Mediate raw events again; readings with another result are corrected."""
+    request = ReleaseRequest(
         what="again",
         source=source,
         since_ms=moment(since) or 0,
         until_ms=parse_moment(until) if until else 2**62,
     )
-    _report_release(carry_out(where, asked, dry_run=dry_run))
+    _report_release(carry_out(where, request, dry_run=dry_run))
 
 
 @app.command(show=False)  # rapport reload does it
@@ -477,9 +484,9 @@ def reload(
     changed = remote.post("/interpretations/reload", b"{}")
     write_json(changed)
     names = [*changed["interpretations"], *changed["sources"]]
-    stderr().print(f"changed: {', '.join(names) or 'nothing'}", highlight=False)
+    print_note(f"changed: {', '.join(names) or 'nothing'}")
     for warning in changed["warnings"]:
-        stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+        print_note(f"warning: {warning}")
 
 
 def _row(group: QuarantineGroup) -> tuple[str, ...]:
@@ -496,10 +503,12 @@ def _row(group: QuarantineGroup) -> tuple[str, ...]:
 
 def _report_release(done: Any) -> None:
     write_json(done)
-    told = msgspec.to_builtins(done)
-    counts = [f"{told[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")]
-    stderr().print(", ".join(counts), highlight=False)
-    look = told.get("second_look")
+    shown = msgspec.to_builtins(done)
+    counts = [
+        f"{shown[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")
+    ]
+    print_note(", ".join(counts))
+    look = shown.get("second_look")
     if look:
         late, gone = look["late_detections"], look["unsupported"]
-        stderr().print(f"{late} late alarms, {gone} no longer supported", highlight=False)
+        print_note(f"{late} late alarms, {gone} no longer supported")

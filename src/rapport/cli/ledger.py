@@ -17,9 +17,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import moment
+from rapport.cli.arguments import JsonOption, moment
 from rapport.cli.node_api import HERE, Remote, Where
-from rapport.cli.output import stderr, visible, write_bytes, write_json, write_table
+from rapport.cli.output import print_note, stderr, visible, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, StoreUnavailable, nearest_names
 from rapport.core.times import format_time
 
@@ -46,7 +46,7 @@ def ledger(
     until: Annotated[str, Parameter(help="Before this time, or this long ago.")] = "",
     limit: Annotated[int, Parameter(help="Of more, those that changed last.")] = 1_000,
     follow: Annotated[bool, Parameter(negative="", help="Go on as things happen.")] = False,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
     csv: Annotated[bool, Parameter(negative="", help="As CSV, for a spreadsheet.")] = False,
     where: Where = HERE,
 ) -> int:
@@ -60,7 +60,7 @@ def ledger(
             hint="leave it out for 1000; --since and --person say which",
         )
     _check_together(json=json, csv=csv, follow=follow, message=bool(message))
-    asked = Question(
+    question = Question(
         message=message,
         peer=person,
         state=check_state(state),
@@ -78,11 +78,11 @@ def ledger(
                 code="cli.wrong_use",
                 hint="leave out --url, or have all of it: rapport listen log --new --url URL",
             )
-        _show_remote(where.remote(), asked, json=json, csv=csv)
+        _show_remote(where.remote(), question, json=json, csv=csv)
     elif message:
         _show_message(directory, message, json=json)
     else:
-        _show_local(directory, asked, follow=follow, json=json, csv=csv)
+        _show_local(directory, question, follow=follow, json=json, csv=csv)
     return 0
 
 
@@ -117,7 +117,9 @@ def open_ledger(directory: Path, channels: ReadOnlyChannels) -> Ledger:
     return Ledger(channels, index)
 
 
-def _show_local(directory: Path, asked: Question, *, follow: bool, json: bool, csv: bool) -> None:
+def _show_local(
+    directory: Path, question: Question, *, follow: bool, json: bool, csv: bool
+) -> None:
     from rapport.cli.local_site import read_channels
 
     async def work(channels: ReadOnlyChannels) -> None:
@@ -125,14 +127,14 @@ def _show_local(directory: Path, asked: Question, *, follow: bool, json: bool, c
         try:
             await kept.refresh()
             before = kept.position()
-            page = await kept.find(asked)
+            page = await kept.find(question)
             texts = {name: _text(kept, name) for name in {row.message for row in page.rows}}
             _write(page.rows, texts, more=bool(page.next), json=json and not follow, csv=csv)
             if not page.rows and not follow:
-                stderr().print(_nothing_fits(directory, asked.peer), markup=False)
+                print_note(_nothing_fits(directory, question.peer))
             if follow:
                 shown = {row.position for row in page.rows}
-                await _follow(channels, kept, asked, before, shown, as_json=json)
+                await _follow(channels, kept, question, before, shown, as_json=json)
         finally:
             kept.close()
 
@@ -160,7 +162,7 @@ def _text(kept: Ledger, message: str) -> str:
 async def _follow(
     channels: ReadOnlyChannels,
     kept: Ledger,
-    asked: Question,
+    question: Question,
     position: int,
     shown: set[int],
     *,
@@ -176,19 +178,19 @@ async def _follow(
         for stored in await log.read_after(position):
             position = stored.position
             row = read_line(stored)
-            if row is None or position in shown or not _fits(row, asked):
+            if row is None or position in shown or not _fits(row, question):
                 continue
             await kept.refresh()
-            said = cells(row, _text(kept, row.message))
-            line = msgspec.json.encode(row) if as_json else "\t".join(said).encode()
+            texts = cells(row, _text(kept, row.message))
+            line = msgspec.json.encode(row) if as_json else "\t".join(texts).encode()
             write_bytes(line + b"\n")
 
 
-def _fits(row: LedgerRow, asked: Question) -> bool:
+def _fits(row: LedgerRow, question: Question) -> bool:
     return (
-        asked.peer in ("", row.peer)
-        and asked.state in ("", row.state)
-        and asked.policy in ("", row.policy)
+        question.peer in ("", row.peer)
+        and question.state in ("", row.state)
+        and question.policy in ("", row.policy)
     )
 
 
@@ -213,20 +215,20 @@ def _show_message(directory: Path, message: str, *, json: bool) -> None:
 # --- another node ---
 
 
-def _show_remote(remote: Remote, asked: Question, *, json: bool, csv: bool) -> None:
+def _show_remote(remote: Remote, question: Question, *, json: bool, csv: bool) -> None:
     from rapport.communication.ledger import MessageView
     from rapport.communication.ledger_rows import LedgerRow
 
-    if asked.message:
-        found = remote.get(f"/ledger/messages/{quote(asked.message, safe='')}")
+    if question.message:
+        found = remote.get(f"/ledger/messages/{quote(question.message, safe='')}")
         if json:
             write_json(found)
         else:
             write_message(msgspec.convert(found, MessageView))
         return
-    given = msgspec.structs.asdict(asked)
+    given = msgspec.structs.asdict(question)
     given["person"] = given.pop("peer")
-    limit = min(asked.limit, 10_000)
+    limit = min(question.limit, 10_000)
     wanted = urlencode({key: value for key, value in given.items() if value} | {"limit": limit})
     rows = msgspec.convert(remote.get(f"/ledger?{wanted}"), list[LedgerRow])
     _write(rows, {}, more=len(rows) == limit, json=json, csv=csv)
@@ -245,10 +247,9 @@ def _write(
     else:
         write_rows(shown, texts)
     if rows:
-        said = visible(summarise(shown).sentence())
-        stderr().print(said, soft_wrap=True, markup=False)
+        print_note(visible(summarise(shown).sentence()))
     if more:
-        stderr().print(f"only the {len(rows)} that changed last; more with --limit")
+        print_note(f"only the {len(rows)} that changed last; more with --limit")
 
 
 COLUMNS = ("time", "person", "address", "state", "attempt", "message", "text", "why")
@@ -293,7 +294,7 @@ def cells(row: LedgerRow, text: str) -> tuple[str, ...]:
 
 
 def _why(state: str, reason: str) -> str:
-    """What the ledger says of it; a medium that took a message gave it a name of its own."""
+    """The ledger's reason in words; a medium that accepted a message gave it a name of its own."""
     given = _plain(reason)
     return f"the medium calls it {given}" if given and state == "handed" else given
 
@@ -337,7 +338,7 @@ def _cell(text: str) -> str:
 
 
 def write_message(shown: MessageView) -> None:
-    """One message: what it says and what happened to it, in order."""
+    """One message: its text and its history, in order."""
     message = shown.message
     out = stderr()
     how = f" ({message.result})" if message.result else ""
@@ -392,7 +393,7 @@ def messages(
     until: Annotated[str, Parameter(help="Up to this time, or this long ago.")] = "",
     oldest: Annotated[bool, Parameter(negative="", help="The oldest first.")] = False,
     limit: Annotated[int, Parameter(help="At most so many.")] = 50,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
     where: Where = HERE,
 ) -> None:
     """Show the messages that were handled, the newest first, and what became of them."""
@@ -452,13 +453,13 @@ def _local(site: Path, criteria: Criteria, limit: int) -> list[dict[str, Any]]:
 def _remote(remote: Remote, criteria: Criteria, limit: int) -> list[dict[str, Any]]:
     import msgspec
 
-    asked = msgspec.to_builtins(criteria)
+    question = msgspec.to_builtins(criteria)
     for name in ("since", "until"):
-        if f"{name}_ms" in asked:
-            asked[name] = format_time(asked.pop(f"{name}_ms"))
-    asked["order"] = "newest" if asked.pop("newest_first", False) else "oldest"
+        if f"{name}_ms" in question:
+            question[name] = format_time(question.pop(f"{name}_ms"))
+    question["order"] = "newest" if question.pop("newest_first", False) else "oldest"
     found: list[dict[str, Any]] = []
-    page = remote.get(f"/messages?{urlencode(asked)}")
+    page = remote.get(f"/messages?{urlencode(question)}")
     while True:
         found += page["messages"]
         if len(found) >= limit or not page["next_token"]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
 from urllib.parse import quote
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from rapport.cli.arguments import JsonOption
 from rapport.cli.node_api import HERE, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 
 _COUNTS = ("stored", "known", "forwarded", "refused", "gone", "unreadable")
 _COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
@@ -17,7 +17,7 @@ _COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
 def links(
     *,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the links of a running node to others, and what went over them since it started."""
     rows = where.remote().get("/federation/links")
@@ -44,7 +44,7 @@ app = App(name="push", help="Look at what a node pushes to others, and end it.")
 def list_pushes(
     *,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show push subscriptions: where to, until when, how many messages, and what is wrong."""
     found = where.remote().get("/pushes")
@@ -64,4 +64,4 @@ def cancel(
     """End a push subscription; what was not sent yet stays in its channel."""
     remote = where.remote()
     remote.post(f"/pushes/{quote(session, safe='')}/cancel", b"")
-    stderr().print(f"{session} is pushed no more", highlight=False)
+    print_note(f"{session} is pushed no more")

@@ -14,8 +14,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.arguments import JsonOption, check_count
 from rapport.cli.node_api import HERE, Remote, Where, read_token
-from rapport.cli.output import stderr, write_bytes, write_json, write_table
+from rapport.cli.output import print_note, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.kernel.approximation import Aggregate, ApproximateAggregate, ApproximateReport
 
@@ -43,32 +44,32 @@ class Nodes:
             self._whole.join(name)
         self._shares = self._whole.shares()
         self._followers: dict[str, str] = {}
-        self._heard: Queue[Heard | RapportError] = Queue()
+        self._arrived: Queue[Heard | RapportError] = Queue()
         self._offered: dict[str, int] = {}
         self._taken = 0
 
     def reports(self, of: str, over: str) -> Iterator[dict[str, Any]]:
-        """A report of the whole for each that a node sends, once all were heard; `over` is how a
+        """A report of the whole for each that a node sends, once all have sent one; `over` is how a
         node puts its own last minute together. Raises what the first node raises that fails.
         """
         for name, remote in self._remotes.items():
-            asked = urlencode({"imprecision": self._shares[name], "of": of, "how": over})
-            arguments = (name, remote, f"/load/stream?{asked}")
+            query = urlencode({"imprecision": self._shares[name], "of": of, "how": over})
+            arguments = (name, remote, f"/load/stream?{query}")
             threading.Thread(target=self._listen, args=arguments, daemon=True).start()
         while True:
-            heard = self._heard.get()
-            if isinstance(heard, RapportError):
-                raise heard
-            self._take(*heard)
+            report = self._arrived.get()
+            if isinstance(report, RapportError):
+                raise report
+            self._receive(*report)
             known = self._whole.known()
             if known is not None and len(self._followers) == len(self._remotes):
                 yield self._shown(known, of)
 
-    def _take(self, name: str, said: Any) -> None:
-        self._followers[name] = said["follower"]
-        self._offered[name] = said["offered"]
+    def _receive(self, name: str, report: Any) -> None:
+        self._followers[name] = report["follower"]
+        self._offered[name] = report["offered"]
         self._taken += 1
-        self._whole.take(name, ApproximateReport(said["value"], said["imprecision"]))
+        self._whole.take(name, ApproximateReport(report["value"], report["imprecision"]))
         if self._taken % _WEIGH_EVERY == 0:
             self._weigh()
 
@@ -109,10 +110,10 @@ class Nodes:
             with closing(remote.lines(path)) as lines:
                 for line in lines:
                     if line.startswith("data: "):
-                        self._heard.put((name, msgspec.json.decode(line.removeprefix("data: "))))
-            self._heard.put(_gone(name))
+                        self._arrived.put((name, msgspec.json.decode(line.removeprefix("data: "))))
+            self._arrived.put(_gone(name))
         except RapportError as error:
-            self._heard.put(error)
+            self._arrived.put(error)
 
 
 def _gone(name: str) -> RapportError:
@@ -130,7 +131,7 @@ _UNITS = {"busy": "% busy", "events": "events/s", "behind": "events waiting"}
 def load(
     *,
     imprecision: Annotated[
-        float | None, Parameter(help="Follow it: say only what leaves this much tolerance.")
+        float | None, Parameter(help="Follow it: report changes beyond this tolerance.")
     ] = None,
     of: Annotated[str, Parameter(help="What to follow: busy, events or behind.")] = "busy",
     how: Annotated[str, Parameter(help="Of the last minute: average, sum or max.")] = "average",
@@ -141,16 +142,11 @@ def load(
         Aggregate, Parameter(help="Of several nodes: sum, average or max.")
     ] = "average",
     count: Annotated[int | None, Parameter(help="End after this many reports.")] = None,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
     where: Where = HERE,
 ) -> int:
     """Show the load of the last minute, or follow one value of it until Ctrl-C."""
-    if count is not None and count < 1:
-        raise InvalidInput(
-            f"cannot wait for {count} reports",
-            code="cli.wrong_use",
-            hint="--count is 1 or more; without it, reports are printed until Ctrl-C",
-        )
+    check_count(count, "reports")
     if node:
         token = read_token(where.token_file)
         remotes = {address: Remote(address, token) for address in node}
@@ -169,8 +165,8 @@ def load(
     return 0
 
 
-def _reports(remote: Remote, asked: dict[str, Any]) -> Iterator[Any]:
-    with closing(remote.lines(f"/load/stream?{urlencode(asked)}")) as lines:
+def _reports(remote: Remote, parameters: dict[str, Any]) -> Iterator[Any]:
+    with closing(remote.lines(f"/load/stream?{urlencode(parameters)}")) as lines:
         for line in lines:
             if line.startswith("data: "):
                 yield msgspec.json.decode(line.removeprefix("data: "))
@@ -182,16 +178,14 @@ def _show(report: Any, *, as_json: bool) -> None:
         return
     write_table("policies", _COLUMNS, [_row(one) for one in report["policies"]])
     room = "?" if report["headroom"] is None else f"{report['headroom']:.0f}"
-    stderr().print(
+    print_note(
         f"busy {report['busy']:.1%}, {report['events_per_second']:.0f} events/s, "
         f"room for {room} more, {report['behind']} waiting, "
-        f"trend {report['trend_per_hour']:+.0%} per hour",
-        highlight=False,
-        soft_wrap=True,
+        f"trend {report['trend_per_hour']:+.0%} per hour"
     )
     steps = steps_line(report)
     for line in (steps, report["advice"]) if steps else (report["advice"],):
-        stderr().print(line, highlight=False, soft_wrap=True)
+        print_note(line)
 
 
 def _row(one: Any) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from rapport.channel.backends.readonly import ReadOnlyChannels
 from rapport.channel.backends.stores import open_reading, read_identity, read_interceptors
 from rapport.channel.config import channels_from_site
 from rapport.channel.interceptors.registry import delivered_at_rest
-from rapport.cli.output import stderr
+from rapport.cli.output import print_note
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
@@ -67,7 +67,7 @@ def no_log(site: Path) -> InvalidInput:
 def as_delivered(
     site: Path, channels: ReadOnlyChannels, channel: str, events: Sequence[StoredEvent]
 ) -> list[StoredEvent]:
-    """Events as the node would give them to who sits at its machine, through interceptors; raises
+    """Events as the node would deliver them to a local reader, through interceptors; raises
     Unsupported for one that only the running node can make.
     """
     declared, _problems = channels_from_site(TomlFile.load(site / "site.toml"))
@@ -78,8 +78,8 @@ def as_delivered(
 async def in_force_of(
     directory: Path, site: Site, channels: Channels
 ) -> tuple[dict[str, SourceBinding], ActiveInterpretations]:
-    """How sources are bound, and what is in force. Files that the node has not taken in as they are
-    now are told on stderr: what they say is shown.
+    """The bindings of sources, and the interpretations in force. Files that changed since the node
+    loaded them are listed on stderr and count as they are now.
     """
     from rapport.node.interpretations import interpretations_on_record
 
@@ -87,8 +87,7 @@ async def in_force_of(
     bindings, found = await interpretations_on_record(site, channels, node)
     if found.not_taken:
         names = ", ".join(found.not_taken)
-        told = f"changed in files since the node took them in, shown as in the files: {names}"
-        stderr().print(told, highlight=False, markup=False)
+        print_note(f"changed in files since the node took them in, shown as in the files: {names}")
     return bindings, found.together.standing.in_force
 
 

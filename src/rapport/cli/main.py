@@ -16,7 +16,13 @@ from cyclopts import App, CycloptsError, Group
 
 from rapport import __version__
 from rapport.cli.hints import reading_hint
-from rapport.cli.output import leave_unread, open_closed_streams, show_error, stderr, write_out
+from rapport.cli.output import (
+    leave_unread,
+    open_closed_streams,
+    print_note,
+    show_error,
+    write_out,
+)
 from rapport.core.errors import (
     InterpretationError,
     InvalidInput,
@@ -47,9 +53,9 @@ COMMANDS = {
     ),
     "Sources": (
         ("import", "import_file:import_file", "Import a file, or guess what it means."),
-        ("publish", "publish:publish", "Send events to a running node."),
-        ("read", "read:read", "Read a channel of a site."),
-        ("listen", "publish:listen", "Print events of a channel as they come."),
+        ("publish", "events:publish", "Send events to a running node."),
+        ("read", "events:read", "Read a channel of a site."),
+        ("listen", "events:listen", "Print events of a channel as they come."),
         ("mediate", "interpretations:app", "Interpretations: show, change, quarantine, release."),
         ("ontology", "ontology:app", "Concepts of a site: show, exchange as OWL."),
         ("tables", "ontology:tables_app", "Tables: how fresh they are; refresh one now."),
@@ -87,8 +93,8 @@ COMMANDS = {
     "Network": (
         ("links", "links:links", "Show the links to other nodes."),
         ("push", "links:app", "Events that a node pushes to others: show, end."),
-        ("context", "context.commands:app", "Present state of things: request, provide; brokers."),
-        ("ensemble", "ensemble.commands:app", "Run components that form groups and gossip."),
+        ("context", "context:app", "Present state of things: request, provide; brokers."),
+        ("ensemble", "ensemble:app", "Run components that form groups and gossip."),
     ),
 }  # fmt: skip
 """Name, place in `rapport.cli` and help of every command, by group."""
@@ -123,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Runs one command; returns its exit code once all it said is out."""
+    """Runs one command; returns its exit code once all its output is written."""
     try:
         return _written_out(_carried_out(arguments))
     except BrokenPipeError:
@@ -169,11 +175,14 @@ def _hint_at_new_name(arguments: list[str]) -> None:
     present: dict[tuple[str, ...], str] = {
         (name,): instead for name, (_path, instead) in RENAMED.items()
     }
-    present |= {("mediate", "reload"): "reload", ("policy", "reload"): "reload"}
+    present |= {
+        ("mediate", "reload"): "reload",
+        ("policy", "reload"): "reload",
+        ("ensemble", "cars"): "demo car-sharing",
+    }
     for former, instead in present.items():
         if tuple(arguments[: len(former)]) == former:
-            text = f"hint: rapport {' '.join(former)} is now rapport {instead}"
-            stderr().print(text, highlight=False)
+            print_note(f"hint: rapport {' '.join(former)} is now rapport {instead}")
 
 
 def _shown(error: RapportError, code: int, *, listing: str = "") -> int:
@@ -196,7 +205,7 @@ def _listing(arguments: list[str] | None) -> str:
 
 
 def _written_out(code: int) -> int:
-    """The code, unless what the command said did not get out and it says nothing of that."""
+    """The code, unless the command succeeded and its output could not be written."""
     lost = write_out()
     if lost is None or code:
         return code
@@ -204,8 +213,8 @@ def _written_out(code: int) -> int:
 
 
 def _unread() -> int:
-    """The end of a command whose reader left (`| head`): not our fault, nothing more can be said,
-    and yet no success: `check | head` has not told whether the site is sound.
+    """The end of a command whose reader left (`| head`). No success: `check | head` has not shown
+    whether the site is sound.
     """
     leave_unread()
     return UNREAD

@@ -115,7 +115,7 @@ class Remote:
         """The node that the site's settings speak of, or the one at `url`.
 
         The token is that of `token_file`, else of $RAPPORT_TOKEN, else the node's own, which is
-        told to no other host. Who names the node and stands in no site needs none. Without `url`
+        sent to no other host. With a `url` and outside of any site none is needed. Without `url`
         the node that answers has to be that of the site.
         """
         if url and directory == Path() and not (directory / "site.toml").exists():
@@ -133,7 +133,7 @@ class Remote:
         return Remote(address, token, site=directory, expected=expected)
 
     def verify(self) -> None:
-        """Raises Conflict unless the node there is the expected one; asks once."""
+        """Raises Conflict unless the node there is the expected one; requests its identity once."""
         if self._is_verified or self._expected is None:
             return
         found = self.identity()
@@ -143,7 +143,7 @@ class Remote:
 
     def identity(self) -> NodeIdentity:
         """Which node of which site answers; asked without a token. Raises Unavailable when nobody
-        does, or what answers is no node that says so.
+        does, or the answer is not that of a node.
         """
         request = urllib.request.Request(f"{self.url}/identity")
         try:
@@ -158,7 +158,7 @@ class Remote:
                 hint="restart it with this version, or name it with --url",
             ) from None
         except msgspec.MsgspecError:
-            raise self._no_node("what answers there does not speak as a node does") from None
+            raise self._no_node("the answer is not that of a node") from None
 
     def _other_site(self, expected: NodeIdentity, found: NodeIdentity) -> Conflict:
         where = f" in {self._site}" if expected.site == found.site else ""
@@ -172,15 +172,15 @@ class Remote:
 
     def post(self, path: str, body: bytes, content_type: str = "application/json") -> Any:
         """Sends a body; returns the decoded answer."""
-        return self._ask(path, body, content_type)
+        return self._call(path, body, content_type)
 
     def put(self, path: str, body: bytes) -> Any:
         """Sends JSON that is to stand there; returns the decoded answer."""
-        return self._ask(path, body, "application/json", method="PUT")
+        return self._call(path, body, "application/json", method="PUT")
 
     def patch(self, path: str, body: bytes) -> Any:
         """Sends JSON that is to be changed there; returns the decoded answer."""
-        return self._ask(path, body, "application/json", method="PATCH")
+        return self._call(path, body, "application/json", method="PATCH")
 
     def get(self, path: str, *, within_ms: int = 0) -> Any:
         """Returns the decoded answer; waits longer than usual for a node that was given time."""
@@ -190,7 +190,7 @@ class Remote:
 
     def text(self, path: str) -> str:
         """Returns the answer as it is."""
-        return self._asked(path, None, "").decode()
+        return self._answer_bytes(path, None, "").decode()
 
     def lines(self, path: str) -> Generator[str]:
         """The lines of an answer that goes on, as they come; ends when the node ends it."""
@@ -201,28 +201,28 @@ class Remote:
 
     def delete(self, path: str) -> Any:
         """Returns the decoded answer."""
-        return self._ask(path, None, "", method="DELETE")
+        return self._call(path, None, "", method="DELETE")
 
-    def _ask(
+    def _call(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
     ) -> Any:
-        return self._decoded(self._asked(path, body, content_type, method=method))
+        return self._decoded(self._answer_bytes(path, body, content_type, method=method))
 
     def _decoded(self, answer: bytes) -> Any:
         try:
             return msgspec.json.decode(answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise self._no_node("what answers there does not speak as a node does") from None
+            raise self._no_node("the answer is not that of a node") from None
 
     def _refused(self, error: urllib.error.HTTPError) -> RapportError:
-        """What a node said when it refused; another program would not say it as a node does."""
+        """The error in a node's refusal; another program's answer is an error of its own."""
         try:
             body = msgspec.json.decode(error.read(), type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
             body = {}
         if "title" in body:
             return _as_rapport_error(error.code, body)
-        return self._no_node(f"what answers there says {error.code} {error.reason}")
+        return self._no_node(f"the answer is {error.code} {error.reason}")
 
     def _no_node(self, why: str) -> Unavailable:
         return Unavailable(
@@ -231,7 +231,7 @@ class Remote:
             hint="another program may use the port, or a proxy finds no node; name it with --url",
         )
 
-    def _asked(
+    def _answer_bytes(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
     ) -> bytes:
         request = self._request(path, body, content_type, method=method)
@@ -259,7 +259,7 @@ class Remote:
 
     @contextmanager
     def _exchange(self, request: urllib.request.Request, seconds: float) -> Iterator[Any]:
-        """The answer while the block runs; what goes wrong is told as our own errors."""
+        """The answer while the block runs; raises our own errors."""
         try:
             with self._opener.open(request, timeout=seconds) as answer:
                 yield answer
@@ -278,7 +278,7 @@ class Remote:
             if request.data and isinstance(reason, ConnectionResetError | BrokenPipeError):
                 # A node does not read to its end what is too large for it.
                 raise Unavailable(
-                    f"the node at {self.url} went away while it was told",
+                    f"the node at {self.url} went away during the request",
                     code="node.gone",
                     hint="it may be more than max_body_bytes in its [node] allows",
                 ) from None
@@ -306,8 +306,8 @@ def expected_identity(directory: Path, file: TomlFile, settings: NodeSettings) -
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    """What asks; a node on this machine is asked straight, whatever $http_proxy says: a proxy would
-    look for it on its own machine, and see the token.
+    """The HTTP opener. A node on this machine is requested directly, whatever $http_proxy is: a
+    proxy would look for it on its own machine, and see the token.
     """
     host = urlsplit(url).hostname or ""
     try:
@@ -386,7 +386,7 @@ HERE = Where()
 
 MOST_AT_ONCE = 1_000
 MOST_BYTES = 4 * 1024 * 1024
-"""Half of what a node takes in one request if its site does not say otherwise."""
+"""Half of a node's default limit for one request."""
 
 
 def request_bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -446,12 +446,12 @@ def _open(site: Path) -> Node:
 
 
 class NodeAccess:
-    """Asks the running node; where none runs, opens the site's own for the one question."""
+    """Calls the running node; where none runs, opens the site's own for one call."""
 
     def __init__(self, where: Where) -> None:
         self._where, self._remote = where, where.remote()
         self.is_resting = False
-        """Whether the last answer came from here, since no node runs."""
+        """Whether the last answer came from the site's files, since no node runs."""
 
     def ask(
         self,
@@ -460,7 +460,7 @@ class NodeAccess:
         *,
         record: bool,
     ) -> Any:
-        """What the node answers, or what `local` finds; with `record` it may change something."""
+        """The node's answer, or the result of `local`; with `record` it may change something."""
         try:
             return ask(self._remote)
         except Unavailable as error:

@@ -10,10 +10,16 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, site_directory
-from rapport.cli.hints import cannot_read, cannot_write
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
+from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, Where
-from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.cli.output import (
+    print_note,
+    show_problems,
+    write_json,
+    write_result,
+    write_table,
+)
 from rapport.core.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -41,7 +47,7 @@ def show(
     ontology, given, problems = _loaded(site)
     if svg:
         title = f"Ontology of {site_directory(site).resolve().name}"
-        _write(view.draw_ontology(ontology, given, title=title).encode(), out)
+        write_result(view.draw_ontology(ontology, given, title=title).encode(), out)
     elif out is not None:
         raise InvalidInput("--out is for --svg", code="cli.wrong_use", hint="add --svg")
     else:
@@ -53,7 +59,7 @@ def show(
         functions = view.function_rows(ontology)
         if functions:
             write_table("functions", ("function", "of", "found by", "unit"), functions)
-    return _told(problems)
+    return int(show_problems(problems))
 
 
 @app.command
@@ -63,8 +69,8 @@ def check(
     """Find every mistake in the ontology alone; exits 1 when there is an error."""
     _ontology, _given, problems = _loaded(site)
     if not json:
-        code = _told(problems)
-        stderr().print("no problems found" if not problems else f"{len(problems)} found")
+        code = int(show_problems(problems))
+        print_note("no problems found" if not problems else f"{len(problems)} found")
         return code
     write_json(problems)
     return int(any(problem.severity == "error" for problem in problems))
@@ -87,9 +93,9 @@ def export(
         raise InvalidInput(f"{base!r} cannot begin a name", code="rdf.bad_base", hint=hint)
     ontology, _given, problems = _loaded(site)
     graph, left_out = to_graph(ontology, base)
-    _write(write_graph(graph, format, base=base).encode(), out)
-    _said("not in the file", left_out)
-    return _told(problems)
+    write_result(write_graph(graph, format, base=base).encode(), out)
+    _print_notes("not in the file", left_out)
+    return int(show_problems(problems))
 
 
 @app.command(name="import")
@@ -112,8 +118,8 @@ def import_ontology(file: Path, *, out: OutOption = None) -> None:
             raise InvalidInput(message, code="rdf.bad_turtle", hint=hint) from None
         graph = read_turtle(text, name=file.name)
     found = from_graph(graph)
-    _write(site_text(found).encode(), out)
-    _said("did not fit", found.notes)
+    write_result(site_text(found).encode(), out)
+    _print_notes("did not fit", found.notes)
 
 
 def _loaded(
@@ -133,25 +139,9 @@ def _loaded(
     return ontology, given, problems
 
 
-def _told(problems: list[Problem]) -> int:
-    for problem in problems:
-        show_problem(problem)
-    return int(any(problem.severity == "error" for problem in problems))
-
-
-def _said(what: str, texts: list[str]) -> None:
+def _print_notes(what: str, texts: list[str]) -> None:
     for text in texts:
-        stderr().print(f"{what}: {text}", markup=False, soft_wrap=True)
-
-
-def _write(raw: bytes, out: Path | None) -> None:
-    if out is None:
-        write_bytes(raw)
-        return
-    try:
-        out.write_bytes(raw)
-    except OSError as error:
-        raise cannot_write(out, error) from None
+        print_note(f"{what}: {text}")
 
 
 tables_app = App(
@@ -163,7 +153,7 @@ tables_app = App(
 def list_tables(
     *,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List tables with rows, age, and why a source failed."""
     found = where.remote().get("/tables")
@@ -184,7 +174,7 @@ def refresh(
     remote = where.remote()
     done = remote.post(f"/tables/{quote(table, safe='')}/refresh", b"{}")
     write_json(done)
-    stderr().print("its rows changed" if done["changed"] else "its rows are the same")
+    print_note("its rows changed" if done["changed"] else "its rows are the same")
 
 
 def _row(one: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from rapport.channel.agents.outbox import (
 )
 from rapport.channel.agents.publisher import Publisher, Status
 from rapport.cli.node_api import TokenFileOption, read_token
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration
 from rapport.core.urls import without_password
@@ -81,7 +81,7 @@ def drain(
     target_url = url or (known.url if known else "")
     target_channel = channel or (known.channel if known else "")
     if not target_url or not target_channel:
-        inspect_outbox(directory)  # says so when there is no outbox at all
+        inspect_outbox(directory)  # raises when there is no outbox
         raise InvalidInput(
             f"{directory} does not say where it delivers",
             code="outbox.no_target",
@@ -93,14 +93,14 @@ def drain(
     )
     try:
         waiting = publisher.status().pending
-        stderr().print(f"{waiting} events wait for {without_password(target_url)}", highlight=False)
+        print_note(f"{waiting} events wait for {without_password(target_url)}")
         publisher.flush(seconds)
-        told = publisher.status()
+        status = publisher.status()
     finally:
         publisher.close()
-    write_json({"pending": told.pending, "settled": told.settled, "rejected": told.rejected})
-    if told.pending:
-        raise _still_waiting(told)
+    write_json({"pending": status.pending, "settled": status.settled, "rejected": status.rejected})
+    if status.pending:
+        raise _still_waiting(status)
     return 0
 
 
@@ -119,11 +119,11 @@ def forget(
     write_json({"forgotten": forgotten})
 
 
-def _still_waiting(told: Status) -> Unavailable:
-    why = f": {told.trouble.message}" if told.trouble else ""
+def _still_waiting(status: Status) -> Unavailable:
+    why = f": {status.trouble.message}" if status.trouble else ""
     return Unavailable(
-        f"{told.pending} events still wait{why}",
-        code=told.trouble.code if told.trouble else "outbox.not_drained",
+        f"{status.pending} events still wait{why}",
+        code=status.trouble.code if status.trouble else "outbox.not_drained",
         hint="they are kept; run drain again later, or with another --url, token or --timeout",
     )
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rapport.cli.hints import with_hint
+from rapport.cli.hints import cannot_write, with_hint
 from rapport.core.errors import Problem, RapportError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from rapport.core.event import Gap
 
@@ -40,6 +41,16 @@ def stderr() -> Console:
     return PlainConsole(stderr=True, markup=False)
 
 
+def print_line(line: str | Text) -> None:
+    """A line for people on stdout, not wrapped; brackets are no markup."""
+    stdout().print(line, markup=False, soft_wrap=True)
+
+
+def print_note(line: str | Text) -> None:
+    """A line on stderr, not wrapped; brackets are no markup."""
+    stderr().print(line, soft_wrap=True)
+
+
 def write_json(value: Any) -> None:
     """One JSON value and a newline on stdout."""
     sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
@@ -52,13 +63,24 @@ def write_bytes(raw: bytes) -> None:
     sys.stdout.flush()
 
 
+def write_result(raw: bytes, out: Path | None) -> None:
+    """Bytes to a file, on stdout without one; raises InvalidInput when it cannot be written."""
+    if out is None:
+        write_bytes(raw)
+        return
+    try:
+        out.write_bytes(raw)
+    except OSError as error:
+        raise cannot_write(out, error) from None
+
+
 def write_gaps(gaps: Sequence[Gap], *, as_json: bool) -> None:
     """What a channel could not give, a line each on stderr: stdout has events and nothing else."""
     for gap in gaps:
         line = f"positions {gap.first} to {gap.last} cannot be read: {gap.reason}"
         if as_json:
             line = msgspec.json.encode({"gap": gap}).decode()
-        stderr().print(line, highlight=False, soft_wrap=True)
+        print_note(line)
 
 
 def visible(text: str) -> str:
@@ -88,7 +110,7 @@ def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         return
     for row in [columns, *rows]:
         print("\t".join(visible(cell) for cell in row))
-    sys.stdout.flush()  # what is told on stderr afterwards stands below it
+    sys.stdout.flush()  # notes on stderr afterwards stand below it
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -113,10 +135,19 @@ def show_problem(problem: Problem, *, listing: str = "") -> None:
 
     problem = with_hint(problem, listing)
     colour = {"error": "bold red", "warning": "yellow", "hint": "cyan"}[problem.severity]
-    line = Text.assemble(
-        (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"
+    print_note(
+        Text.assemble(
+            (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"
+        )
     )
-    stderr().print(line, soft_wrap=True)
+
+
+def show_problems(problems: Iterable[Problem]) -> bool:
+    """Shows problems on stderr; returns whether one is an error."""
+    found = list(problems)
+    for problem in found:
+        show_problem(problem)
+    return any(problem.severity == "error" for problem in found)
 
 
 def show_error(error: RapportError, *, listing: str = "") -> None:
@@ -147,9 +178,9 @@ def leave_unread() -> None:
 
 
 def write_out() -> OSError | None:
-    """Writes what is still kept back; returns why stdout did not take it, which is then given up.
+    """Flushes both streams; returns the error of stdout, whose output is then dropped.
 
-    What stderr does not take is given up without a word: there is no place to say so.
+    Output that stderr does not take is dropped silently: there is no place to report it.
     """
     _flushed("stderr")
     return _flushed("stdout")

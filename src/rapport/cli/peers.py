@@ -16,8 +16,9 @@ from urllib.parse import quote, unquote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
+from rapport.cli.arguments import JsonOption
 from rapport.cli.node_api import HERE, NodeAccess, Remote, Where
-from rapport.cli.output import show_problem, stderr, write_json, write_table
+from rapport.cli.output import print_note, show_problem, write_json, write_table
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
 
@@ -105,7 +106,7 @@ def in_path(name: str) -> str:
     return quote(name, safe="")
 
 
-# --- telling ---
+# --- output ---
 
 
 def report_change(changed: Any) -> None:
@@ -120,14 +121,13 @@ def row_of(entry: dict[str, Any]) -> tuple[str, ...]:
     settings = dict(entry["settings"])
     addresses = settings.pop("addresses", [])
     by = f"{format_time(entry['time'])} by {entry['by']}" if entry["time"] else ""
-    said = [f"{key} = {value}" for key, value in settings.items()]
-    said += [f"{one['address']}: circuit {one['state']}" for one in entry.get("circuits", ())]
-    return (entry["name"], entry["origin"], " ".join(addresses), ", ".join(said), by)
+    facts = [f"{key} = {value}" for key, value in settings.items()]
+    facts += [f"{one['address']}: circuit {one['state']}" for one in entry.get("circuits", ())]
+    return (entry["name"], entry["origin"], " ".join(addresses), ", ".join(facts), by)
 
 
 app = App(name="peers", help="People, devices and services to be reached; collectives of them.")
 
-JsonOption = Annotated[bool, Parameter(negative="", help="As JSON.")]
 DeliveryOption = Annotated[
     str, Parameter(help="to-all-channels, at-least-one (the default) or preferred.")
 ]
@@ -191,7 +191,7 @@ def add(
     on_quiet: OnQuietOption = "",
     where: Where = HERE,
 ) -> None:
-    """Add a peer, or replace all that was said of it: rapport peers add ana mail:ana@example.org"""
+    """Add a peer, or replace its entry: rapport peers add ana mail:ana@example.org"""
     settings = settings_of(addresses, delivery, fallback, fallback_after, zone, quiet, on_quiet)
 
     async def local(node: Node) -> Any:
@@ -256,7 +256,7 @@ def remove(
     kind = "collectives" if collective else "peers"
     access = NodeAccess(where)
     access.ask(lambda remote: remote.delete(f"/{kind}/{in_path(name)}"), local, record=True)
-    stderr().print(f"{name} was removed", markup=False)
+    print_note(f"{name} was removed")
 
 
 @app.command
@@ -268,7 +268,7 @@ def make(
     ] = "to-any",
     where: Where = HERE,
 ) -> None:
-    """Make a collective, or say anew what it is; members that are named replace those before."""
+    """Make a group, or replace its entry; members that are named replace the former ones."""
     settings: dict[str, Any] = {"delivery": delivery}
     named = list(members) or None
 
@@ -289,7 +289,7 @@ def list_members(
     where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
-    """List who is in a collective."""
+    """List the members of a group."""
     found = pages(NodeAccess(where), f"collectives/{in_path(collective)}/members")
     if json:
         write_json(found)
@@ -305,7 +305,7 @@ def join(
 ) -> None:
     """Let peers join a collective."""
     moved = move(NodeAccess(where), collective, {"join": list(peers)})
-    stderr().print(f"{moved['joined']} joined {collective}", markup=False)
+    print_note(f"{moved['joined']} joined {collective}")
 
 
 @app.command
@@ -316,7 +316,7 @@ def leave(
 ) -> None:
     """Let peers leave a collective."""
     moved = move(NodeAccess(where), collective, {"leave": list(peers)})
-    stderr().print(f"{moved['left']} left {collective}", markup=False)
+    print_note(f"{moved['left']} left {collective}")
 
 
 _BY = "command line"
@@ -333,7 +333,7 @@ def password(
     given = None if remove else read_password(name)
     ended = change_password(NodeAccess(where), name, given)
     done = "has no password any more" if remove else "has a new password"
-    stderr().print(f"{name} {done}; {ended} sessions ended", markup=False, soft_wrap=True)
+    print_note(f"{name} {done}; {ended} sessions ended")
 
 
 def change_password(access: NodeAccess, name: str, given: str | None) -> int:
@@ -356,7 +356,7 @@ def change_password(access: NodeAccess, name: str, given: str | None) -> int:
 
 
 def read_password(name: str) -> str:
-    """What is piped in, its first line; else what is typed, twice and unseen."""
+    """The first line of piped input; else a password that is typed twice, unseen."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     first = getpass.getpass(f"New password of {name}: ")
@@ -378,7 +378,7 @@ def inbox_link(
     *,
     days: Annotated[int, Parameter(help="How long it opens the inbox.")] = 30,
     where: Where = HERE,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Make a link that opens a peer's inbox without a password; prints it. Who has it reads and
     answers as that person: give it to nobody else. The node has to run.
@@ -395,8 +395,4 @@ def inbox_link(
         write_json(made)
         return
     print(made["link"])
-    stderr().print(
-        f"opens the inbox of {name} until {made['expires']}, for whoever has it",
-        markup=False,
-        soft_wrap=True,
-    )
+    print_note(f"opens the inbox of {name} until {made['expires']}, for everybody who has it")

@@ -18,9 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import unknown
-from rapport.cli.output import show_problem, stderr, stdout, write_bytes, write_json, write_table
+from rapport.cli.output import (
+    print_line,
+    print_note,
+    show_problem,
+    show_problems,
+    stderr,
+    write_bytes,
+    write_json,
+    write_table,
+)
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time
 
@@ -28,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from rapport.core.errors import Problem
     from rapport.lake.catalogue import TableInfo
     from rapport.pipeline.figures.reports import Report
     from rapport.pipeline.mediation.meanings import Meanings
@@ -38,7 +46,6 @@ if TYPE_CHECKING:
     from rapport.site.pipeline import JobStatus, RunPlaces, RunStatus
 
 MasterOption = Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")]
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 DryRunOption = Annotated[bool, Parameter(help="Only tell what would be done.")]
 
 app = App(name="pipeline", help="History on Spark: export, lake, questions, report.")
@@ -106,7 +113,8 @@ def silver(
         assert spark is not None
         done = update_silver(spark, lake, ontology, rebuild=rebuild, progress=progress)
     _report_export(done, json=json)
-    return show_problems(done.problems)
+    show_problems(done.problems)
+    return int(bool(done.problems))
 
 
 @app.command
@@ -191,7 +199,7 @@ def expire(
     done = expire_lake(lake, rules, taken=silver_positions(lake), dry_run=dry_run)
     _report_export(done, json=json)
     for table, why in done.waiting.items():
-        stderr().print(f"{table} stays: {why}", soft_wrap=True)
+        print_note(f"{table} stays: {why}")
 
 
 def _kept_by_site(directory: Path) -> dict[str, int]:
@@ -225,9 +233,9 @@ def spark_for(site: Path | None, engine: str, master: str | None) -> Iterator[Sp
     if engine != "spark":
         yield None
         return
-    said = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
-    settings = load_spark_settings(said, flags={"master": master}, environment=os.environ)
-    stderr().print("starting Spark …")
+    declared = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
+    settings = load_spark_settings(declared, flags={"master": master}, environment=os.environ)
+    print_note("starting Spark …")
     with running_spark(settings) as spark:
         yield spark
 
@@ -243,13 +251,6 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, whole: bar.update(task, completed=done, total=whole)
 
 
-def show_problems(problems: tuple[Problem, ...]) -> int:
-    """Tells every problem on stderr; the exit code that says whether there was one."""
-    for problem in problems:
-        show_problem(problem)
-    return 1 if problems else 0
-
-
 def _report_export(done: Any, *, json: bool) -> None:
     """What was done: a line for each figure, or JSON."""
     import msgspec
@@ -257,8 +258,8 @@ def _report_export(done: Any, *, json: bool) -> None:
     if json:
         write_json(done)
         return
-    told = msgspec.structs.asdict(done)
-    rows = [(name.replace("_", " "), _shown(value)) for name, value in told.items()]
+    status = msgspec.structs.asdict(done)
+    rows = [(name.replace("_", " "), _shown(value)) for name, value in status.items()]
     write_table("lake", ("what", "how much"), [row for row in rows if row[1]])
 
 
@@ -277,7 +278,7 @@ def mediate(
     ],
     into: Annotated[Path | None, Parameter(help="Folder to write to; must not be there.")] = None,
     explain: Annotated[
-        bool, Parameter(help="Only tell which steps are columns of Spark, which Python, and why.")
+        bool, Parameter(help="Only show which steps are columns of Spark, which Python, and why.")
     ] = False,
     site: SiteOption = None,
     master: MasterOption = None,
@@ -296,7 +297,7 @@ def mediate(
     directory = site_directory(site)
     loaded = load_site(directory)
     meanings = meanings_of_site(loaded)
-    files, sources = _asked(meanings, what)
+    files, sources = _files_or_sources(meanings, what)
     if explain:
         _explain(meanings, [*files, *sources] or None, json=json)
         return 0
@@ -320,7 +321,9 @@ def mediate(
     return 1 if done.rejected else 0
 
 
-def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Path]], list[str]]:
+def _files_or_sources(
+    meanings: Meanings, what: tuple[str, ...]
+) -> tuple[dict[str, list[Path]], list[str]]:
     """Files by source, or names of sources; raises InvalidInput for a mixture or an unknown one."""
     from rapport.core.errors import InvalidInput
     from rapport.policy.recordings.files import READERS
@@ -369,7 +372,7 @@ def _explain(meanings: Meanings, sources: list[str] | None, *, json: bool) -> No
         return
     for each in found:
         for line in each.lines():
-            stdout().print(line, soft_wrap=True, markup=False, highlight=False)
+            print_line(line)
 
 
 def _report_mediation(done: MediatedHistory, *, json: bool) -> None:
@@ -411,7 +414,9 @@ def tables(
         _write_tables(found)
     else:
         _write_columns(found[0])
-    return show_problems(tuple(problem for table in found for problem in table.problems))
+    problems = [problem for table in found for problem in table.problems]
+    show_problems(problems)
+    return int(bool(problems))
 
 
 @app.command
@@ -542,8 +547,8 @@ def report(
 ) -> None:
     """Report what happened: figures, tables, a page with plots.
 
-    Export, then tell on Spark what happened: detections, deliveries, who answered how fast,
-    what was held back or late, how the channels were used, and where messages came from.
+    Export, then report on Spark: detections, deliveries, who answered how fast,
+    quarantined and late readings, how the channels were used, and where messages came from.
     """
     from rapport.pipeline.figures.reports import make_report
 
@@ -551,7 +556,7 @@ def report(
     if html is not None:
         _refuse_unwritable(html)
     if export:
-        stderr().print(f"exported {export_site(directory)['rows']} rows")
+        print_note(f"exported {export_site(directory)['rows']} rows")
     lake = lake_directory(directory)
     with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
         assert spark is not None
@@ -582,7 +587,7 @@ def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
     page = report_page(made, site=str(name), lake_files=f"{lake / 'gold'}")
     with replaced_file(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    stderr().print(f"wrote {path}", soft_wrap=True)
+    print_note(f"wrote {path}")
 
 
 def _refuse_unwritable(path: Path) -> None:
@@ -640,15 +645,14 @@ def run(
             signal.signal(number, lambda _number, _frame: stop.set())
 
     take_signals()
-    told = run_pipeline(directory, wanted, stop=stop, started=take_signals)
+    status = run_pipeline(directory, wanted, stop=stop, started=take_signals)
     if json:
-        write_json(told)
+        write_json(status)
     elif once:
-        _show_jobs(told.jobs)
-    problems = [one.problem for one in told.jobs if one.problem is not None]
-    for problem in problems:
-        show_problem(problem)
-    # Whoever ends it that runs on and on has seen what was wrong in its status.
+        _show_jobs(status.jobs)
+    problems = [one.problem for one in status.jobs if one.problem is not None]
+    show_problems(problems)
+    # The status of a run that is ended by hand has shown its problems.
     return 1 if problems and once else 0
 
 
@@ -656,20 +660,20 @@ def run(
 def status(*, site: SiteOption = None, json: JsonOption = False) -> int:
     """Show what runs where, and how far each job is behind; 1 when nothing runs."""
     from rapport.kernel.clock import SystemClock
-    from rapport.site.pipeline import how_it_is, is_held, read_status
+    from rapport.site.pipeline import is_held, read_status, run_state
 
     places = run_places(site_directory(site))
-    told, runs = read_status(places), is_held(places.lock)
-    state = how_it_is(told, runs=runs, now_ms=SystemClock().now_ms())
+    status, runs = read_status(places), is_held(places.lock)
+    state = run_state(status, runs=runs, now_ms=SystemClock().now_ms())
     if json:
         stopped = places.stop.exists()
-        write_json({"state": state, "runs": runs, "stopped_by_hand": stopped, "told": told})
+        write_json({"state": state, "runs": runs, "stopped_by_hand": stopped, "told": status})
     else:
-        _show_state(state, told, places)
-        if told is not None:
-            _show_jobs(told.jobs)
-    if told is not None and told.problem is not None:
-        show_problem(told.problem)
+        _show_state(state, status, places)
+        if status is not None:
+            _show_jobs(status.jobs)
+    if status is not None and status.problem is not None:
+        show_problem(status.problem)
     return 0 if runs else 1
 
 
@@ -689,13 +693,13 @@ def stop(
 
     places = run_places(site_directory(site))
     if not ask_to_stop(places):
-        stderr().print("the pipeline does not run; it stays down until: rapport pipeline resume")
+        print_note("the pipeline does not run; it stays down until: rapport pipeline resume")
         return 0
-    stderr().print("asked to end after what it is doing …")
+    print_note("asked to end after what it is doing …")
     if wait_until(lambda: not is_held(places.lock), wait):
-        stderr().print("the pipeline is down")
+        print_note("the pipeline is down")
         return 0
-    stderr().print(f"it has not ended within {wait} s; it will after its batch")
+    print_note(f"it has not ended within {wait} s; it will after its batch")
     return 1
 
 
@@ -719,16 +723,16 @@ def resume(
     let_go_on(places)
     if not is_held(places.watched):
         return run(site=site, live=live, master=master, log_json=log_json)
-    stderr().print("the node starts it …")
+    print_note("the node starts it …")
     if wait_until(lambda: is_held(places.lock), _START_SECONDS):
-        stderr().print("the pipeline is up")
+        print_note("the pipeline is up")
         return 0
-    stderr().print("it did not come up; the node's log says why")
+    print_note("it did not come up; the node's log says why")
     return 1
 
 
 def wanted_run(directory: Path, *, once: bool, live: bool | None, master: str | None) -> RunWanted:
-    """What the site and the flags say together."""
+    """The run by the site and the flags."""
     from rapport.core.errors import SiteError
     from rapport.kernel.toml import TomlFile
     from rapport.pipeline.running.run import RunWanted
@@ -764,14 +768,17 @@ def run_places(directory: Path) -> RunPlaces:
     return RunPlaces.of(data_directory(directory))
 
 
-def _show_state(state: str, told: RunStatus | None, places: RunPlaces) -> None:
+def _show_state(state: str, status: RunStatus | None, places: RunPlaces) -> None:
     rows = [("state", state)]
     if places.stop.exists():
         rows.append(("stopped by hand", "until: rapport pipeline resume"))
-    if told is not None:
-        rows += [("process", str(told.pid)), ("Spark", told.master)]
-        rows += [("Spark's page", told.spark_ui)] if told.spark_ui else []
-        rows += [("started", format_time(told.started)), ("last word", format_time(told.updated))]
+    if status is not None:
+        rows += [("process", str(status.pid)), ("Spark", status.master)]
+        rows += [("Spark's page", status.spark_ui)] if status.spark_ui else []
+        rows += [
+            ("started", format_time(status.started)),
+            ("last word", format_time(status.updated)),
+        ]
     write_table("pipeline", ("what", "how"), rows)
 
 
@@ -797,7 +804,7 @@ def _show_plan(plan: RunPlan, *, json: bool) -> None:
     if json:
         write_json(plan)
         return
-    stderr().print(f"{plan.site} on {plan.master}; nothing is started")
+    print_note(f"{plan.site} on {plan.master}; nothing is started")
     rows = [(one.job, one.every, str(one.events), ", ".join(one.into)) for one in plan.jobs]
     write_table("jobs", ("job", "every", "events to do", "into"), rows)
     if plan.policies:

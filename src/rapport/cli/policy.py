@@ -15,10 +15,17 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.arguments import SiteOption, site_directory
-from rapport.cli.hints import cannot_read, cannot_write
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
+from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
-from rapport.cli.output import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.cli.output import (
+    print_note,
+    show_problems,
+    write_bytes,
+    write_json,
+    write_result,
+    write_table,
+)
 from rapport.core.errors import InvalidInput, PolicyError, Problem
 from rapport.core.times import format_time
 
@@ -41,45 +48,34 @@ _ALREADY = {
 
 
 def write_data(done: Any) -> None:
-    """For programs; a person is told in words."""
+    """For programs; people get a text."""
     if not sys.stdout.isatty():
         write_json(done)
 
 
 def report_change(done: Any) -> None:
     """What came of a change, with its problems; a change holds from a place on."""
-    show_problems(done)
+    show_problems(msgspec.convert(done["problems"], list[Problem]))
     if not done["changed"]:
-        print_line(f"{done['name']}: {_ALREADY.get(done['what'], 'this is so')} already")
+        print_note(f"{done['name']}: {_ALREADY.get(done['what'], 'this is so')} already")
         return
     version = f", version {done['version']}" if done["version"] else ""
     place = f"after event {done['after']}" if done["after"] else "before the first event"
-    print_line(f"{done['name']}: {done['what']} {place}{version}")
-
-
-def print_line(text: str) -> None:
-    """A line for people."""
-    stderr().print(text, highlight=False, soft_wrap=True)
-
-
-def show_problems(shown: Any) -> None:
-    """Each with its place and hint."""
-    for problem in shown["problems"]:
-        show_problem(msgspec.convert(problem, Problem))
+    print_note(f"{done['name']}: {done['what']} {place}{version}")
 
 
 def write_rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; on a terminal without columns that have nothing to tell, so that it is not cramped.
+    """A table; on a terminal without empty columns.
     Programs get all of them.
     """
-    told = list(range(len(heads)))
+    columns = list(range(len(heads)))
     if sys.stdout.isatty():
-        told = [
+        columns = [
             n
             for n, head in enumerate(heads)
             if head not in _MAY_BE_EMPTY or any(row[n] not in _NOTHING for row in rows)
         ]
-    write_table(title, [heads[n] for n in told], [[row[n] for n in told] for row in rows])
+    write_table(title, [heads[n] for n in columns], [[row[n] for n in columns] for row in rows])
 
 
 def row_of(policy: Any) -> tuple[str, ...]:
@@ -102,7 +98,6 @@ def line_of(change: Any) -> str:
     return f"{when}: {change['what']}{version} by {change['by']}{because}"
 
 
-JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 FileArgument = Annotated[Path, Parameter(help="The policy's text.")]
 NameOption = Annotated[str, Parameter(help="Its name; else the stem of the file.")]
 LocalCall = Callable[["PolicyLifecycle"], Awaitable[Any]]
@@ -138,9 +133,9 @@ def list_all(
         return
     write_rows("policies", HEADS, [row_of(policy) for policy in found])
     for policy in found:
-        show_problems(policy)
+        show_problems(msgspec.convert(policy["problems"], list[Problem]))
     if node.is_resting:
-        print_line("no node runs: these would run from its next start on")
+        print_note("no node runs: these would run from its next start on")
 
 
 def register(
@@ -238,7 +233,7 @@ def shadow(
     drop: Annotated[bool, Parameter(help="End it.", negative="")] = False,
     where: Where = HERE,
 ) -> None:
-    """Run a new version beside a policy; only what one of them finds alone is told, in
+    """Run a new version beside a policy; only differences are reported, in
     `detections`. Then promote or drop it.
     """
     node = NodeAccess(where)
@@ -269,7 +264,7 @@ def reload(
     for one in done:
         report_change(one)
     if not done:
-        print_line("every policy is as it was")
+        print_note("every policy is as it was")
 
 
 def _bring(
@@ -297,12 +292,12 @@ def _act(node: NodeAccess, name: str, act: str, local: LocalCall) -> None:
 
 
 def _change(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> None:
-    """Makes a change and says what came of it."""
+    """Makes a change and reports the outcome."""
     done = _done(node, ask, local)
     write_data(done)
     report_change(done)
     if node.is_resting:
-        print_line("no node runs: it holds from its next start on")
+        print_note("no node runs: it holds from its next start on")
 
 
 def _done(node: NodeAccess, ask: Callable[[Remote], Any], local: LocalCall) -> Any:
@@ -354,14 +349,7 @@ def show(
 
     loaded = load_site(site_directory(site), policies=[name])
     text = stage_drawing(loaded, name, stage) if svg else stage_text(loaded, name, stage)
-    raw = text.rstrip("\n").encode() + b"\n"
-    if out is None:
-        write_bytes(raw)
-        return
-    try:
-        out.write_bytes(raw)
-    except OSError as error:
-        raise cannot_write(out, error) from None
+    write_result(text.rstrip("\n").encode() + b"\n", out)
 
 
 @app.command
@@ -385,7 +373,7 @@ def similar(
     *,
     site: SiteOption = None,
     limit: Annotated[int, Parameter(help="At most so many.")] = 10,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """List the policies that speak of the same things as this one, most alike first."""
     from rapport.cli.policy_files import show_similar

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from rapport.cli.hints import NO_POLICIES, unknown
-from rapport.cli.output import show_problem, stderr, write_json, write_table
+from rapport.cli.output import print_note, show_problems, write_json, write_table
 from rapport.cli.policy import Stage
 from rapport.core.errors import InvalidInput, PolicyError, Problem, StoreUnavailable
 from rapport.kernel.files import atomic_replacement
@@ -88,8 +88,7 @@ def format_files(files: Sequence[Path], site: Path, *, check: bool) -> int:
         formatted = text
         if text is not None:
             formatted, problems = _formatted(policy, text)
-        for problem in problems:
-            show_problem(problem)
+        show_problems(problems)
         faulty = faulty or bool(problems)
         if formatted is None or formatted == text:
             continue
@@ -105,9 +104,7 @@ def _of_site(site: Path) -> tuple[list[PolicyFile], bool]:
     """The policies of a site, and whether what names them is faulty."""
     file = TomlFile.load(site / SITE_FILE, name=SITE_FILE)
     found, _window_ms, problems = policy_files(file, site)
-    for problem in problems:
-        show_problem(problem)
-    return list(found.values()), any(problem.severity == "error" for problem in problems)
+    return list(found.values()), show_problems(problems)
 
 
 def _of_path(path: Path) -> PolicyFile:
@@ -137,7 +134,7 @@ def _replace(path: Path, raw: bytes) -> None:
 
 def _summarize(count: int, changed: int, *, check: bool) -> None:
     doing = "would change" if check else "changed"
-    stderr().print(f"{count} polic{'y' if count == 1 else 'ies'}, {changed} {doing}")
+    print_note(f"{count} polic{'y' if count == 1 else 'ies'}, {changed} {doing}")
 
 
 _SHOWN = 6
@@ -165,7 +162,7 @@ def show_similar(name: str, site: Path, *, limit: int, as_json: bool) -> None:
     ]
     write_table(f"like {name}", ("alike", "policy", "both speak of"), rows)
     if not found:
-        stderr().print(f"no other policy speaks of what {name} does")
+        print_note(f"no other policy speaks of what {name} does")
 
 
 def _in_common(one: Plan, other: Plan) -> str:

@@ -13,8 +13,13 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.arguments import ALL_HISTORY, HistoryOptions, SiteOption, site_directory
-from rapport.cli.hints import cannot_write
-from rapport.cli.output import show_problem, stderr, stdout, write_bytes
+from rapport.cli.output import (
+    print_note,
+    show_problems,
+    stderr,
+    stdout,
+    write_result,
+)
 from rapport.core.errors import Problem
 
 if TYPE_CHECKING:
@@ -94,10 +99,10 @@ def replay(
     if readable:
         _write_text(shown.text(result, readings, chosen), out)
     elif chosen.changed is not None:
-        _write(difference_lines(chosen.compared(result).differences), out)
+        write_result(difference_lines(chosen.compared(result).differences), out)
     else:
-        _write(detection_lines(result.detections), out)
-    _tell_problems(result)
+        write_result(detection_lines(result.detections), out)
+    _show_problems(result)
     _summarise(result, chosen.counts(result))
     return int(bool(result.problems))
 
@@ -115,29 +120,18 @@ def _watched() -> Iterator[Callable[[int], None]]:
 
 def _write_text(lines: list[Text], out: Path | None) -> None:
     if out is not None:
-        _write("".join(f"{line.plain}\n" for line in lines).encode(), out)
+        write_result("".join(f"{line.plain}\n" for line in lines).encode(), out)
         return
     console = stdout()
     for line in lines:
         console.print(line, soft_wrap=True)
 
 
-def _write(lines: bytes, out: Path | None) -> None:
-    if out is None:
-        write_bytes(lines)
-        return
-    try:
-        out.write_bytes(lines)
-    except OSError as error:
-        raise cannot_write(out, error) from None
-
-
-def _tell_problems(result: ReplayResult) -> None:
+def _show_problems(result: ReplayResult) -> None:
     """Faulty rows by reason with the first place of each, then policies that failed."""
-    told = [_together(rows) for rows in result.faulty]
-    told += [problem for problem in result.problems if problem.code == _FAILED]
-    for problem in told[:_SHOWN_PROBLEMS]:
-        show_problem(problem)
+    problems = [_together(rows) for rows in result.faulty]
+    problems += [problem for problem in result.problems if problem.code == _FAILED]
+    show_problems(problems[:_SHOWN_PROBLEMS])
 
 
 def _together(rows: FaultyRows) -> Problem:
@@ -163,4 +157,4 @@ def _summarise(result: ReplayResult, counts: str) -> None:
         parts.append(f"{sum(rows.count for rows in result.faulty):,} rows could not be read")
     if result.stopped:
         parts.append("stopped; go on with --resume")
-    stderr().print("; ".join(parts))
+    print_note("; ".join(parts))

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from rapport.cli.hints import NO_POLICIES, unknown
-from rapport.cli.output import stderr
+from rapport.cli.output import print_note
 from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time
@@ -110,9 +110,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def shown(self, result: ReplayResult) -> ReplayResult:
-        """What was asked for of a replay as live: policies by name, and the time of what they
-        found.
-        """
+        """The requested part of a replay as live: by policy and by time."""
 
         def is_shown(one: Detection | Undecided) -> bool:
             is_in = (self.since is None or one.time >= self.since) and (
@@ -271,7 +269,7 @@ def _run_log(
 
     site, plans = chosen.site, chosen.all_plans()
     now_ms = SystemClock().now_ms()
-    _tell_what_is_unknown(plans, over.since)
+    _warn_of_unknown_past(plans, over.since)
 
     async def work(channels: Channels) -> Found:
         log = LogReplay(
@@ -320,7 +318,7 @@ def _run_as_live(
         result = over.shown(await live.run(progress))
         report_tables(live.tables_used, None)
         for line in live.notes:
-            stderr().print(line, highlight=False, markup=False, soft_wrap=True)
+            print_note(line)
         causes = wanted(result)
         return result, await live.cause_readings(causes) if causes else {}
 
@@ -328,13 +326,13 @@ def _run_as_live(
 
 
 def report_tables(then: TableHistory | None, first: int | None) -> None:
-    """Says once which rows tables had, the first reading being of that time."""
+    """Prints which rows tables had; `first` is the time of the first reading."""
     for line in then.notes(first) if then is not None else ():
-        stderr().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_note(line)
 
 
 def no_rows_on_record() -> InvalidInput:
-    """The error of asking for past rows that were not recorded."""
+    """The error for past rows that were not recorded."""
     return InvalidInput(
         "nothing is on record of the tables",
         code="replay.no_rows",
@@ -342,14 +340,13 @@ def no_rows_on_record() -> InvalidInput:
     )
 
 
-def _tell_what_is_unknown(plans: Sequence[Plan], since: int | None) -> None:
+def _warn_of_unknown_past(plans: Sequence[Plan], since: int | None) -> None:
     names = sorted({plan.policy for plan in plans if needs_last_values(plan)})
     if since is not None and names:
-        told = (
+        print_note(
             f"{', '.join(names)}: what was so long before {format_time(since)} is not known; "
             "without --since everything is read"
         )
-        stderr().print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -380,7 +377,7 @@ def time_zone(name: str) -> tzinfo | None:
 
 
 class ReplayText:
-    """Says what was found in the words and units of a site, at most `most` of each policy."""
+    """Shows results in the names and units of a site, at most `most` of each policy."""
 
     def __init__(self, ontology: Ontology, plans: Mapping[str, Plan], zone: str, most: int) -> None:
         self._words, self._plans, self._most = Wording(ontology), plans, max(most, 0)
@@ -453,11 +450,11 @@ class ReplayText:
         ages = ["" if age == f" ({relative(0)})" else age for age in ages]
         if len(set(ages)) == 1:
             ages[:-1] = [""] * (len(ages) - 1)
-        said = [
+        texts = [
             f"{self._words.reading(each).text}{age}" for each, age in zip(shown, ages, strict=True)
         ]
         more = [f"and {len(values) - len(shown)} more"] if len(values) > len(shown) else []
-        return f"  {', '.join([*said, *more])}"
+        return f"  {', '.join([*texts, *more])}"
 
     def _how_often(self, found: list[Detection], result: ReplayResult) -> Text:
         from rich.text import Text
@@ -513,8 +510,8 @@ class ReplayText:
             moment = self._moment(time_ms)
         except OverflowError:
             return str(time_ms)
-        said = moment.strftime("%Y-%m-%d %H:%M:%S")
-        return f"{said}.{time_ms % 1_000:03}" if time_ms % 1_000 else said
+        text = moment.strftime("%Y-%m-%d %H:%M:%S")
+        return f"{text}.{time_ms % 1_000:03}" if time_ms % 1_000 else text
 
     def _moment(self, time_ms: int) -> datetime:
         return (_EPOCH + timedelta(milliseconds=time_ms)).astimezone(self._zone)

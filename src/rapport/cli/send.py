@@ -15,9 +15,9 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.arguments import STDIN, may_be_stdin, prompt_for_input
+from rapport.cli.arguments import STDIN, JsonOption, may_be_stdin, prompt_for_input
 from rapport.cli.node_api import HERE, Remote, Where
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.output import print_note, stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration, format_time, parse_duration
@@ -93,7 +93,7 @@ class Progress:
         if self._live is not None:
             self._live.update(_table(shown), refresh=True)
         elif shown.sentence != self._last:
-            stderr().print(shown.sentence, markup=False, soft_wrap=True)
+            print_note(shown.sentence)
         self._last = shown.sentence
 
 
@@ -139,7 +139,7 @@ def send(
     repeat_most: Annotated[int, Parameter(help="But at most so often.")] = 0,
     wait: Annotated[str, Parameter(help="Wait so long at most, and print the answers.")] = "",
     where: Where = HERE,
-    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    json: JsonOption = False,
 ) -> int:
     """Send a message; prints its id. With --wait also who answered what and when; ends with 0 when
     it was done, 1 when it failed or nothing was decided in time.
@@ -164,19 +164,19 @@ def send(
         )
     if not message.content.strip():
         raise InvalidInput("the message says nothing", code="message.empty", hint="--text ...")
-    wishes = {
+    options = {
         "least": least,
         "answer_within": parse_duration(answer_within or "0s"),
         "escalate": _steps(remote, then or [], answer_within),
         "repeat_every": parse_duration(repeat or "0s"),
         "repeat_most": repeat_most,
     }
-    (name,) = remote.post("/messages", _body(message, wishes))["ids"]
+    (name,) = remote.post("/messages", _body(message, options))["ids"]
     if not wait_ms:
         write_json({"id": name}) if json else print(name)
         return 0
     shown = _wait(remote, name, wait_ms, quiet=json)
-    return _tell(name, shown, wait_ms, json=json)
+    return _print_outcome(name, shown, wait_ms, json=json)
 
 
 def _typed() -> str:
@@ -195,7 +195,9 @@ def _receiver(remote: Remote, text: str) -> Identifier:
     except InvalidInput as error:
         if error.code == "peer.unknown" and _is_group(remote, text):
             return Identifier("collective", text)
-        if error.status != NotAllowed.status:  # whoever may not look at people may send to them
+        if (
+            error.status != NotAllowed.status
+        ):  # without the right to read people one may send to them
             raise
     return Identifier("peer", text)
 
@@ -226,11 +228,11 @@ def _steps(remote: Remote, then: list[str], answer_within: str) -> list[dict[str
     return steps
 
 
-def _body(message: Message, wishes: dict[str, Any]) -> bytes:
+def _body(message: Message, given: dict[str, Any]) -> bytes:
     """The message in the form of the API."""
-    asked = {key: value for key, value in wishes.items() if value}
+    options = {key: value for key, value in given.items() if value}
     written = msgspec.json.decode(message.to_json(), type=dict[str, Any])
-    return msgspec.json.encode(written | ({"wishes": asked} if asked else {}))
+    return msgspec.json.encode(written | ({"wishes": options} if options else {}))
 
 
 def _wait(remote: Remote, message: str, wait_ms: int, *, quiet: bool) -> MessageView | None:
@@ -270,11 +272,10 @@ def _print_answers(shown: MessageView) -> None:
         rows = [(format_time(one.time), one.person, one.answer) for one in answers]
         write_table("answers", ("time", "person", "answer"), rows)
     elif is_over(shown) and not shown.message.answered_by and outcome_of(shown) == "done":
-        hint = "nobody had to answer; --answer-within 10min asks for an answer"
-        stderr().print(hint, markup=False, soft_wrap=True)
+        print_note("nobody had to answer; --answer-within 10min asks for an answer")
 
 
-def _tell(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> int:
+def _print_outcome(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> int:
     if json:
         answers = answers_of(shown) if shown is not None else []
         outcome = outcome_of(shown)
@@ -283,13 +284,11 @@ def _tell(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> 
         print(name)
         if shown is not None:
             _print_answers(shown)
-        said = shown.sentence if shown is not None else "the node has not come to it yet"
-        stderr().print(f"{outcome_of(shown)}: {said}", markup=False, soft_wrap=True)
+        sentence = shown.sentence if shown is not None else "the node has not come to it yet"
+        print_note(f"{outcome_of(shown)}: {sentence}")
         if outcome_of(shown) == "undecided":
-            stderr().print(
+            print_note(
                 f"nothing was decided within {format_duration(wait_ms)}; "
-                f"rapport ledger --message {name} tells more",
-                markup=False,
-                soft_wrap=True,
+                f"rapport ledger --message {name} tells more"
             )
     return 0 if outcome_of(shown) == "done" else 1

@@ -2,8 +2,9 @@
 [UX-2, UX-3, UX-5]
 
 A running node writes two files beside its data: `node.json` with its process id and address, and
-`node.log` with its log as JSON lines. SIGTERM and Ctrl-C drain the node: endpoints close, readers
-finish their batches. SIGKILL loses nothing acknowledged; the next start resumes.
+`node.log` with its log as JSON lines. A node with `--data` leaves a second `node.json` where the
+site file has its data, so that commands find it. SIGTERM and Ctrl-C drain the node: endpoints
+close, readers finish their batches. SIGKILL loses nothing acknowledged; the next start resumes.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.arguments import SiteOption, site_directory
+from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.node_api import HERE, Remote, Where, expected_identity
-from rapport.cli.output import show_problem, stderr, stdout, write_json
+from rapport.cli.output import print_line, print_note, show_problem, write_json
 from rapport.core.errors import Conflict, RapportError, Unavailable
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.files import make_private_directory, write_atomically
@@ -41,7 +42,9 @@ PROCESS_FILE = "node.json"
 _STOP_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 Level = Literal["debug", "info", "warning", "error", "critical"]
-JsonOption = Annotated[bool, Parameter(help="As JSON.", negative="")]
+DataOption = Annotated[
+    str | None, Parameter(help="The node's data directory, relative to the site.")
+]
 
 
 class NodeProcess(msgspec.Struct, frozen=True):
@@ -49,15 +52,21 @@ class NodeProcess(msgspec.Struct, frozen=True):
 
     pid: int
     url: str
+    data: str = ""
+    """The node's data directory, absolute; empty from nodes of former releases."""
 
-    def write(self, data: Path) -> None:
-        """Stores it with the node's data."""
-        write_atomically(data / PROCESS_FILE, msgspec.json.encode(self))
+    def write(self, *directories: Path) -> None:
+        """Stores it in each directory; the first, the node's own, must be writable."""
+        for number, directory in enumerate(directories):
+            with suppress(OSError) if number else nullcontext():
+                make_private_directory(directory)
+                write_atomically(directory / PROCESS_FILE, msgspec.json.encode(self))
 
-    @staticmethod
-    def remove(data: Path) -> None:
-        """Removes the description of a node that has ended."""
-        (data / PROCESS_FILE).unlink(missing_ok=True)
+    def remove(self, *directories: Path) -> None:
+        """Removes it where it is still this node's."""
+        for directory in directories:
+            if NodeProcess.read(directory) == self:
+                (directory / PROCESS_FILE).unlink(missing_ok=True)
 
     @staticmethod
     def read(data: Path) -> NodeProcess | None:
@@ -79,9 +88,9 @@ class NodeProcess(msgspec.Struct, frozen=True):
         return not _is_zombie(self.pid)
 
 
-def status(*, json: JsonOption = False, where: Where = HERE) -> int:
+def status(*, json: JsonOption = False, data: DataOption = None, where: Where = HERE) -> int:
     """Show whether the site's node runs, and what is wrong with it; 0 if it is ready."""
-    remote = _remote(where)
+    remote = _remote(where, data)
     try:
         identity, state = remote.identity(), _readiness(remote)
     except Unavailable as error:
@@ -92,24 +101,26 @@ def status(*, json: JsonOption = False, where: Where = HERE) -> int:
         write_json({"url": remote.url, "site": identity and identity.site, **state})
     else:
         site = f" of site {identity.site}" if identity else ""
-        _print(f"{state['status']}: the node{site} at {remote.url}")
+        print_line(f"{state['status']}: the node{site} at {remote.url}")
         for reason in state["reasons"]:
-            _print(f"  {reason}")
+            print_line(f"  {reason}")
     return 0 if state["status"] == "ready" else 1
 
 
-def stop(*, site: SiteOption = None) -> None:
+def stop(*, data: DataOption = None, site: SiteOption = None) -> None:
     """Stop the site's node on this machine; returns when it has ended."""
     directory = site_directory(site)
-    file, settings = _settings(directory)
-    process = NodeProcess.read(directory / settings.data)
-    if process is None or not process.is_alive:
+    file, settings = _settings(directory, data)
+    process = _running(directory, settings)
+    if process is None:
         raise Unavailable(
             f"no node of {directory} runs on this machine",
             code="node.not_running",
             hint="rapport status looks for it at its address",
         )
     # A process number is given anew after a restart of the machine: the node itself must answer.
+    if process.data:
+        settings = msgspec.structs.replace(settings, data=process.data)
     expected = expected_identity(directory, file, settings)
     if not expected.is_same(Remote(process.url).identity()):
         raise Conflict(
@@ -128,7 +139,7 @@ def stop(*, site: SiteOption = None) -> None:
                 hint=f"rapport logs says why; kill -9 {process.pid} loses nothing acknowledged",
             )
         time.sleep(_LOOK_SECONDS)
-    _print("stopped")
+    print_line("stopped")
 
 
 def logs(
@@ -137,43 +148,53 @@ def logs(
     level: Annotated[Level, Parameter(help="This level and those above it.")] = "info",
     follow: Annotated[bool, Parameter(alias="-f", help="Go on as they come.", negative="")] = False,
     json: JsonOption = False,
+    data: DataOption = None,
     site: SiteOption = None,
 ) -> None:
     """Show the log of the site's node on this machine."""
     directory = site_directory(site)
-    _file, settings = _settings(directory)
-    path = directory / settings.data / LOG_FILE
+    _file, settings = _settings(directory, data)
+    process = _running(directory, settings)
+    path = directory / (process.data if process and process.data else settings.data) / LOG_FILE
     if not path.exists():
         raise Unavailable(
             f"there is no log at {path}",
             code="node.no_log",
-            hint="rapport up writes it; a node in a container logs to stderr",
+            hint="rapport up writes it beside its data; --data says where that is",
         )
     wanted = _LEVELS[_LEVELS.index(level) :]
     older = path.with_name(f"{LOG_FILE}.1")
-    lines = [*(_lines(older) if older.exists() else ()), *_lines(path)]
+    text = path.read_bytes()
+    text = text[: text.rfind(b"\n") + 1]  # the rest of an entry may still be written
+    lines = [*(_lines(older.read_bytes()) if older.exists() else ()), *_lines(text)]
     shown = [line for line in lines if _level(line) in wanted]
     for line in shown[len(shown) - min(last, len(shown)) :]:
         _show(line, as_json=json)
     if follow:
-        for line in _new_lines(path):
+        for line in _new_lines(path, len(text)):
             if _level(line) in wanted:
                 _show(line, as_json=json)
 
 
-def _remote(where: Where) -> Remote:
+def _remote(where: Where, data: str | None) -> Remote:
     """The node at --url, else the one that runs here, whatever its port, else at the site's."""
     if where.url is None and (where.directory / "site.toml").exists():
-        _file, settings = _settings(where.directory)
-        process = NodeProcess.read(where.directory / settings.data)
-        if process is not None and process.is_alive:
+        _file, settings = _settings(where.directory, data)
+        process = _running(where.directory, settings)
+        if process is not None:
             return Remote.of_site(where.directory, process.url, where.token_file)
     return where.remote()
 
 
-def _settings(directory: Path) -> tuple[TomlFile, NodeSettings]:
+def _running(directory: Path, settings: NodeSettings) -> NodeProcess | None:
+    """The node of the site that runs on this machine."""
+    process = NodeProcess.read(directory / settings.data)
+    return process if process is not None and process.is_alive else None
+
+
+def _settings(directory: Path, data: str | None = None) -> tuple[TomlFile, NodeSettings]:
     file = TomlFile.load(directory / "site.toml")
-    return file, load_settings(file.section("node"), flags={})
+    return file, load_settings(file.section("node"), flags={"data": data})
 
 
 def _readiness(remote: Remote) -> dict[str, Any]:
@@ -192,15 +213,13 @@ def _is_zombie(pid: int) -> bool:
     return False
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [_entry(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def _lines(text: bytes) -> list[dict[str, Any]]:
+    return [_entry(line) for line in text.decode("utf-8", "replace").splitlines()]
 
 
-def _new_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Entries that are written from now on; a file that was rotated is read from its start."""
-    with path.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        place, text = file.tell(), b""
+def _new_lines(path: Path, place: int) -> Iterator[dict[str, Any]]:
+    """Entries after a position; a file that was rotated is read from its start."""
+    text = b""
     while True:
         time.sleep(_LOOK_SECONDS)
         with suppress(OSError), path.open("rb") as file:
@@ -210,7 +229,7 @@ def _new_lines(path: Path) -> Iterator[dict[str, Any]]:
             text += file.read()
             place = file.tell()
         whole, _, text = text.rpartition(b"\n")
-        yield from (_entry(line) for line in whole.decode("utf-8", "replace").splitlines())
+        yield from _lines(whole)
 
 
 def _entry(line: str) -> dict[str, Any]:
@@ -233,13 +252,9 @@ def _show(entry: dict[str, Any], *, as_json: bool) -> None:
     trace = rest.pop("exception", "")
     values = " ".join(f"{key}={value}" for key, value in rest.items())
     begins = f"{entry.get('timestamp', '')} {_level(entry):8} {entry.get('event', '')}"
-    _print(f"{begins}  {values}".rstrip())
+    print_line(f"{begins}  {values}".rstrip())
     if trace:
-        _print(str(trace))
-
-
-def _print(line: str) -> None:
-    stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(str(trace))
 
 
 def up(
@@ -247,7 +262,7 @@ def up(
     site: SiteOption = None,
     host: Annotated[str | None, Parameter(help="Address to listen on.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
-    data: Annotated[str | None, Parameter(help="Data directory, relative to the site.")] = None,
+    data: DataOption = None,
     log_json: Annotated[bool, Parameter(help="Logs as JSON lines.")] = False,
     processor: Annotated[
         int | None,
@@ -292,13 +307,16 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     node = make_node(loaded, settings, SystemClock())
+    declared = loaded.directory / load_settings(loaded.file.section("node"), flags={}).data
+    places = dict.fromkeys((loaded.data_directory.resolve(), declared.resolve()))
+    process = NodeProcess(os.getpid(), "", str(loaded.data_directory.resolve()))
     try:
         async with serving(node, token=token) as url:
             await node.start()
             _settle()
-            process = NodeProcess(os.getpid(), url)
-            await asyncio.to_thread(process.write, loaded.data_directory)
-            stderr().print(f"rapport is up: {url}  (stop with Ctrl-C)", soft_wrap=True)
+            process = msgspec.structs.replace(process, url=url)
+            await asyncio.to_thread(process.write, *places)
+            print_note(f"rapport is up: {url}  (stop with Ctrl-C)")
             await stop.wait()
     except Unavailable as error:
         if error.code != "web.cannot_listen":
@@ -306,7 +324,7 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
         raise await asyncio.to_thread(_port_taken, settings, error) from None
     finally:
         await node.stop()
-        await asyncio.to_thread(NodeProcess.remove, loaded.data_directory)
+        await asyncio.to_thread(process.remove, *places)
 
 
 def _port_taken(settings: NodeSettings, error: Unavailable) -> Unavailable:
@@ -327,7 +345,7 @@ def _port_taken(settings: NodeSettings, error: Unavailable) -> Unavailable:
 
 def _raise_descriptor_limit() -> None:
     """Lets the process open as many files and connections as the system allows it; a shell gives
-    less unless it is told.
+    less by default.
     """
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # A system that gives the limit and then refuses it (macOS does) leaves the node as it was.
@@ -336,8 +354,8 @@ def _raise_descriptor_limit() -> None:
 
 
 def _settle() -> None:
-    """What is there when the doors open stays to the end: it is not searched for garbage again and
-    again, which would cost a twelfth of the work of taking in events.
+    """Excludes the objects of the started node from garbage collection: searching them again and
+    again would cost a twelfth of the work of taking in events.
     """
     gc.collect()
     gc.freeze()
@@ -345,7 +363,7 @@ def _settle() -> None:
 
 def reload(
     *,
-    json: Annotated[bool, Parameter(help="As JSON.", negative="")] = False,
+    json: JsonOption = False,
     where: Where = HERE,
 ) -> None:
     """Have the running node take people, actions, sources, interpretations, tables, ontology and
@@ -357,9 +375,9 @@ def reload(
         return
     lines = list(lines_of(done))
     for line in lines or ["everything is as it was"]:
-        stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(line)
     for warning in done["warnings"]:
-        stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+        print_note(f"warning: {warning}")
 
 
 def lines_of(done: Any) -> Iterator[str]:

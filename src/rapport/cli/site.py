@@ -11,7 +11,13 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from rapport.cli.arguments import SiteOption, site_directory
-from rapport.cli.output import show_problem, stderr, write_bytes, write_json
+from rapport.cli.output import (
+    print_note,
+    show_problems,
+    stderr,
+    write_bytes,
+    write_json,
+)
 from rapport.core.errors import Conflict, InvalidInput
 
 _SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
@@ -62,11 +68,10 @@ def check(
     if json:
         write_json(problems)
     else:
-        for problem in problems:
-            show_problem(problem)
+        show_problems(problems)
         counts = {kind: sum(p.severity == kind for p in problems) for kind in ("error", "warning")}
         summary = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in counts.items())
-        stderr().print(f"{summary}" if any(counts.values()) else "no problems found")
+        print_note(f"{summary}" if any(counts.values()) else "no problems found")
     return int(any(problem.severity == "error" for problem in problems))
 
 

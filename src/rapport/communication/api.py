@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import warnings
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -165,7 +166,13 @@ class Communication:
 
     # --- messages ---
 
-    async def send(self, message: Message, *, options: DeliveryOptions = DEFAULT_OPTIONS) -> str:
+    async def send(
+        self,
+        message: Message,
+        *,
+        options: DeliveryOptions = DEFAULT_OPTIONS,
+        wishes: DeliveryOptions | None = None,
+    ) -> str:
         """Takes a message to be delivered and returns its id, durable; does not wait for the
         delivery. Notification callbacks get its fate, when the sender is a component.
 
@@ -175,16 +182,20 @@ class Communication:
         Raises InvalidInput for a message that cannot be sent. Cost: one group commit, shared with
         concurrent sends.
         """
-        (id,) = await self.send_all([message], options=options)
+        (id,) = await self.send_all([message], options=_given_options(options, wishes))
         return id
 
     async def send_all(
-        self, messages: Sequence[Message], *, options: DeliveryOptions = DEFAULT_OPTIONS
+        self,
+        messages: Sequence[Message],
+        *,
+        options: DeliveryOptions = DEFAULT_OPTIONS,
+        wishes: DeliveryOptions | None = None,
     ) -> list[str]:
         """As `send` for many messages, all or none; their ids in order. One group commit."""
         if not messages:
             return []
-        return await self._assembly.arrivals.send(messages, options=options)
+        return await self._assembly.arrivals.send(messages, options=_given_options(options, wishes))
 
     # --- routing ---
 
@@ -337,6 +348,14 @@ class Communication:
         """
         infos = self._assembly.services.infos
         await infos.add_message_info(type, subtype, information, by=str(self._application))
+
+
+def _given_options(options: DeliveryOptions, wishes: DeliveryOptions | None) -> DeliveryOptions:
+    """The options under their former keyword, which goes with the next release."""
+    if wishes is None:
+        return options
+    warnings.warn("wishes= is called options= now", DeprecationWarning, stacklevel=3)
+    return wishes
 
 
 class Opening(TypedDict, total=False):

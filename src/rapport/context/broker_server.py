@@ -302,6 +302,8 @@ class ContextBroker:
         except BaseException:
             await station.close()
             raise
+        if keys is not None:
+            machine.reserve_names(lambda name: name in keys.owners)
         shell = BrokerShell(station, machine, clock, held, keeping)
         broker = ContextBroker(shell)
         shell.begin(recalled)

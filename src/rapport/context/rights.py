@@ -2,8 +2,12 @@
 
 Rights are granted to the owner of a key, by patterns `ENTITY SCOPE` with `*` and `?`, as in
 `room/* status`; without a scope, all scopes. A right to write an entity lets a key provide records
-of it, not change those of others: a record belongs to the key that first wrote it, because names of
-providers are free text.
+of it, not change those of others. Names of providers are texts, so a record belongs
+
+- to the Ed25519 key in its provider's name (`station-7@ed25519.…`): every broker and consumer
+  verifies the signature, also one that never met the provider,
+- to the holder of the datagram key whose owner is its provider's name,
+- otherwise to the identity that first wrote it at the broker.
 """
 
 from __future__ import annotations
@@ -16,8 +20,9 @@ from typing import Literal
 
 import msgspec
 
-from rapport.core.context_record import EntityRef
+from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
+from rapport.kernel.signing import PublicKey, SigningKey, fingerprint_of
 from rapport.transport.keys import RESERVED
 
 Right = Literal["read", "write", "take_over", "control"]
@@ -130,6 +135,41 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 RecordKey = tuple[str, str, str, str]
 """Provider, entity type, entity id and scope of a record."""
+
+
+_KEY_IN_NAME = "@ed25519."
+_KEY_BYTES = 32
+_canonical = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def signed_name(name: str, key: SigningKey) -> str:
+    """The name of a provider that signs its records with the key."""
+    return f"{name}@{key.fingerprint}"
+
+
+def sign_record(record: ContextRecord, key: SigningKey) -> ContextRecord:
+    """The record with the key's signature; about 0.04 ms."""
+    bare = msgspec.structs.replace(record, proof=b"")
+    proof = key.public.raw + key.sign(_canonical.encode(bare))
+    return msgspec.structs.replace(record, proof=proof)
+
+
+def names_key(provider: str) -> bool:
+    """Whether the provider's name contains the key that must sign its records."""
+    return _KEY_IN_NAME in provider
+
+
+def is_genuine(record: ContextRecord) -> bool:
+    """False for a record that the key in its provider's name did not sign. About 0.1 ms for a
+    signed record; others are genuine here.
+    """
+    if not names_key(record.provider):
+        return True
+    raw, signature = record.proof[:_KEY_BYTES], record.proof[_KEY_BYTES:]
+    if not record.provider.endswith(f"@{fingerprint_of(raw)}"):
+        return False
+    bare = msgspec.structs.replace(record, proof=b"")
+    return PublicKey(record.provider, raw).is_signature_of(signature, _canonical.encode(bare))
 
 
 class Ownership:

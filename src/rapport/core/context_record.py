@@ -53,6 +53,8 @@ class ContextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     valid_until: int
     values: dict[str, Any] = _NO_VALUES
     """Text, numbers, booleans and lists of them by name; v0 knows texts only."""
+    proof: bytes = b""
+    """The public key and signature of a provider whose name contains its key; else empty."""
 
     def is_valid_at(self, wall_ms: int) -> bool:
         return self.valid_from <= wall_ms < self.valid_until
@@ -69,15 +71,16 @@ class ContextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def to_event(self, *, source: str, headers: dict[str, str] | None = None) -> Event:
         """The record as an event of the channel `context`; the same record has the same id."""
         data = msgspec.json.encode(
-            {
-                "provider": self.provider,
-                "type": self.entity.type,
-                "id": self.entity.id,
-                "scope": self.scope,
-                "valid_from": self.valid_from,
-                "valid_until": self.valid_until,
-                "values": self.values,
-            }
+            _RecordData(
+                provider=self.provider,
+                type=self.entity.type,
+                id=self.entity.id,
+                scope=self.scope,
+                valid_from=self.valid_from,
+                valid_until=self.valid_until,
+                values=self.values,
+                proof=self.proof,
+            )
         )
         return Event(
             source=source,
@@ -95,11 +98,17 @@ class ContextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
         read: _RecordData = event.payload_as(_RecordData)
         entity = EntityRef(read.type, read.id)
         return ContextRecord(
-            read.provider, entity, read.scope, read.valid_from, read.valid_until, read.values
+            read.provider,
+            entity,
+            read.scope,
+            read.valid_from,
+            read.valid_until,
+            read.values,
+            read.proof,
         )
 
 
-class _RecordData(msgspec.Struct, frozen=True):
+class _RecordData(msgspec.Struct, frozen=True, omit_defaults=True):
     provider: str
     type: str
     id: str
@@ -107,6 +116,7 @@ class _RecordData(msgspec.Struct, frozen=True):
     valid_from: int
     valid_until: int
     values: dict[str, Any]
+    proof: bytes = b""
 
 
 CONTEXT_UPDATES = "context.wishes"

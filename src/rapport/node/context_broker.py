@@ -28,7 +28,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import ClosableComponent, close_all, first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.node.traffic_summaries import Summaries
+from rapport.node.maintenance import TrafficSummaries
 from rapport.site.context import ContextDeclared
 from rapport.site.site import Site
 from rapport.tables.context_source import (
@@ -48,17 +48,17 @@ from rapport.transport.keys import KeyFileWatch
 
 
 class ContextAnswers:
-    """The answers by table and entity; those of entities nobody asks for any more are let go."""
+    """The answers by table and entity; those no longer requested are dropped."""
 
     def __init__(self) -> None:
         self._answers: dict[str, dict[str, ContextAnswer]] = {}
 
-    def take(self, question: ContextQuery, told: Iterable[ContextAnswer]) -> list[ContextAnswer]:
+    def take(self, question: ContextQuery, answers: Iterable[ContextAnswer]) -> list[ContextAnswer]:
         """Takes in answers to a question; returns those that are news."""
         known = self._answers.get(question.table, {})
         kept = {one: known[one] for one in question.ids if one in known}
         news = []
-        for one in told:
+        for one in answers:
             before = kept.get(one.id)
             answer = one.after(before)
             if before is not None and _stays(before, answer):
@@ -115,7 +115,7 @@ _MOST_WAIT_S = 600
 
 
 class BrokerSource:
-    """Asks the broker for the rows of tables; `ask` is called in threads, all else in the loop."""
+    """Requests rows of tables from the broker; `ask` is called in threads, all else in the loop."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class BrokerSource:
     async def ask_all(self, question: ContextQuery) -> list[list[str]]:
         """The same inside the event loop; changed answers are on disk when it returns."""
         waiting = list(reversed(question.ids))
-        told: list[ContextAnswer] = []
+        answers: list[ContextAnswer] = []
         failed: list[RapportError] = []
 
         async def work() -> None:
@@ -155,17 +155,17 @@ class BrokerSource:
                 if not len(waiting) % _LET_OTHERS_EVERY:
                     await self._clock.sleep(0)
                 try:
-                    told.append(await self._ask_one(question, identity))
+                    answers.append(await self._request_one(question, identity))
                 except Unavailable as error:
                     failed.append(error)
 
         await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(waiting)))))
-        if failed and not told:
+        if failed and not answers:
             raise SourceUnavailable(failed[0].message, hint=failed[0].hint)
-        await self._record(self._answers.take(question, told))
+        await self._record(self._answers.take(question, answers))
         return self._answers.rows(question, self._clock.now_ms())
 
-    async def _ask_one(self, question: ContextQuery, identity: str) -> ContextAnswer:
+    async def _request_one(self, question: ContextQuery, identity: str) -> ContextAnswer:
         """What is known of one entity; raises Unavailable when the broker could not look."""
         entity = EntityRef(question.type, identity)
         table, scope = question.table, question.scope
@@ -194,7 +194,7 @@ _LOOK_EVERY_MS = 1_000
 
 
 class ContextTables:
-    """Compares rows with what is valid, whenever either changes. Belongs to one event loop."""
+    """Compares rows with valid records whenever either changes. Belongs to one event loop."""
 
     def __init__(
         self, tables: Tables, refreshing: TableRefresher, answers: ContextAnswers, clock: Clock
@@ -268,7 +268,7 @@ class ContextUpdateReader:
         wish = ContextUpdate.from_event(event)
         record = wish.record(self._provider, event.time)
         if record.valid_until <= self._clock.now_ms():
-            # It waited too long for a broker: nobody could be told any more.
+            # It waited too long for a broker: its validity is over.
             _log.warning("wish came too late", entity=wish.entity, scope=wish.scope, id=event.id)
             return NOTHING
         cause = {CAUSE: cause_text(event.id)}
@@ -311,7 +311,7 @@ class NodeContext:
         self._answers = ContextAnswers()
         self._broker: ContextBroker | None = None
         self._v0: V0Endpoint | None = None
-        self._summaries = Summaries(channels, clock, self._summary)
+        self._summaries = TrafficSummaries(channels, clock, self._summary)
         self._joined = not declared.join
 
     @property
@@ -373,8 +373,8 @@ class NodeContext:
         )
 
     def _summary(self) -> Event | None:
-        told = self.broker.take_summary()
-        return told.to_event(source=self._site.name) if told is not None else None
+        answers = self.broker.take_summary()
+        return answers.to_event(source=self._site.name) if answers is not None else None
 
     async def _open_v0(self, broker: ContextBroker) -> None:
         """Opens the v0 endpoint if the site declares one; its clients have the rights of `v0`."""

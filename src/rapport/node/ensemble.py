@@ -48,14 +48,14 @@ from rapport.node.ensemble_readings import (
 )
 from rapport.node.ensemble_ties import ContextPoller, ContextPublisher, Feed, KnowledgeRecord
 from rapport.node.interpretations import NodeInterpretations
-from rapport.node.traffic_summaries import Summaries
+from rapport.node.maintenance import TrafficSummaries
 from rapport.site.ensemble import EnsembleDeclared
 from rapport.site.site import Site
 from rapport.store.base import Put
 from rapport.transport.keys import KeyFileWatch
 
 AHEAD_MS = 60_000
-"""So far ahead versions are set aside while they follow the clock: one write in half of it."""
+"""Versions are reserved so far ahead while they follow the clock: one write in half of it."""
 COUNTED = 1_000
 """So many while they count on above a clock that is behind. Fewer: a node that is restarted again
 and again, and leaves most of them unused each time, is not to run away from the clock.
@@ -66,8 +66,8 @@ _TABLE = "ensemble.versions"
 class VersionReservation:
     """The greatest version that may have been given, on disk before it is. Belongs to one loop.
 
-    A version is never held up: should the disk refuse for longer than what was set aside lasts, a
-    kill just then leaves it to the other nodes to tell this one how far it was.
+    A version is never held up: if the disk fails for longer than the reserve lasts, a
+    node that is killed just then learns its last version from the others.
     """
 
     def __init__(self, channels: LoggedChannels, clock: Clock, node: str) -> None:
@@ -76,7 +76,7 @@ class VersionReservation:
         self._came = asyncio.Event()
 
     async def begin(self) -> int:
-        """What versions have to begin above; more are set aside when this returns."""
+        """The version to begin above; more are reserved when this returns."""
         kept = await self._channels.look(lambda records: records.get(_TABLE, self._node))
         before: int = msgspec.msgpack.decode(kept, type=int) if kept is not None else 0
         self._given = 0
@@ -97,7 +97,7 @@ class VersionReservation:
             await self._keep(reserved(self._given, self._clock.now_ms()))
 
     async def finish(self) -> None:
-        """No more are given: what was set aside and not used is free again."""
+        """Ends; reserved versions that were not used are free again."""
         if not self._given:
             return
         try:
@@ -112,7 +112,7 @@ class VersionReservation:
 
 
 def reserved(given: int, now_ms: int) -> int:
-    """Up to where versions are set aside when one was given; pure."""
+    """The last version that is reserved once one was given; pure."""
     return given + COUNTED if given > now_ms else now_ms + AHEAD_MS
 
 
@@ -187,9 +187,9 @@ class NodeEnsemble:
             most_bytes=declared.settings.host.most_bytes,
         )
         self._late = LateReadingReplay(channels, clock, self._carried.sources)
-        self._telling = ContextPublisher(ties.told, self._broker, clock, self._note)
+        self._publishing = ContextPublisher(ties.published, self._broker, clock, self._note)
         self._shared = self._sharing(meanings)
-        self._summaries = Summaries(channels, clock, self._summary)
+        self._summaries = TrafficSummaries(channels, clock, self._summary)
         self._versions = VersionReservation(channels, clock, declared.node)
 
     @property
@@ -223,7 +223,7 @@ class NodeEnsemble:
             settings=declared.settings,
             groupers=declared.groupers,
             is_grouper=declared.is_grouper,
-            on_changed=self._heard,
+            on_changed=self._received,
             on_published=self._published,
             on_withheld=self._report_withheld,
             given_before=given_before,
@@ -310,8 +310,8 @@ class NodeEnsemble:
         }
         if ties.carried:
             work |= {"ensemble.carried": self._carried.run, "ensemble.late": self._late.run}
-        if ties.told:
-            work["ensemble.context"] = self._telling.run
+        if ties.published:
+            work["ensemble.context"] = self._publishing.run
         if self._shared is not None:
             work["ensemble.interpretations"] = self._shared.run
         for number, feed in enumerate(self._feeds()):
@@ -335,16 +335,16 @@ class NodeEnsemble:
 
     # --- what happens ---
 
-    def _heard(self, knowledge: Knowledge) -> None:
+    def _received(self, knowledge: Knowledge) -> None:
         """Of another node's component."""
         if self._shared is not None:
             self._shared.put(knowledge)
-        self._said(knowledge)
+        self._distribute(knowledge)
 
     def _published(self, knowledge: Knowledge) -> None:
         """Of a component of this node."""
         self._versions.gave(knowledge.version)
-        self._said(knowledge)
+        self._distribute(knowledge)
 
     def _report_withheld(self, component: str, withheld: WithheldKnowledge | None) -> None:
         """Others see what they know of the component grow old: the node is degraded."""
@@ -357,14 +357,14 @@ class NodeEnsemble:
                 f"the knowledge of the component {component!r} is withheld: {withheld.message}",
             )
 
-    def _said(self, knowledge: Knowledge) -> None:
+    def _distribute(self, knowledge: Knowledge) -> None:
         """Of any component, this node's included. Those that only make nodes part of the whole are
         not on record.
         """
         if knowledge.component not in (collector_id(knowledge.node), shelf_id(knowledge.node)):
             self._record.inbox.put(knowledge)
             self._carried.put(knowledge)
-            self._telling.put(knowledge)
+            self._publishing.put(knowledge)
 
     def _confirm(self, receipts: dict[str, Receipt]) -> None:
         self.assign(self._collector.id, {"receipts": receipts})
@@ -376,8 +376,8 @@ class NodeEnsemble:
         return self._context.broker
 
     def _summary(self) -> Event | None:
-        told = self.running.take_summary()
-        return told.to_event(source=self._site.name) if told is not None else None
+        summary = self.running.take_summary()
+        return summary.to_event(source=self._site.name) if summary is not None else None
 
     def _note(self, component: str, error: RapportError) -> None:
         fault = fault_of(error, error.code, component=component)

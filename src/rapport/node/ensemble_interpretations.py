@@ -62,8 +62,8 @@ class InterpretationTexts(msgspec.Struct, frozen=True):
 def interpretation_texts(
     standing: InterpretationState, history: History, tables: Mapping[str, dict[str, Any]]
 ) -> InterpretationTexts:
-    """Everything in force but root. `tables`: what the site's file says of the fields form; such
-    an interpretation in another file has no text and is not shared.
+    """Everything in force but the canonical model. `tables`: the fields form of the site's file;
+    such an interpretation in another file has no text and is not shared.
     """
     in_force, files = standing.in_force, standing.files
     found: dict[str, ChangeRequest] = {}
@@ -72,7 +72,7 @@ def interpretation_texts(
             own = {name: in_force.formats[name]} if name in in_force.formats else {}
             found[name] = ChangeRequest(changes=(Declare(in_force.typed.named(name)),), formats=own)
     for name, form in in_force.fields.items():
-        for said in _said(name, history, tables):
+        for said in _declarations_of(name, history, tables):
             read, _problems = read_fields_declaration(said)
             if read is not None and read.meaning() == form.meaning():
                 found[name] = ChangeRequest(changes=(said,))
@@ -89,7 +89,7 @@ def text_of(wanted: ChangeRequest) -> str:
 
 
 def change_request(name: str, text: str) -> ChangeRequest:
-    """The change that a text asks for; raises InvalidInput unless it is about that name alone."""
+    """The change request in a text; raises InvalidInput unless it is about that name alone."""
     wanted = request_from_json(text.encode())
     if [change_target(change) for change in wanted.changes] != [name]:
         raise InvalidInput(
@@ -108,7 +108,7 @@ def last_change(name: str, history: History) -> LoggedChange | None:
     return None
 
 
-def _said(
+def _declarations_of(
     name: str, history: History, tables: Mapping[str, dict[str, Any]]
 ) -> Iterable[DeclareFields]:
     """Declarations of the fields form that may be the one in force, the last first."""
@@ -216,7 +216,7 @@ class SharedInterpretations:
     # --- what this node has ---
 
     async def _look_at_own(self) -> None:
-        """Notes what is in force now, since when, and offers it, as much as fits at a time."""
+        """Offers the interpretations in force now, as many as fit at a time."""
         found = await self._in_texts()
         self._in_files = found.in_files
         digests = {name: digest_of(text) for name, (_version, text) in found.texts.items()}
@@ -236,8 +236,8 @@ class SharedInterpretations:
         if self._declared.share:
             offers = [one for one in own.values() if one.digest in texts]
             offers = page(offers, self._rooms.offers, MOST_OFFERS, self._turn())
-            told = {one.digest: texts[one.digest] for one in offers}
-            self._assign({"offers": offers, "texts": told})
+            chosen = {one.digest: texts[one.digest] for one in offers}
+            self._assign({"offers": offers, "texts": chosen})
 
     def _turn(self) -> int:
         return self._clock.now_ms() // PAGE_MS
@@ -290,11 +290,13 @@ class SharedInterpretations:
         }
         self._wanted = {}
         self._refused = {
-            name: told for name, told in self._refused.items() if newer.get(name) == told.offer
+            name: chosen
+            for name, chosen in self._refused.items()
+            if newer.get(name) == chosen.offer
         }
         for name, offer in newer.items():
             if name in self._in_files:
-                self._refused[name] = _Refusal(offer, (_said_by_file(name),), self._changes)
+                self._refused[name] = _Refusal(offer, (_declared_by_file(name),), self._changes)
             elif self._was_refused(offer):
                 continue
             elif offer.digest in texts:
@@ -324,7 +326,7 @@ class SharedInterpretations:
         _log.info("interpretation taken over", name=offer.name, origin=offer.origin)
 
     def _was_refused(self, offer: Offer) -> bool:
-        """Whether it is known that it does not fit what is in force; what it stands on may come."""
+        """Whether it is known not to fit the interpretations in force."""
         known = self._refused.get(offer.name)
         return known is not None and known.offer == offer and known.changes == self._changes
 
@@ -356,7 +358,7 @@ def _shown(
     )
 
 
-def _said_by_file(name: str) -> Problem:
+def _declared_by_file(name: str) -> Problem:
     return Problem(
         code="interpretation.in_file",
         message=f"the site's own files declare {name!r}, others do not change it",

@@ -112,7 +112,7 @@ class CarriedReadings:
     async def run(self) -> None:
         """Works until cancelled; first confirms what it had before."""
         self._receipts = await self._channels.look(_kept)
-        self._tell()
+        self._publish_receipts()
         while True:
             await self.inbox.wait()
             versions = self.inbox.take_all()
@@ -124,19 +124,19 @@ class CarriedReadings:
                 raise
 
     async def take(self, knowledge: Knowledge) -> None:
-        """Publishes what is new in a version."""
+        """Publishes the new readings of a version."""
         tie, component = self._tie(knowledge), knowledge.component
         try:
-            told = parse_device_knowledge(knowledge.values)
+            known = parse_device_knowledge(knowledge.values)
         except InvalidInput as error:
             self.counts.not_read += 1
             _log.warning("readings cannot be read", component=component, reason=error.message)
             return
-        if tie is None or told.to not in ("", self._collector):
+        if tie is None or known.to not in ("", self._collector):
             return
-        fresh = new_readings(told, self._receipts.get(component, Receipt()))
+        fresh = new_readings(known, self._receipts.get(component, Receipt()))
         if not fresh.readings:
-            if told.readings:
+            if known.readings:
                 self._confirm_again(component)
             return
         await self._publish(
@@ -144,7 +144,7 @@ class CarriedReadings:
             [
                 Event(
                     source=tie.source,
-                    id=reading_id(component, told.life, one.number),
+                    id=reading_id(component, known.life, one.number),
                     type=TYPE,
                     subject=component,
                     time=one.time_ms,
@@ -157,7 +157,7 @@ class CarriedReadings:
         self.counts.missing += fresh.missing
         await self._channels.apply([Put(_TABLE, component, msgspec.msgpack.encode(fresh.receipt))])
         self._keep_last(component, fresh.receipt)
-        self._tell()
+        self._publish_receipts()
 
     async def _publish(self, source: str, events: list[Event]) -> None:
         """All of them, or one by one those that the channel takes; the others are buried."""
@@ -183,16 +183,16 @@ class CarriedReadings:
         """
         self._keep_last(component, self._receipts[component])
         if component not in self._told:
-            self._tell()
+            self._publish_receipts()
 
     def _keep_last(self, component: str, receipt: Receipt) -> None:
         self._receipts.pop(component, None)
         self._receipts[component] = receipt
 
-    def _tell(self) -> None:
-        told = fitting(self._receipts, _PUBLISHED, self._room)
-        self._told = frozenset(told)
-        self._confirm(told)
+    def _publish_receipts(self) -> None:
+        known = fitting(self._receipts, _PUBLISHED, self._room)
+        self._told = frozenset(known)
+        self._confirm(known)
 
     def _tie(self, knowledge: Knowledge) -> CarriedTie | None:
         return next((tie for tie in self._ties if tie.of.fits(knowledge)), None)
@@ -200,13 +200,13 @@ class CarriedReadings:
 
 def fitting(receipts: dict[str, Receipt], most: int, room: int) -> dict[str, Receipt]:
     """The last of them, as many as may be published: with one too many none would be; pure."""
-    told: dict[str, Receipt] = {}
+    chosenn: dict[str, Receipt] = {}
     for name in islice(reversed(receipts), most):
         needed = len(msgspec.msgpack.encode((name, receipts[name])))
         if needed <= room:
-            told[name] = receipts[name]
+            chosenn[name] = receipts[name]
             room -= needed
-    return dict(reversed(told.items()))
+    return dict(reversed(chosenn.items()))
 
 
 def collector_id(node: str) -> str:

@@ -60,14 +60,14 @@ class Feed:
         )
         value = msgspec.msgpack.decode(subscription.state) if subscription.state else NOT_THERE
         if value is not NOT_THERE:
-            self._give(value)
+            self._assign_value(value)
         while True:
             batch = await subscription.next_batch()
             fed = [one.event for one in batch if self.is_meant(one.event)]
             state = None
             if fed:
                 value = self.after(value, fed)
-                self._give(value)
+                self._assign_value(value)
                 state = msgspec.msgpack.encode(value) if value is not NOT_THERE else None
             await subscription.commit(batch[-1].position, state)
 
@@ -104,7 +104,7 @@ class Feed:
             return False
         return True
 
-    def _give(self, value: Any) -> None:
+    def _assign_value(self, value: Any) -> None:
         if value is NOT_THERE:
             return
         try:
@@ -210,15 +210,15 @@ _MOST = 1_000
 
 
 class ContextPublisher:
-    """Tells the broker what components say. A version that cannot be told is a fault and passed
-    over: the next one says it again.
+    """Publishes knowledge of components to the broker. A version that cannot be published is a
+    fault and skipped: the next one has the same values.
     """
 
     def __init__(
         self, ties: Sequence[ContextPublication], broker: FindBroker, clock: Clock, note: NoteFault
     ) -> None:
         self.inbox = KnowledgeQueue(_MOST)
-        self.told = 0
+        self.published = 0
         self._ties, self._broker, self._clock, self._note = ties, broker, clock, note
 
     def put(self, knowledge: Knowledge) -> None:
@@ -234,23 +234,23 @@ class ContextPublisher:
             for knowledge in newest.values():
                 for tie in self._ties:
                     if tie.of.fits(knowledge):
-                        await self._tell(tie, knowledge)
+                        await self._publish(tie, knowledge)
 
-    async def _tell(self, tie: ContextPublication, knowledge: Knowledge) -> None:
+    async def _publish(self, tie: ContextPublication, knowledge: Knowledge) -> None:
         try:
             record = record_of(tie, knowledge)
             if record is None or record.valid_until <= self._clock.now_ms():
                 return
             cause = {CAUSE: cause_text(knowledge.to_event(source="").id)}
             await self._broker().put(record, headers=cause)
-            self.told += 1
+            self.published += 1
         except RapportError as error:
             self._note(knowledge.component, error)
 
 
 def record_of(tie: ContextPublication, knowledge: Knowledge) -> ContextRecord | None:
-    """What the knowledge says of the entity; None when it has none of the values. Pure; raises
-    InvalidInput when it does not say which entity.
+    """The values of the entity in the knowledge; None when it has none. Pure; raises
+    InvalidInput when it does not name the entity.
     """
     found = {name: value_at(knowledge.values, path) for name, path in tie.values.items()}
     values = {
@@ -288,14 +288,14 @@ class ContextPoller:
         """Asks once."""
         tie = self._tie
         try:
-            value = await self._ask()
+            value = await self._request()
             if value != self._last:
                 self._assign(tie.component, {tie.field: value})
                 self._last = value
         except RapportError as error:
             self._note(tie.component, error)
 
-    async def _ask(self) -> Any:
+    async def _request(self) -> Any:
         """What is true now; None when nobody knows."""
         tie = self._tie
         try:
@@ -385,13 +385,13 @@ def reading_event(knowledge: Knowledge, source: str) -> Event:
         "node": knowledge.node,
         "created_ms": knowledge.created_ms,
     }
-    said = knowledge.to_event(source=source).id
+    event_id = knowledge.to_event(source=source).id
     return Event(
         source=source,
-        id=content_id("reading", source, said),
+        id=content_id("reading", source, event_id),
         type=KNOWLEDGE,
         subject=knowledge.component,
         time=knowledge.created_ms,
         data=msgspec.json.encode({**knowledge.values, **own}),
-        headers={CAUSE: cause_text(said)},
+        headers={CAUSE: cause_text(event_id)},
     )

@@ -1,82 +1,110 @@
 """Faults of a running node as conditions: an adapter that fails, a server that is gone, a full
 disk, damaged logs. [UX-5]
 
-The parts know their own faults; this watch collects them every few seconds, so that each is in the
-log when it begins and when it ends, and in readiness, metrics and page in between.
+The parts know their own faults; the watch collects them every few seconds, so that each is in the
+log when it begins and when it ends, and in readiness, metrics and page in between. A fault is shown
+within `NOTICE_WITHIN_MS`: the periods and time limits of probes, links and brokers are chosen so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
 from rapport.kernel.files import sync_path, temporary_path
+from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import DegradedConditions
 
 if TYPE_CHECKING:
     from rapport.node.node import Node
 
-LOOK_EVERY_MS = 2_000
+NOTICE_WITHIN_MS = 10_000
+"""At most so long after a fault begins it is a condition."""
+_PERIOD_MS = 2_000
+_STORE_LIMIT_MS = 3_000
 _STORE, _WRITES, _DAMAGE = "store.unreachable", "store.writes", "log.damaged"
-_PROBE_SECONDS = 5.0
 _PROBE_BYTES = 64 * 1024
 
 Faults = Mapping[str, str]
 """Name of a condition to its reason."""
 
 
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to find faults, used again `period_ms` after it has finished."""
+
+    find: Callable[[], Faults]
+    period_ms: int = _PERIOD_MS
+    limit_ms: int = 0
+    """0: `find` is quick and runs on the event loop. Otherwise it may wait for disks and servers,
+    so it runs in a thread; after this long `overdue` are its faults, until it returns.
+    """
+    overdue: Faults = msgspec.field(default_factory=dict)
+
+    @property
+    def notice_ms(self) -> int:
+        """The longest time from a fault to its condition: a look that just missed the fault, the
+        pause, and the look that finds it.
+        """
+        return self.limit_ms + self.period_ms + self.limit_ms
+
+
 class HealthWatch:
-    """Keeps the conditions of a node true. Ends only conditions that it has begun itself."""
+    """Keeps the conditions of a node true. Each probe ends only conditions that it began."""
 
     def __init__(
-        self,
-        collect: Callable[[], Faults],
-        probe: Callable[[], Faults],
-        conditions: DegradedConditions,
-        clock: Clock,
+        self, probes: tuple[Probe, ...], conditions: DegradedConditions, clock: Clock
     ) -> None:
-        """`collect` asks the parts and is quick; `probe` may wait for disks and servers."""
-        self._collect, self._probe = collect, probe
-        self._conditions, self._clock = conditions, clock
-        self._begun: set[str] = set()
+        self.probes, self._conditions, self._clock = probes, conditions, clock
 
     async def run(self) -> None:
-        """Looks every few seconds until cancelled."""
-        while True:
-            await self.look()
-            await self._clock.sleep(LOOK_EVERY_MS)
+        """Looks until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for probe in self.probes:
+                group.create_task(self._repeat(probe))
 
-    async def look(self) -> None:
-        """Begins what is wrong now, and ends what is not any more."""
+    async def _repeat(self, probe: Probe) -> None:
+        begun: set[str] = set()
+        pending: asyncio.Future[Faults] | None = None
         try:
-            async with asyncio.timeout(_PROBE_SECONDS):
-                probed = await asyncio.to_thread(self._probe)
-        except TimeoutError:
-            probed = {_STORE: "the store does not answer"}
-        found = {**self._collect(), **probed}
-        for name, reason in found.items():
-            self._conditions.begin(name, reason)
-        for name in self._begun - found.keys():
-            self._conditions.end(name)
-        self._begun = set(found)
+            while True:
+                if not probe.limit_ms:
+                    found = probe.find()
+                else:
+                    # A call that hangs is waited for again: there is never a second thread.
+                    pending = pending or asyncio.ensure_future(asyncio.to_thread(probe.find))
+                    await first_of(asyncio.shield(pending), self._clock.sleep(probe.limit_ms))
+                    found = probe.overdue
+                    if pending.done():
+                        found, pending = pending.result(), None
+                for name, reason in found.items():
+                    self._conditions.begin(name, reason)
+                for name in begun - found.keys():
+                    self._conditions.end(name)
+                begun = set(found)
+                await self._clock.sleep(probe.period_ms)
+        finally:
+            if pending is not None:
+                pending.cancel()
 
 
 def watch_node(node: Node, directory: Path) -> HealthWatch:
     """The watch of a node that keeps its log in `directory`."""
-
-    def collect() -> Faults:
-        return dict(_faults_of(node))
-
-    def probe() -> Faults:
-        return probe_stores(node.channels, directory)
-
-    return HealthWatch(collect, probe, node.conditions, node.clock)
+    parts = Probe(find=lambda: dict(_faults_of(node)))
+    stores = Probe(
+        find=lambda: probe_stores(node.channels, directory),
+        limit_ms=_STORE_LIMIT_MS,
+        overdue={_STORE: "the store does not answer"},
+    )
+    return HealthWatch((parts, stores), node.conditions, node.clock)
 
 
 def probe_stores(channels: LoggedChannels, directory: Path) -> dict[str, str]:
@@ -87,15 +115,26 @@ def probe_stores(channels: LoggedChannels, directory: Path) -> dict[str, str]:
         channels.records.get("health", "probe")
     except StoreUnavailable as error:
         return {_STORE: f"the record store cannot be reached: {error.message}"}
+    found = {}
     writer = channels.parts.writer
     if writer.fault and _can_write(directory):
         writer.fault = ""
-    found = {_WRITES: f"nothing can be written: {writer.fault}"} if writer.fault else {}
+    if writer.fault:
+        found[_WRITES] = f"nothing can be written: {writer.fault}"
+    elif _free_bytes(directory) < _PROBE_BYTES:
+        found[_WRITES] = f"no space is left on the disk of {directory}"
     damage = channels.damage()
     if damage:
         more = f", and {len(damage) - 1} more" if len(damage) > 1 else ""
         found[_DAMAGE] = f"{damage[0].message}{more}"
     return found
+
+
+def _free_bytes(directory: Path) -> int:
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:  # a node without a directory keeps its channels elsewhere
+        return _PROBE_BYTES
 
 
 def _can_write(directory: Path) -> bool:

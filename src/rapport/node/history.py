@@ -69,7 +69,7 @@ class History:
         self, event_id: str, identity: str, *, within_ms: int = USUAL_MS
     ) -> tuple[CauseNode, HistoryNotes]:
         """The chain of causes as an identity sees it, each event with where it was found. What
-        there was no time for is among `missing`, and told.
+        there was no time for is among `missing`, with a note.
 
         Raises UnknownName, or Unavailable when the event itself was not found in time.
         """
@@ -87,7 +87,7 @@ class History:
             looked.notes.append(
                 f"{partly.unfinished.message}: what is missing may be there, ask again"
             )
-        _say_where(tree, partly.in_lake)
+        _mark_origin(tree, partly.in_lake)
         return tree, looked
 
     async def _open(self, limit: _Limit) -> tuple[LogAndLake | None, list[str]]:
@@ -100,8 +100,8 @@ class History:
             return LogAndLake(self._channels, await aside(partial(self._listed, limit))), []
         except UnknownName:
             return None, []
-        except Corrupt as fault:  # the log may well have what is asked for
-            return None, [_told(fault)]
+        except Corrupt as fault:  # the log may well have it
+            return None, [damage_note(fault)]
 
     def _listed(self, limit: _Limit) -> LakeChannels:
         lake = open_lake(self._lake, aside=partial(self._aside, limit), look_up=limit.check)
@@ -193,18 +193,19 @@ class _Partly:
         return found
 
 
-def _say_where(tree: CauseNode, in_lake: set[tuple[str, int]]) -> None:
+def _mark_origin(tree: CauseNode, in_lake: set[tuple[str, int]]) -> None:
     tree.found_in = "lake" if (tree.channel, tree.position) in in_lake else "log"
     for cause in tree.causes:
-        _say_where(cause, in_lake)
+        _mark_origin(cause, in_lake)
 
 
 def _looked(both: LogAndLake, notes: list[str]) -> HistoryNotes:
     found = both.found()
     if from_lake := lake_ranges_text(found):
         notes = [*notes, f"no longer in the log and read from the lake: {from_lake}"]
-    return HistoryNotes(found, [*notes, *map(_told, both.lake.damaged())])
+    return HistoryNotes(found, [*notes, *map(damage_note, both.lake.damaged())])
 
 
-def _told(fault: Corrupt) -> str:
+def damage_note(fault: Corrupt) -> str:
+    """The note on a damaged file of the lake."""
     return f"{fault.message}; what it holds is not shown here"

@@ -59,7 +59,7 @@ class FormerInterpretations(msgspec.Struct, frozen=True):
 
 def interpretations_of(site: Site) -> tuple[dict[str, SourceBinding], ActiveInterpretations]:
     """The bindings of the sources and the interpretations of the files; a faulty interpretation
-    refuses only itself: its source is held back with the reason.
+    refuses only itself: its source is quarantined with the reason.
     """
     return source_bindings(site.ontology, site.file), declared_interpretations(
         site
@@ -100,7 +100,7 @@ class NodeInterpretations:
         """Called with the reloaded site once it is in force."""
         self.streams_read: Callable[[], Mapping[str, Collection[str]]] = dict
         """By policy that runs the streams that it reads."""
-        self.told: Callable[[], Mapping[str, int]] = dict
+        self.delivered: Callable[[], Mapping[str, int]] = dict
         """By interpretation how many events consumers were given in it."""
 
     async def begin(self, *, record: bool = True) -> None:
@@ -155,10 +155,10 @@ class NodeInterpretations:
         bindings = source_bindings(site.ontology, site.file)
         names = self._bindings.keys() | bindings.keys()
         sources = [name for name in names if self._bindings.get(name) != bindings.get(name)]
-        reading, told = self.streams_read(), self.told()
+        reading, delivered = self.streams_read(), self.delivered()
         changed = await self.updating.load_files(found.files, bindings, site.tables)
         gone = {name for name, stamp in changed.items() if not stamp}
-        warnings = gone_interpretations(self._bindings, bindings, gone, reading, told)
+        warnings = gone_interpretations(self._bindings, bindings, gone, reading, delivered)
         self._bindings, self._taken = bindings, site
         for take_over in self.reloaded:
             take_over(site)
@@ -171,7 +171,7 @@ class NodeInterpretations:
         return FormerInterpretations(self.updating.previous(), self._bindings, site)
 
     async def take_back(self, former: FormerInterpretations) -> None:
-        """Gives up what was taken over since `former`, whatever came of it."""
+        """Restores the interpretations of `former`."""
         await self.updating.roll_back(former.spoken)
         self._bindings, self._taken = former.bindings, former.site
         for take_over in self.reloaded:
@@ -188,7 +188,7 @@ def other_streams(site: Site, running: Ontology) -> list[Problem]:
             code="reload.other_streams",
             message=f"the running node does not know {stream!r}, or as something else",
             file=site.file.name,
-            hint="start the node again; what is received meanwhile is kept",
+            hint="start the node again; readings received meanwhile are kept",
         )
         for stream, kind in sorted(site.ontology.streams().items())
         if known.get(stream) != kind
@@ -217,7 +217,7 @@ def make_outgoing(
 
 
 def tables_of(lookups: SiteTables) -> Tables | None:
-    """The tables of the site, if that is what is looked up in."""
+    """The tables of the site, if lookups use them."""
     return lookups if isinstance(lookups, Tables) else None
 
 
@@ -266,11 +266,11 @@ def gone_interpretations(
     after: Mapping[str, SourceBinding],
     gone: Collection[str],
     reading: Mapping[str, Collection[str]],
-    told: Mapping[str, int],
+    delivered: Mapping[str, int],
 ) -> list[str]:
     """Warnings of interpretations that are `gone` and gave meaning to what policies read, or in
-    which consumers were told something. `reading` are the streams of each policy that runs, `told`
-    how many events were said in each interpretation.
+    that consumers used. `reading` are the streams of each policy that runs, `delivered` the number
+    of events in each interpretation.
     """
     warnings: list[str] = []
     for source, old in sorted(before.items()):
@@ -286,10 +286,10 @@ def gone_interpretations(
                 f"{', '.join(policies)} read {', '.join(sorted(streams))} by it"
             )
     warnings += [
-        f"the interpretation {name!r} is gone: consumers were given {_events(told[name])} in it "
-        "since the node started, and who asks for it from now on is refused"
-        for name in sorted(told.keys() & gone)
-        if told[name]
+        f"the interpretation {name!r} is gone: consumers got {_events(delivered[name])} in it "
+        "since the node started, and requests for it are refused from now on"
+        for name in sorted(delivered.keys() & gone)
+        if delivered[name]
     ]
     return warnings
 

@@ -1,10 +1,11 @@
 """Links to neighbouring nodes: events received from them and sent to them. [CH-11]
 
-The only user of httpx2 among the links; `push_client.py` is the other one in this package.
+One of the two users of httpx2 in this package; the other is `push.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -44,6 +45,7 @@ T = TypeVar("T")
 
 MOST_ANSWER_BYTES = 64 * 1024 * 1024
 _TIMEOUT_SECONDS = WAIT_MS / 1_000 + 10
+HELLO_LIMIT_MS = 3_000
 _PLACE = ("position", "received", "handback")
 """Members with the event's position at the neighbour; they are not part of the event."""
 
@@ -79,8 +81,8 @@ class _Batch(msgspec.Struct):
 
 
 class Neighbour:
-    """Asks; raises Unavailable when nobody answers as a node does, NotAllowed when we may not,
-    TooLarge for more than it takes at once, and other RapportErrors as the neighbour tells them.
+    """Sends requests; raises Unavailable without an answer of a node, NotAllowed without the right,
+    TooLarge for more than it takes at once, and other RapportErrors by the neighbour's answer.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -91,15 +93,22 @@ class Neighbour:
         )
 
     async def hello(self) -> NodeIntroduction:
-        """Asks the neighbour for its identity."""
-        hello = _decoded(await self._ask("GET", "/federation"), NodeIntroduction)
+        """The neighbour's identity. Also shows that the link works, so it must come soon."""
+        try:
+            async with asyncio.timeout(HELLO_LIMIT_MS / 1_000):
+                raw = await self._exchange("GET", "/federation")
+        except TimeoutError:
+            raise Unavailable(
+                f"no node answers at {without_password(self._url)} in time", code="link.unreachable"
+            ) from None
+        hello = _decoded(raw, NodeIntroduction)
         check_node_id(hello.node)
         return hello
 
-    async def request(self, channel: str, asked: dict[str, Any], now_ms: int) -> Arrival:
+    async def request(self, channel: str, request: dict[str, Any], now_ms: int) -> Arrival:
         """The answer to a request for messages."""
         path = f"/channels/{quote(channel, safe='')}/requests"
-        batch = _decoded(await self._ask("POST", path, asked), _Batch)
+        batch = _decoded(await self._exchange("POST", path, request), _Batch)
         events = [_as_event(raw, now_ms) for raw in batch.events]
         received = NeighbourBatch(batch.current_token, batch.next_token, batch.gone)
         return Arrival(events, received, batch.gaps)
@@ -108,13 +117,13 @@ class Neighbour:
         """Gives events; they are on the neighbour's disk when it returns."""
         path = f"/federation/channels/{quote(channel, safe='')}/events"
         body = {"node": node, "events": [to_cloudevent(event) for event in events]}
-        await self._ask("POST", path, body)
+        await self._exchange("POST", path, body)
 
     async def close(self) -> None:
         """Closes kept connections."""
         await self._client.aclose()
 
-    async def _ask(self, method: str, path: str, body: Any = None) -> bytes:
+    async def _exchange(self, method: str, path: str, body: Any = None) -> bytes:
         content = None if body is None else msgspec.json.encode(body)
         headers = {} if content is None else {"Content-Type": "application/json"}
         try:
@@ -129,7 +138,7 @@ class Neighbour:
                 f"no node answers at {without_password(self._url)}: {why}", code="link.unreachable"
             ) from None
         if status != 200:
-            raise _told(status, raw)
+            raise _neighbour_error(status, raw)
         return raw
 
 
@@ -159,17 +168,17 @@ def _as_event(raw: msgspec.Raw, now_ms: int) -> Event:
     return msgspec.structs.replace(event, headers=headers)
 
 
-def _told(status: int, raw: bytes) -> RapportError:
+def _neighbour_error(status: int, raw: bytes) -> RapportError:
     try:
-        told = msgspec.json.decode(raw, type=dict[str, Any])
+        problem = msgspec.json.decode(raw, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = {}
-    message = str(told.get("detail", f"the neighbour answered {status}"))
-    code = str(told.get("title", f"http.{status}"))
+        problem = {}
+    message = str(problem.get("detail", f"the neighbour answered {status}"))
+    code = str(problem.get("title", f"http.{status}"))
     if code.startswith("token."):
         return PositionRefused(message)
     if status in (401, 403):
-        return NotAllowed(message, code=code, hint=str(told.get("hint", "")))
+        return NotAllowed(message, code=code, hint=str(problem.get("hint", "")))
     if status == 413:
         return TooLarge(message, code=code)
     return Unavailable(message, code=code)
@@ -213,8 +222,8 @@ PLACES = "link_places"
 MOST_EVENTS = 1_000
 _MOST_BYTES = 4 * 1024 * 1024
 """Of data in one request: half of a node's default limit."""
-_LOOK_AGAIN_MS = 2_000
-"""How often new channels on either side are looked for."""
+HELLO_EVERY_MS = 2_000
+"""How often a working link is checked, and new channels on either side are looked for."""
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 5_000
 
 
@@ -251,7 +260,7 @@ class RunningLink:
                     self._meet(hello.node)
                     self._share(hello.channels)
                     self.trouble, failures = "", 0
-                    await self._parts.clock.sleep(_LOOK_AGAIN_MS)
+                    await self._parts.clock.sleep(HELLO_EVERY_MS)
                 except RapportError as error:
                     self.trouble = error.message
                     failures += 1
@@ -300,10 +309,12 @@ class RunningLink:
         failures = 0
         while True:
             try:
-                place = await self._pull_once(channel, local, place, key, status)
+                # After a failure an answer at once shows that the link works again.
+                wait_ms = 0 if failures else WAIT_MS
+                place = await self._pull_once(channel, local, place, key, status, wait_ms)
                 failures, status.trouble = 0, ""
             except PositionRefused as error:
-                # It began anew. So do we; what we have is recognised.
+                # It began anew. So do we; known events are recognised.
                 _log.warning("link begins again", link=key, why=error.message)
                 place = start_position(place)
                 failures += 1
@@ -314,10 +325,16 @@ class RunningLink:
                 await self._pause(failures)
 
     async def _pull_once(
-        self, channel: str, local: str, place: LinkPosition, key: str, status: ChannelStatus
+        self,
+        channel: str,
+        local: str,
+        place: LinkPosition,
+        key: str,
+        status: ChannelStatus,
+        wait_ms: int,
     ) -> LinkPosition:
-        asked = request_at(place, most=MOST_EVENTS)
-        arrival = await self._neighbour.request(channel, asked, self._parts.clock.now_ms())
+        request = request_at(place, most=MOST_EVENTS, wait_ms=wait_ms)
+        arrival = await self._neighbour.request(channel, request, self._parts.clock.now_ms())
         if arrival.events:
             came = await self._parts.receiver.take_in(local, self.peer, arrival.events)
             status.count(came)
@@ -358,7 +375,7 @@ class RunningLink:
         matches = make_query("sql", self.link.query).matches if self.link.query else None
         while True:
             try:
-                # Opened anew after a failure: it goes on after what is committed.
+                # Opened anew after a failure: it goes on after its committed position.
                 reader = await self._parts.channels.subscribe(channel, f"link:{self.link.name}")
                 while True:
                     batch = await reader.next_batch(limit=MOST_EVENTS)
@@ -377,7 +394,7 @@ class RunningLink:
                 await self._pause(failures)
 
     async def _hand_over(self, channel: str, events: list[Event]) -> None:
-        """In as many requests as the neighbour's own limits ask for."""
+        """In as many requests as the neighbour's limits need."""
         try:
             await self._neighbour.hand_over(channel, self._parts.node, events)
         except TooLarge:
@@ -433,9 +450,9 @@ def _rows(running: RunningLink) -> list[LinkStatus]:
     shared = running.status or {("", ""): ChannelStatus()}
     rows = []
     for (way, channel), counts in shared.items():
-        told = counts
+        shown = counts
         if running.trouble and not counts.trouble:
-            told = msgspec.structs.replace(counts, trouble=running.trouble)
+            shown = msgspec.structs.replace(counts, trouble=running.trouble)
         rows.append(
             LinkStatus(
                 link=running.link.name,
@@ -443,7 +460,7 @@ def _rows(running: RunningLink) -> list[LinkStatus]:
                 peer=running.peer,
                 way=way,
                 channel=channel,
-                counts=told,
+                counts=shown,
             )
         )
     return rows

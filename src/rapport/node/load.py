@@ -67,13 +67,13 @@ class LoadFollower:
         self._recent.add(at_ms, values[self._of])
         value = self._recent.value(at_ms)
         if value is not None:
-            self._tell(self._approximate.offer(value))
+            self._report(self._approximate.offer(value))
 
     def change(self, imprecision: float) -> None:
-        """Another imprecision from now on; what is too rough for it is reported at once."""
-        self._tell(self._approximate.change(imprecision))
+        """Another imprecision from now on; a rougher last report is renewed at once."""
+        self._report(self._approximate.change(imprecision))
 
-    def _tell(self, report: ApproximateReport | None) -> None:
+    def _report(self, report: ApproximateReport | None) -> None:
         if report is not None:
             self._waiting = report  # an older one that was not taken yet says nothing any more
             self._is_there.set()

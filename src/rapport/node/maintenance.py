@@ -1,5 +1,5 @@
-"""Maintenance of a node's channels: retention, interceptors, dead letters, and export to the lake.
-[CH-16, CH-10, CH-14]
+"""Background jobs of a node: retention, interceptors, dead letters, export to the lake, and
+summaries of traffic. [CH-16, CH-10, CH-14, PI-6, EN-14, CX-12]
 
 The table in the lake is the single source of truth of what was exported; the named reader `export`
 follows it in the channel's records, so that retention waits. `rapport pipeline export` writes the
@@ -9,11 +9,13 @@ same tables.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from rapport.channel.channel import Channels
 from rapport.channel.config import ChannelsConfig
 from rapport.channel.dead_letters import DeadLetterAdmin
 from rapport.channel.export.export_schedule import (
@@ -35,6 +37,7 @@ from rapport.channel.log.logged_channel import (
 )
 from rapport.channel.log.writer import between_appends
 from rapport.channel.retention.limits import pieces_of
+from rapport.channel.validation import SUMMARIES
 from rapport.core.errors import InvalidInput, RapportError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
@@ -83,7 +86,7 @@ class LakeExporter:
                 await self._channels.apply([Delete(CURSORS, cursor_key(name, READER))])
 
     async def export_due(self) -> None:
-        """Looks at every channel that is exported, and exports what is due. One that cannot be
+        """Looks at every channel that is exported, and exports due ones. One that cannot be
         exported now does not keep the others; it is tried again at the next look.
         """
         for name in self._channels.names():
@@ -94,7 +97,7 @@ class LakeExporter:
             except RapportError as error:
                 if error.code == "channel.closed":
                     raise
-                self._tell(name, error)
+                self._report_failure(name, error)
             else:
                 self.troubles.pop(name, None)
 
@@ -148,7 +151,7 @@ class LakeExporter:
     async def _place(self, name: str) -> Cursor | None:
         return await self._channels.look(partial(load_cursor, channel=name, reader=READER))
 
-    def _tell(self, name: str, error: RapportError) -> None:
+    def _report_failure(self, name: str, error: RapportError) -> None:
         if self.troubles.get(name) != error.code:  # once, until it is something else
             self.troubles[name] = error.code
             _log.warning("channel not exported", channel=name, why=error.message, code=error.code)
@@ -274,3 +277,40 @@ def mediator_of(mediation: MediationReader, source: str) -> Mediate:
         return meant
 
     return mediate
+
+
+SUMMARY_EVERY_MS = 60_000
+_MOST_UNWRITTEN = 60
+
+
+class TrafficSummaries:
+    """Appends a summary of the broker's or ensemble node's traffic to `overlay.summaries` once a
+    minute: the log has figures of the traffic instead of the traffic. A killed node loses the
+    counts of its last minute.
+    """
+
+    def __init__(self, channels: Channels, clock: Clock, take: Callable[[], Event | None]) -> None:
+        """`take` returns the counts since its last call, None when there are none."""
+        self._channel, self._clock, self._take = channels.channel(SUMMARIES), clock, take
+        self._unwritten: list[Event] = []
+
+    async def run(self) -> None:
+        """Works until cancelled; after a failed write the task is restarted."""
+        while True:
+            await self._clock.sleep(SUMMARY_EVERY_MS)
+            await self.step()
+
+    async def step(self) -> None:
+        """Appends the present summary, and those of the last hour that could not be appended."""
+        if (event := self._take()) is not None:
+            self._unwritten = [*self._unwritten, event][-_MOST_UNWRITTEN:]
+        if self._unwritten:
+            await self._channel.append(self._unwritten)
+            self._unwritten = []
+
+    async def finish(self) -> None:
+        """Appends the rest before closing; a failure is only logged."""
+        try:
+            await self.step()
+        except RapportError as error:
+            _log.warning("the last summary is lost", code=error.code, reason=error.message)

@@ -112,8 +112,8 @@ def context_metrics(context: NodeContext | None) -> Iterator[Metric]:
         "load": (broker.load, "How loaded the broker is: 0 idle, 1 full."),
         "known": (status.known, "Entities of which tables know something."),
     }
-    for name, (value, said) in gauges.items():
-        gauge = GaugeMetricFamily(f"rapport_context_{name}", said)
+    for name, (value, help) in gauges.items():
+        gauge = GaugeMetricFamily(f"rapport_context_{name}", help)
         gauge.add_metric([], value)
         yield gauge
     counts = CounterMetricFamily(
@@ -145,8 +145,8 @@ def ensemble_metrics(ensemble: NodeEnsemble | None) -> Iterator[Metric]:
         ),
         "waiting": (status.waiting, "Versions of knowledge that wait to be written down."),
     }
-    for name, (value, said) in gauges.items():
-        gauge = GaugeMetricFamily(f"rapport_ensemble_{name}", said)
+    for name, (value, help) in gauges.items():
+        gauge = GaugeMetricFamily(f"rapport_ensemble_{name}", help)
         gauge.add_metric([], value)
         yield gauge
     counts = CounterMetricFamily(
@@ -155,7 +155,7 @@ def ensemble_metrics(ensemble: NodeEnsemble | None) -> Iterator[Metric]:
     carried = {
         f"carried_{name}": count for name, count in msgspec.structs.asdict(status.carried).items()
     }
-    told = {
+    traffic = {
         **status.node.counters,
         **carried,
         "recorded": status.recorded,
@@ -163,7 +163,7 @@ def ensemble_metrics(ensemble: NodeEnsemble | None) -> Iterator[Metric]:
         "skipped": status.skipped,
         "second_looks": status.second_looks,
     }
-    for name, count in sorted(told.items()):
+    for name, count in sorted(traffic.items()):
         counts.add_metric([name], count)
     yield counts
     faults = CounterMetricFamily(
@@ -186,19 +186,19 @@ _JOBS = (
 
 
 def pipeline_metrics(
-    told: RunStatus, *, runs: bool, starts: int | None, now_ms: int
+    status: RunStatus, *, runs: bool, starts: int | None, now_ms: int
 ) -> Iterator[Metric]:
     """`starts`: how often the node has started the process; None when it does not."""
     up = GaugeMetricFamily("rapport_pipeline_up", "1 while the pipeline's process runs.")
     up.add_metric([], runs)
     age = GaugeMetricFamily("rapport_pipeline_status_age_seconds", "Since it last said something.")
-    age.add_metric([], max(now_ms - told.updated, 0) / 1_000)
+    age.add_metric([], max(now_ms - status.updated, 0) / 1_000)
     yield from (up, age)
     if starts is not None:
         started = CounterMetricFamily("rapport_pipeline_starts", "Starts by this node.")
         started.add_metric([], starts)
         yield started
-    yield from _jobs(told.jobs)
+    yield from _jobs(status.jobs)
 
 
 def _jobs(jobs: list[JobStatus]) -> Iterator[Metric]:
@@ -301,7 +301,7 @@ class _NodeCollector(Collector):
             "rapport_mediation_read", "Raw events read since the start.", labels=["source"]
         )
         rejected = CounterMetricFamily(
-            "rapport_mediation_rejected", "Raw events held back.", labels=["source", "reason"]
+            "rapport_mediation_rejected", "Raw events quarantined.", labels=["source", "reason"]
         )
         for source, counts in self._node.mediation.counts().items():
             read.add_metric([source], counts.read)
@@ -311,7 +311,7 @@ class _NodeCollector(Collector):
         yield rejected
 
     def _outgoing(self) -> Iterator[Metric]:
-        said = CounterMetricFamily(
+        help = CounterMetricFamily(
             "rapport_outgoing_events",
             "Events said in an interpretation: transformed, from_cache (again, for another "
             "reader), originals (as received).",
@@ -324,10 +324,10 @@ class _NodeCollector(Collector):
         )
         for name, counts in sorted(self._node.outgoing.statistics.counts.items()):
             for what in ("transformed", "from_cache", "originals"):
-                said.add_metric([name, what], getattr(counts, what))
+                help.add_metric([name, what], getattr(counts, what))
             for reason, count in counts.rejected.items():
                 rejected.add_metric([name, reason], count)
-        yield from (said, rejected)
+        yield from (help, rejected)
 
     def _policy(self) -> Metric:
         policy = CounterMetricFamily(
@@ -396,11 +396,11 @@ class _NodeCollector(Collector):
     def _pipeline(self) -> Iterator[Metric]:
         """Metrics of the pipeline's process; none where it has never run."""
         places = RunPlaces.of(self._node.site.directory / self._node.settings.data)
-        told = read_status(places)
-        if told is not None:
+        status = read_status(places)
+        if status is not None:
             watched = self._node.pipeline
             yield from pipeline_metrics(
-                told,
+                status,
                 runs=is_held(places.lock),
                 starts=watched.starts if watched is not None else None,
                 now_ms=self._node.clock.now_ms(),

@@ -123,7 +123,7 @@ class RunningBridge:
             receivers = self._receivers(one.packet.topic)
             if not receivers:
                 self.refused += 1
-                _log.warning("topic not asked for", bridge=self.bridge.name)
+                _log.warning("unexpected topic", bridge=self.bridge.name)
             for incoming in receivers:
                 if is_redelivery(one.packet, recent[incoming.channel], self.bridge.name):
                     self.repeated += 1
@@ -209,7 +209,7 @@ class RunningBridge:
 
 
 class _Sending:
-    """One `out` of a bridge: a reader of a channel whose place moves when the broker has it."""
+    """One `out` of a bridge: a reader whose position moves when the broker has the event."""
 
     def __init__(
         self,
@@ -225,10 +225,10 @@ class _Sending:
         self._matches = make_query("sql", outgoing.query).matches if outgoing.query else None
 
     async def run(self) -> None:
-        """Sends what is new, in order, for ever; raises never because of the broker."""
+        """Sends new events in order, for ever; never raises because of the broker."""
         while True:
             try:
-                # Opened anew after a failure: it goes on after what is committed.
+                # Opened anew after a failure: it goes on after its committed position.
                 reader = await self._channels.subscribe(self._outgoing.channel, self._reader)
                 while True:
                     batch = await reader.next_batch(limit=MOST_TOGETHER)
@@ -264,7 +264,7 @@ class Bridges:
             bridge.start()
 
     async def stop(self) -> None:
-        """Ends; brokers keep what was not acknowledged."""
+        """Ends; brokers keep unacknowledged messages."""
         await close_all((f"mqtt.{one.bridge.name}", one.stop) for one in self._running)
 
     def status(self) -> list[LinkStatus]:

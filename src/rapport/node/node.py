@@ -173,7 +173,7 @@ class Node:
         await self.fresh_tables.settle()
         self._begun = True
         await self.maintenance.start()
-        # Opened first, as it may be refused; what it hears waits until all others work.
+        # Opened first, as it may be refused; received knowledge waits until all others work.
         ensemble = await self.ensemble.open() if self.ensemble is not None else {}
         if self.context is not None:
             for name, run in (await self.context.open()).items():

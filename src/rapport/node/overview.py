@@ -28,7 +28,7 @@ class ChannelCount(msgspec.Struct, frozen=True):
 
 
 class DetectionLine(msgspec.Struct, frozen=True):
-    """A detection for the page, or what is undecided because the sources in `silent` were."""
+    """A detection for the page, or an undecided one because of the sources in `silent`."""
 
     id: str
     time: int
@@ -63,7 +63,7 @@ class HeldBackLine(msgspec.Struct, frozen=True):
 
 
 class HeldCount(msgspec.Struct, frozen=True):
-    """How much of one source is held back for one reason."""
+    """The number of quarantined readings of one source for one reason."""
 
     source: str
     reason: str
@@ -99,8 +99,8 @@ async def overview(node: Node) -> Overview:
         channels=[ChannelCount(n, node.channels.channel(n).last_position()) for n in names],
         detections=await _detections(node),
         deliveries=await asyncio.to_thread(_deliveries, node),
-        quarantine=[_held_back(item) for item in await _newest(node, "quarantine")],
-        held=await _held_counts(node),
+        quarantine=[_quarantine_line(item) for item in await _newest(node, "quarantine")],
+        held=await _quarantine_counts(node),
         policies=sorted(policies, key=_worth_a_look)[:_NEWEST],
         policies_in_all=len(policies),
         conditions=node.conditions.current(),
@@ -115,8 +115,8 @@ def _worth_a_look(policy: PolicyView) -> tuple[bool, bool, float, str]:
     return is_sound, is_alone, -policy.counts.cost_ms, policy.name
 
 
-async def _held_counts(node: Node) -> list[HeldCount]:
-    """What is held back now, most first; what was released is not."""
+async def _quarantine_counts(node: Node) -> list[HeldCount]:
+    """Readings in quarantine now, most first; released ones do not count."""
     held_back = node.releasing.index
     await held_back.refresh()
     return [HeldCount(*key, count) for key, count in held_back.counts().most_common(_NEWEST)]
@@ -175,7 +175,7 @@ def _deliveries(node: Node) -> list[DeliveryLine]:
     return sorted(lines, key=lambda line: -line.time)[: 2 * _NEWEST]
 
 
-def _held_back(stored: StoredEvent) -> HeldBackLine:
+def _quarantine_line(stored: StoredEvent) -> HeldBackLine:
     try:
         data: _Rejected = stored.event.payload_as(_Rejected)
     except InvalidInput:

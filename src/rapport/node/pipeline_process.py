@@ -39,7 +39,7 @@ class PipelineProcess:
         command: Sequence[str],
         environment: dict[str, str] | None = None,
     ) -> None:
-        """`environment`: what is set for the process besides our own variables."""
+        """`environment`: variables of the process besides our own."""
         self._places, self._clock, self._command = places, clock, tuple(command)
         self._environment = environment or {}
         self.starts = 0
@@ -92,7 +92,7 @@ class PipelineProcess:
             env={**os.environ, **self._environment},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            # Ctrl-C at the node's terminal is told by the node, once.
+            # Ctrl-C at the node's terminal is passed on by the node, once.
             start_new_session=True,
         )
         self.starts += 1

@@ -171,7 +171,7 @@ class Policies:
         self._begun = True
         for problem in found.problems:
             _log.warning("policy not read", reason=problem.message, file=problem.file)
-        self._tell_broken(policy.name for policy in self.life.policies())
+        self._warn_of_broken(policy.name for policy in self.life.policies())
         if done:
             _log.info("policies changed", changes=[f"{one.name} {one.what}" for one in done])
 
@@ -187,7 +187,7 @@ class Policies:
 
     async def run(self) -> None:
         """Builds policies anew when an interpretation changes in whose terms some are written;
-        until cancelled. Started again after a failure it takes up what was left.
+        until cancelled. Restarted after a failure it resumes.
         """
         while True:
             await self._other_words.wait()
@@ -208,7 +208,7 @@ class Policies:
         self._compiler = compiler
         if done:
             _log.info("interpretation changed", policies=[f"{one.name} {one.what}" for one in done])
-        self._tell_broken(one.name for one in done)
+        self._warn_of_broken(one.name for one in done)
 
     async def _spoken(self, site: Site, *, ahead: bool = False) -> InterpretationTerms:
         """What the interpretations in force say, changes on record among them; `ahead`: those that
@@ -226,7 +226,7 @@ class Policies:
         files = (await asyncio.to_thread(declared_interpretations, site)).files
         return await updating.inspect_with(files, find)
 
-    def _tell_broken(self, names: Iterable[str]) -> None:
+    def _warn_of_broken(self, names: Iterable[str]) -> None:
         wanted = set(names)
         for policy in self.life.policies():
             for problem in policy.problems if policy.name in wanted else ():
@@ -300,7 +300,7 @@ class Policies:
                 found.texts, found.unread, compiler.compile, renew=renew
             )
             self._site, self._people, self._compiler = site, people, compiler
-            self._tell_broken(one.name for one in done)
+            self._warn_of_broken(one.name for one in done)
             return done
 
 
@@ -343,14 +343,14 @@ class SparkWatch:
             await channel.wait_after(self._position, timeout_ms=_LOOK_EVERY_MS)
 
     async def look(self) -> None:
-        """Takes in what was reported since the last time; warns once of each policy that nobody
+        """Reads the reports since the last time; warns once of each policy that nobody
         watches.
         """
         channel = self._channels.channel(CHANNEL)
         while batch := await channel.read_after(self._position):
             self._position = batch[-1].position
             for stored in batch:
-                self._hear(stored)
+                self._receive(stored)
         unwatched = self._on_spark.problems(self._running(), self._clock.now_ms())
         for name in sorted(unwatched.keys() - self._told):
             _log.warning("policy on Spark", policy=name, reason=unwatched[name].message)
@@ -359,7 +359,7 @@ class SparkWatch:
             _log.info("watched again on Spark", policies=back)
         self._told = set(unwatched)
 
-    def _hear(self, stored: StoredEvent) -> None:
+    def _receive(self, stored: StoredEvent) -> None:
         if stored.event.type != REPORT_TYPE:
             return
         try:

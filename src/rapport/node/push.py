@@ -1,5 +1,5 @@
 """Push subscriptions of a node: created and ended by requests, kept in the records, delivered
-concurrently. [CH-2]
+concurrently by HTTP. [CH-2, CH-12]
 
 Each subscription is one task that waits cheaply and holds a batch only while sending it. Sending
 goes through a bounded number of slots; failing receivers share a few of their own, so they never
@@ -9,16 +9,18 @@ delay the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import TypeVar
 
+import httpx2
 import msgspec
 
 from rapport.channel.access.identities import Rights
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.push import (
+    LONGEST_WSDL,
     AwaitMessages,
     EndPush,
     PausePush,
@@ -27,6 +29,7 @@ from rapport.channel.push import (
     PushForm,
     PushStep,
     PushSubscription,
+    PushTrouble,
     SendMessages,
     SubscriberSink,
     after_empty,
@@ -43,35 +46,36 @@ from rapport.channel.push import (
     next_step,
     renewed,
     save_push,
+    signed_headers,
 )
 from rapport.channel.requests.request import LONGEST_WAIT_MS, Batch, Request
-from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
+from rapport.channel.requests.request import write_batch as write_json_batch
+from rapport.channel.requests.tokens import token_digest
+from rapport.channel.xmessages.envelope import (
+    HANDLE,
+    MEDIA_TYPES,
+    SOAP_11,
+    SOAP_12,
+    XMESSAGES,
+    write_envelope,
+)
+from rapport.channel.xmessages.messages import write_batch as write_xml_batch
+from rapport.channel.xmessages.messages import write_gaps
+from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError, SourceUnavailable
+from rapport.core.xml import XmlNode, parse_xml
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, ClockJumpGuard
-from rapport.kernel.tasks import first_of
+from rapport.kernel.tasks import cancel_until_done, first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.kernel.threads import run_blocking
 
 MOST_PUSHES = 1_000
+DEADLINE_MS = 10_000
+"""For one batch, from connecting to the answer: a receiver that hangs costs no more."""
 _SLOTS, _DOUBTFUL_SLOTS = 16, 4
 """Batches being sent at once, to receivers in good standing and to the others."""
 _MINUTE_MS = 60_000
 _log = get_logger(__name__)
-
-
-class Sender(Protocol):
-    """See push_sender.PushSender."""
-
-    async def send(
-        self, address: str, form: PushForm, channel: str, batch: Batch
-    ) -> PushFailure | None:
-        """Posts a batch; None when the receiver has it."""
-
-    async def fetch(self, address: str) -> bytes:
-        """A small document."""
-
-    async def close(self) -> None:
-        """Closes kept connections."""
 
 
 class _Running(msgspec.Struct):
@@ -97,16 +101,16 @@ class PushSubscriptions:
         allowed: tuple[str, ...] = (),
         chance: Chance,
         secret: str = "",
-        open_sender: Callable[[Clock], Sender] | None = None,
+        deadline_ms: int = DEADLINE_MS,
     ) -> None:
-        """`allowed` is the site's list of addresses; see push/addresses.py. With a `secret` what is
-        pushed is signed; see push/signing.py.
+        """`allowed` is the site's list of addresses. With a `secret` every body is signed; for both
+        see channel/push.py.
         """
         self._channels, self._clock, self._rights = channels, clock, rights
         self._time = ClockJumpGuard(clock)
         self._allowed, self._chance = allowed, chance
-        self._open_sender = open_sender or partial(_http_sender, secret=secret)
-        self._opened: Sender | None = None
+        self._secret, self._deadline_ms = secret, deadline_ms
+        self._opened: PushSender | None = None
         self._running: dict[str, _Running] = {}
         self._good = asyncio.Semaphore(_SLOTS)
         self._doubtful = asyncio.Semaphore(_DOUBTFUL_SLOTS)
@@ -274,14 +278,14 @@ class PushSubscriptions:
             running.wake.clear()
             await first_of(self._clock.sleep(step.wait_ms), running.wake.wait())
         elif isinstance(step, AwaitMessages):
-            batch = await self._ask(running, seen=True, wait_ms=step.wait_ms)
+            batch = await self._next_batch(running, seen=True, wait_ms=step.wait_ms)
             await self._change(running, partial(after_waiting, batch=batch))
         elif isinstance(step, SendMessages):
             async with self._doubtful if running.delivery.failures else self._good:
                 await self._send(running)
 
     async def _send(self, running: _Running) -> None:
-        batch = await self._ask(running)
+        batch = await self._next_batch(running)
         if not batch.events and not batch.gaps:
             await self._change(running, partial(after_empty, batch=batch))
             return
@@ -298,7 +302,7 @@ class PushSubscriptions:
 
     async def _settle(self, running: _Running, batch: Batch) -> None:
         if running.delivery.push.take:
-            await self._ask(running, seen=True, take=True)
+            await self._next_batch(running, seen=True, take=True)
         await self._change(running, partial(after_sent, batch=batch))
 
     async def _set_aside(self, running: _Running, batch: Batch, why: str) -> None:
@@ -309,7 +313,7 @@ class PushSubscriptions:
             await append_dead_letter(self._channels, push.channel, reader, stored, error, refusals)
         await self._settle(running, batch)
 
-    async def _ask(
+    async def _next_batch(
         self, running: _Running, *, seen: bool = False, take: bool = False, wait_ms: int = 0
     ) -> Batch:
         push = running.delivery.push
@@ -337,13 +341,133 @@ class PushSubscriptions:
             running.delivery = changed
             running.wake.set()
 
-    def _sender(self) -> Sender:
+    def _sender(self) -> PushSender:
+        """Opened by the first push: most nodes have none."""
         if self._opened is None:
-            self._opened = self._open_sender(self._clock)
+            self._opened = PushSender(
+                self._clock, secret=self._secret, deadline_ms=self._deadline_ms
+            )
         return self._opened
 
 
-def _http_sender(clock: Clock, *, secret: str) -> Sender:
-    from rapport.node.push_client import PushSender  # its client is loaded by nodes that push
+_LONGEST_ANSWER = 64 * 1024
+_REFUSALS = frozenset((400, 405, 409, 411, 413, 415, 422))
+_VERSIONS = {"soap": SOAP_11, "soap12": SOAP_12}
+T = TypeVar("T")
 
-    return PushSender(clock, secret=secret)
+
+class PushSender:
+    """Kept connections to the receivers. Calls may run side by side."""
+
+    def __init__(self, clock: Clock, *, secret: str = "", deadline_ms: int = DEADLINE_MS) -> None:
+        """With a `secret` every body is signed; see channel/push.py."""
+        self._clock, self._deadline_ms, self._secret = clock, deadline_ms, secret
+        self._client = httpx2.AsyncClient(
+            timeout=deadline_ms / 1_000,
+            follow_redirects=False,
+            trust_env=False,
+            limits=httpx2.Limits(max_connections=64, max_keepalive_connections=32),
+        )
+
+    async def send(
+        self, address: str, form: PushForm, channel: str, batch: Batch
+    ) -> PushFailure | None:
+        """Posts a batch; None when the receiver has it."""
+        body, headers = write_push(form, channel, batch)
+        if self._secret:
+            headers |= signed_headers(self._secret, body, self._clock.now_ms())
+        try:
+            status, answer = await self._within(
+                self._exchange("POST", address, _LONGEST_ANSWER, content=body, headers=headers)
+            )
+        except SourceUnavailable as error:
+            return PushFailure("unreachable", error.message)
+        if 200 <= status < 300 or (status == 500 and form != "json"):
+            return None if form == "json" else _fault_in(status, answer)
+        if status == 410:
+            return PushFailure("gone", "the receiver answered HTTP 410: it wants nothing more")
+        kind: PushTrouble = "refused" if status in _REFUSALS else "unreachable"
+        return PushFailure(kind, f"the receiver answered HTTP {status}")
+
+    async def fetch(self, address: str) -> bytes:
+        """A small document; raises SourceUnavailable or InvalidInput (too long, not there)."""
+        status, answer = await self._within(self._exchange("GET", address, LONGEST_WSDL + 1))
+        if status != 200:
+            raise InvalidInput(
+                f"the subscriber's WSDL was answered with HTTP {status}", code="push.bad_wsdl"
+            )
+        return answer
+
+    async def close(self) -> None:
+        """Closes kept connections."""
+        await self._client.aclose()
+
+    async def _exchange(
+        self, method: str, address: str, longest: int, **what: object
+    ) -> tuple[int, bytes]:
+        """Status and the beginning of the answer; raises SourceUnavailable."""
+        try:
+            async with self._client.stream(method, address, **what) as response:
+                answer = b""
+                async for chunk in response.aiter_bytes():
+                    answer += chunk
+                    if len(answer) >= longest:
+                        break
+                return response.status_code, answer[:longest]
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
+            # The driver's own text could show the address, which may hold a secret.
+            raise SourceUnavailable(
+                f"the receiver cannot be reached: {type(error).__name__}", code="push.unreachable"
+            ) from None
+
+    async def _within(self, work: Awaitable[T]) -> T:
+        """The result of the work, unless the deadline passes first."""
+        working = asyncio.ensure_future(work)
+        deadline = asyncio.ensure_future(self._clock.sleep(self._deadline_ms))
+        try:
+            await asyncio.wait({working, deadline}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise SourceUnavailable("the receiver did not answer in time", code="push.unreachable")
+        finally:
+            await cancel_until_done(working, deadline)
+
+
+def write_push(form: PushForm, channel: str, batch: Batch) -> tuple[bytes, dict[str, str]]:
+    """Body and HTTP headers of one pushed batch."""
+    key = {"Idempotency-Key": token_digest(batch.current_token)}
+    if form == "json":
+        return write_json_batch(channel, batch), key | {"Content-Type": "application/json"}
+    version = _VERSIONS[form]
+    content = f"<x:{HANDLE}>{write_xml_batch(batch)}</x:{HANDLE}>"
+    body = write_envelope(version, content, header=write_gaps(batch.gaps))
+    action = f"{XMESSAGES}#{HANDLE}"
+    if version == SOAP_12:
+        return body, key | {"Content-Type": f'{MEDIA_TYPES[version]}; action="{action}"'}
+    return body, key | {"Content-Type": MEDIA_TYPES[version], "SOAPAction": f'"{action}"'}
+
+
+def _fault_in(status: int, answer: bytes) -> PushFailure | None:
+    """What a SOAP receiver answered: nothing and anything but a fault are fine with 2xx."""
+    try:
+        root = parse_xml(answer) if answer.strip() else None
+    except RapportError:
+        root = None
+    body = next((one for one in root.children if one.name == "Body"), None) if root else None
+    fault = body.child("Fault") if body is not None else None
+    if fault is None:
+        return (
+            None if status < 300 else PushFailure("unreachable", f"HTTP {status} without a fault")
+        )
+    code, reason = fault.child("faultcode"), fault.child("faultstring")
+    blame = code.text if code is not None else _value_of(fault.child("Code"))
+    blamed = blame.rpartition(":")[2] in ("Client", "Sender")
+    text = reason.text if reason is not None else blame
+    shown = "".join(c if c.isprintable() else " " for c in text[:200])
+    return PushFailure("refused" if blamed else "unreachable", f"the receiver's fault: {shown}")
+
+
+def _value_of(code: XmlNode | None) -> str:
+    """The code of a SOAP 1.2 fault."""
+    value = code.child("Value") if code is not None else None
+    return value.text if value is not None else ""

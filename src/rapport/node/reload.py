@@ -76,13 +76,13 @@ def needs_restart(
         for name in dict.fromkeys(names)
         if old.get(name) != new.get(name)
     ]
-    told, tells = _table(old, "adapters"), _table(new, "adapters")
+    former, present = _table(old, "adapters"), _table(new, "adapters")
     problems += [
         _restart(after, ("adapters", name), f"[adapters.{name}]")
-        for name in dict.fromkeys((*told, *tells))
-        if people and told.get(name) != tells.get(name) and (name in told or name in adapters)
+        for name in dict.fromkeys((*former, *present))
+        if people and former.get(name) != present.get(name) and (name in former or name in adapters)
         # What a reload brought that then failed is no change when it is tried again.
-        if name in told or name not in begun or begun[name] != tells[name]
+        if name in former or name not in begun or begun[name] != present[name]
     ]
     return problems
 
@@ -98,7 +98,7 @@ def _restart(file: TomlFile, path: tuple[str, ...], what: str) -> Problem:
         path,
         "reload.needs_restart",
         f"needs a restart: {what} has changed",
-        hint="start the node again, or take this change back; what is received meanwhile is kept",
+        hint="start the node again, or take this change back; readings received meanwhile are kept",
     )
 
 
@@ -162,7 +162,7 @@ class SiteReload:
             warnings = await self._warnings(people, ledger)
             before, former = self._people, self._meanings.former()
             self._note_adapters(site)
-            # Until the old policies have ended, what they ask for is still known.
+            # Until the old policies have ended, their context is still known.
             changed = await self._use(people, before, by)
             try:
                 meant = await self._meanings.take_over(site)
@@ -175,7 +175,7 @@ class SiteReload:
             await self._use(people, people, by)
             await self._communication.announce_reload()
             done = SiteReloaded(
-                people=[_said(change) for change in changed],
+                people=[_change_text(change) for change in changed],
                 actions=actions_changed(before, people),
                 sources=meant.sources,
                 interpretations=meant.interpretations,
@@ -212,7 +212,7 @@ class SiteReload:
         """
         running = self._communication.outputs.names
         tables = site.file.section("adapters").values
-        self._begun |= {name: said for name, said in tables.items() if name not in running}
+        self._begun |= {name: table for name, table in tables.items() if name not in running}
 
     async def _use(
         self, people: CommunicationConfig, before: CommunicationConfig, by: str
@@ -263,6 +263,6 @@ def _messages(ledger: Ledger, ids: Collection[str]) -> list[MessageRow | None]:
     return [ledger.message(id) for id in ids]
 
 
-def _said(change: PeopleChange) -> str:
-    whom = f": {', '.join(change.members)}" if change.members else ""
-    return f"{change.kind} {change.name} {change.change}{whom}"
+def _change_text(change: PeopleChange) -> str:
+    members = f": {', '.join(change.members)}" if change.members else ""
+    return f"{change.kind} {change.name} {change.change}{members}"

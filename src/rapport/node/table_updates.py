@@ -62,7 +62,7 @@ class TableRecorder:
         self._made: dict[str, tuple[LoadedTable, RecordableRows | None]] = {}
 
     async def read(self, *, keep: bool = True) -> RowsVersion | None:
-        """What is on record last; None when nothing is. With `keep` retention is held back."""
+        """The last rows on record; None without any. With `keep` retention waits."""
         position = 0
         if keep:
             self._reader = await self._channels.subscribe(ROWS_CHANNEL, READER)
@@ -211,10 +211,10 @@ class TableUpdates:
         async with self._policy.turn:
             await self._policy.next_position()
             if self._given is not None or not self._policy.is_catching_up:
-                await self._give(draft, seen, revision)
+                await self._hand_over(draft, seen, revision)
 
     async def run(self) -> None:
-        """Works until cancelled; started again after a failure it hands on what was not."""
+        """Works until cancelled; restarted after a failure it resumes."""
         await first_of(self.refreshing.run(), self._serve_policies(), self._keep_rows())
 
     def status(self) -> list[TableStatus]:
@@ -243,7 +243,7 @@ class TableUpdates:
         ]
 
     async def keep_context(self, reloaded: Site) -> None:
-        """Gives the reloaded site, before it is taken over, what is known of context."""
+        """Gives the reloaded site, before it is in force, the known context."""
         await run_in_thread(
             lambda: reloaded.tables.keep_context(self._tables), name="tables-prepare"
         )
@@ -274,7 +274,7 @@ class TableUpdates:
             draft, seen, revision = await self._drafted()
             async with self._policy.turn:
                 await self._policy.next_position()
-                is_given = not self._policy.is_catching_up and await self._give(
+                is_given = not self._policy.is_catching_up and await self._hand_over(
                     draft, seen, revision
                 )
             if not is_given:  # what was read before a crash is judged by the rows of then
@@ -286,7 +286,7 @@ class TableUpdates:
         seen, revision = self._tables.snapshot(), self._tables.revision
         return await self._record.draft(seen), seen, revision
 
-    async def _give(self, draft: RowsDraft, seen: Tables, revision: int) -> bool:
+    async def _hand_over(self, draft: RowsDraft, seen: Tables, revision: int) -> bool:
         """The same after a commit. Nothing is done for rows that policies have and that are on
         record. False when something else was put on record meanwhile.
         """

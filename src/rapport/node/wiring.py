@@ -194,7 +194,7 @@ def _make_base(
     signer = None
     if node_key is not None:
         signer = OwnSigner(node_key, open_keys(admission.access, site.directory, node_key))
-    with suppress(OSError):  # opening the channels reports what is wrong with the directory
+    with suppress(OSError):  # opening the channels reports faults of the directory
         make_private_directory(site.data_directory)
     base = _Base(
         site=site,
@@ -284,7 +284,7 @@ def _make_policy(base: _Base, mediation: MediationParts) -> PolicyParts:
     interpretations.reloaded.append(tables.take_over)
     policies = Policies(site, base.people, channels, engine, interpretations, tables, clock)
     interpretations.streams_read = policies.streams_read
-    interpretations.told = mediation.outgoing.statistics.events
+    interpretations.delivered = mediation.outgoing.statistics.events
     return PolicyParts(
         engine=engine,
         policies=policies,

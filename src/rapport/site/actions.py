@@ -80,9 +80,9 @@ def _actions_in(name: str, text: str, people: CommunicationConfig) -> dict[str, 
 
 def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) -> Action:
     """The action as policy and site together say it. A name that nobody has is a peer without an
-    address: the ledger then tells who is missing.
+    address: the ledger then names the missing one.
     """
-    said: dict[str, object] = {
+    options: dict[str, object] = {
         "send_to": identifier_of(block.to, people) if block.to else None,
         "escalate": _escalation(block, people) or None,
         "done_when": "answered" if block.awaits_answer or block.then else None,
@@ -92,10 +92,10 @@ def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) 
         "ttl_ms": block.until_ms,
         "peer_delivery": _WAYS[block.ways] if block.ways else None,
     }
-    how_many = _how_many(block)
+    how_many = _reach_options(block)
     site = declared_action(phrase, people) or Action(phrase=phrase, send_to=_NOBODY, text="")
     return msgspec.structs.replace(
-        site, **{field: value for field, value in said.items() if value is not None}, **how_many
+        site, **{field: value for field, value in options.items() if value is not None}, **how_many
     )
 
 
@@ -105,14 +105,14 @@ def _escalation(block: DeliveryBlock, people: CommunicationConfig) -> tuple[Esca
     )
 
 
-def _how_many(block: DeliveryBlock) -> dict[str, object]:
-    """What belongs together is said together: a line of the policy leaves nothing of the site's."""
-    said: dict[str, object] = {}
+def _reach_options(block: DeliveryBlock) -> dict[str, object]:
+    """Options that belong together: a line of the policy replaces all of the site's."""
+    options: dict[str, object] = {}
     if block.reach or block.least:
-        said |= {"reach": _REACH[block.reach] if block.reach else None, "least": block.least}
+        options |= {"reach": _REACH[block.reach] if block.reach else None, "least": block.least}
     if block.repeat_every_ms is not None:
-        said |= {"repeat_every_ms": block.repeat_every_ms, "repeat_most": block.repeat_most}
-    return said
+        options |= {"repeat_every_ms": block.repeat_every_ms, "repeat_most": block.repeat_most}
+    return options
 
 
 def declared_action(phrase: str, people: CommunicationConfig) -> Action | None:
@@ -150,7 +150,7 @@ def check_deliveries(
             continue
         block = read_delivery(
             action, Diagnostics(tree.name, "")
-        )  # its faults were told by compiling
+        )  # its faults were reported by compiling
         for receiver in block.receivers():
             _check_receiver(receiver, people, faults)
         _check_text(block, {*known, *ALWAYS_KNOWN}, faults)
@@ -184,11 +184,11 @@ def _check_receiver(receiver: Receiver, people: CommunicationConfig, faults: Dia
 
 def _check_text(block: DeliveryBlock, known: Collection[str], faults: Diagnostics) -> None:
     try:
-        asked = template_fields(block.say or "", known)
+        fields = template_fields(block.say or "", known)
     except InvalidInput as error:
         faults.add(error.code, error.message, block.say_place, hint=error.hint)
         return
-    for field in asked:
+    for field in fields:
         if field not in known:
             message = f"the text asks for {{{field}}}, which this policy does not have"
             hint = named_in_texts(known, field)
@@ -202,7 +202,7 @@ def _check_content(
     faults: Diagnostics,
     rules: ContentRules,
 ) -> None:
-    """A text of the site's own is told of at the site."""
+    """Faults of the site's own text are reported at the site."""
     if block.say is None:
         return
     misfit = constant_misfit(action_from(action.phrase, block, people), rules)
@@ -222,8 +222,8 @@ def _check_whole(
         return
     whole = action_from(action.phrase, block, people)
     for is_missing, what, example in (
-        (whole.send_to == _NOBODY, "whom to tell", "to NAME"),
-        (not whole.text, "what to say", 'say "..."'),
+        (whole.send_to == _NOBODY, "who is notified", "to NAME"),
+        (not whole.text, "the text", 'say "..."'),
     ):
         if is_missing:
             message = f"neither policy nor site says {what} for {action.phrase!r}"
@@ -280,7 +280,7 @@ class TemplateFacts:
         return None if table is None else self._tables.lookup(table, identity, column)
 
     def fields(self, policy: str) -> list[str]:
-        """Everything a text may ask for about the policy's aliases."""
+        """The fields that a text may use of the policy's aliases."""
         found: list[str] = []
         for alias, concept in self._concepts(policy, "").items():
             found.append(alias)

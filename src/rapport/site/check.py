@@ -134,7 +134,7 @@ def check_interceptors(parts: SiteParts) -> list[Problem]:
     """Every interceptor of a channel can be made; they are made here on channels in memory."""
     declared, problems = channels_from_site(parts.file)
     if has_errors(problems):
-        return []  # told by check_channels
+        return []  # reported by check_channels
     clock = SystemClock()
     workshop = InterceptorContext(
         channels=open_memory(clock),
@@ -154,7 +154,7 @@ def _mediator(parts: SiteParts, source: str) -> Mediate:
     try:
         meaning = build_transformer(bindings[source], found.files.activate()[0])
     except InvalidInput:
-        return lambda event: (event,)  # told by check_interpretations
+        return lambda event: (event,)  # reported by check_interpretations
     if meaning.may_block:
         raise Unsupported(f"mediating {source!r} in a chain", hint="its conversions are plug-ins")
     return lambda event: (event,)
@@ -214,7 +214,7 @@ def check_links(parts: SiteParts) -> list[Problem]:
     try:
         settings = load_settings(parts.file.section("node"), flags={})
     except InvalidInput:
-        return []  # told by check_node
+        return []  # reported by check_node
     url = settings.public_url or settings.local_url()
     host = address_parts(url).hostname or ""
     is_here_only = is_loopback(host) and not settings.public_url
@@ -343,11 +343,11 @@ def check_contrary(parts: SiteParts) -> list[Problem]:
     before: dict[ActionStatement, Said] = {}
     for name, compiled in parts.policies.items():
         for action in compiled.tree.actions:
-            said = action_statements(action.phrase, pairs)
-            first = next((one for one in said if contrary_to(one) in before), None)
+            stated = action_statements(action.phrase, pairs)
+            first = next((one for one in stated if contrary_to(one) in before), None)
             if first is not None:
-                _tell_contrary(parts, before[contrary_to(first)], (name, action), first, found)
-            for one in said:
+                _report_contrary(parts, before[contrary_to(first)], (name, action), first, found)
+            for one in stated:
                 before.setdefault(one, (name, action))
     return [*problems, *found.problems()]
 
@@ -385,7 +385,7 @@ def contrary_pairs(parts: SiteParts) -> tuple[tuple[Pair, ...], list[Problem]]:
     return (*own, *CONTRARY), problems
 
 
-def _tell_contrary(
+def _report_contrary(
     parts: SiteParts, first: Said, second: Said, saying: ActionStatement, found: _Findings
 ) -> None:
     (one, action), (other, last) = first, second
@@ -406,8 +406,8 @@ def _tell_contrary(
 
 def _effects(parts: SiteParts) -> dict[str, list[Effect]]:
     """What the actions of each policy do."""
-    said: Mapping[str, Any] = parts.file.section("actions").values
-    known = {_same(phrase): what for phrase, what in said.items() if isinstance(what, dict)}
+    stated: Mapping[str, Any] = parts.file.section("actions").values
+    known = {_same(phrase): what for phrase, what in stated.items() if isinstance(what, dict)}
     return {
         name: [
             effect_of(one.phrase, known.get(_same(one.phrase), {}), parts.ontology)
@@ -450,9 +450,9 @@ class _Findings:
         self._faults = {name: Diagnostics(name, text) for name, text in parts.texts.items()}
 
     def warn(
-        self, said: Said, code: str, message: str, *, hint: str = "", severity: Any = "warning"
+        self, stated: Said, code: str, message: str, *, hint: str = "", severity: Any = "warning"
     ) -> None:
-        name, action = said
+        name, action = stated
         self._faults[name].add(code, message, action.place, hint=hint, severity=severity)
 
     def problems(self) -> list[Problem]:

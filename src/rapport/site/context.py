@@ -145,7 +145,7 @@ def check_context(parts: SiteParts) -> list[Problem]:
 
 def check_without_context(tables: Tables, plans: Iterable[Plan], what: str) -> None:
     """Raises Unsupported for a plan that reads context, where no broker can be asked and nothing is
-    on record: it would find nothing, and not say why.
+    on record: it would find nothing, without a reason.
     """
     check_context_on_record(tables, plans, (), what)
 
@@ -262,9 +262,9 @@ def _on_spark(parts: SiteParts) -> list[Problem]:
     chosen = SparkPolicies(on_spark_of(parts.file))
     fields = Fields(parts.file.section("policies"), problems)
     for name, compiled in parts.policies.items():
-        asked = sorted(read_from_tables(compiled.plan) & known) if name in chosen else []
-        if asked:
-            message = f"policy {name!r} reads {'.'.join(asked[0])}, which comes from context"
+        attributes = sorted(read_from_tables(compiled.plan) & known) if name in chosen else []
+        if attributes:
+            message = f"policy {name!r} reads {'.'.join(attributes[0])}, which comes from context"
             hint = f"let it run in the node: name those on Spark one by one, without {name!r}"
             fields.fault("on_spark", "policy.not_on_spark", message, hint=hint)
     return problems

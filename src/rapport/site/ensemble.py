@@ -128,13 +128,13 @@ class Ties(msgspec.Struct, frozen=True, kw_only=True):
     readings: tuple[ReadingsTie, ...] = ()
     carried: tuple[CarriedTie, ...] = ()
     feeds: tuple[FeedTie, ...] = ()
-    told: tuple[ContextPublication, ...] = ()
+    published: tuple[ContextPublication, ...] = ()
     read: tuple[ContextRead, ...] = ()
 
     @property
     def needs_context(self) -> bool:
         """Whether they need a broker."""
-        return bool(self.told or self.read)
+        return bool(self.published or self.read)
 
     def fed(self) -> list[str]:
         """The components of this node that are named."""
@@ -156,7 +156,7 @@ def value_at(values: Any, path: Sequence[str]) -> Any:
 
 def read_ties(fields: Fields, sources: Collection[str]) -> Ties:
     """The lists of `[ensemble]`; faults are in the fields' problems."""
-    told, read = _context(fields)
+    published, read = _context(fields)
     return Ties(
         readings=tuple(
             ReadingsTie(of=_chosen(one), source=_source(one, sources))
@@ -169,7 +169,7 @@ def read_ties(fields: Fields, sources: Collection[str]) -> Ties:
             )
         ),
         feeds=tuple(_feed(one) for one in fields.entries("feeds", _FEEDS, "[{ ... }]")),
-        told=told,
+        published=published,
         read=read,
     )
 
@@ -207,18 +207,18 @@ def _feed(fields: Fields) -> FeedTie:
 
 
 def _context(fields: Fields) -> tuple[tuple[ContextPublication, ...], tuple[ContextRead, ...]]:
-    told: list[ContextPublication] = []
+    published: list[ContextPublication] = []
     read: list[ContextRead] = []
     for one in fields.entries("context", {*_TELLS, *_READS}, "[{ ... }]"):
         if one.has("field"):
             found = _read(one)
             read += [found] if found is not None else []
         else:
-            told.append(_told(one))
-    return tuple(told), tuple(read)
+            published.append(_publication(one))
+    return tuple(published), tuple(read)
 
 
-def _told(fields: Fields) -> ContextPublication:
+def _publication(fields: Fields) -> ContextPublication:
     _only(fields, _TELLS)
     entity = fields.filled_text("entity", example='"car/{id}"')
     if entity and "/" not in entity.split("{")[0] and not re.match(r"[^/]+/.", entity):
@@ -270,7 +270,7 @@ def _is_texts(given: Any) -> bool:
 
 
 def _only(fields: Fields, known: Collection[str]) -> None:
-    """An entry with `field` reads context, one without tells it: keys of the other mean nothing."""
+    """An entry with `field` reads context, one without provides it; each has its own keys."""
     for key in fields.section.values:
         if key not in known:
             message = f"the key {key!r} has no meaning here"
@@ -455,8 +455,10 @@ def _settings(fields: Fields, declared: EnsembleDeclared) -> RuntimeSettings:
                 path.rstrip("`") or name, "ensemble.bad_settings", f"[ensemble.{name}]: {why}"
             )
     gossip: GossipSettings = given.get("gossip", GossipSettings())
-    for told in advice(gossip):
-        fields.fault("gossip", told.code, told.message, hint=told.hint, severity="warning")
+    for published in advice(gossip):
+        fields.fault(
+            "gossip", published.code, published.message, hint=published.hint, severity="warning"
+        )
     return RuntimeSettings(
         gossip=gossip,
         host=given.get("host", HostSettings()),

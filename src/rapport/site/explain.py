@@ -122,7 +122,7 @@ class FilesAround:
             return by_groups
         found = FileReadings()
         for part in self._whole(item, found):
-            self._take(part, found)
+            self._add_slice(part, found)
         return found
 
     def _by_groups(self, item: Recording) -> FileReadings | None:
@@ -132,7 +132,7 @@ class FilesAround:
             return None
         try:
             for part in self._touched(item, groups, found):
-                self._take(part, found)
+                self._add_slice(part, found)
         except _CloserLook:
             return None
         return found
@@ -158,7 +158,7 @@ class FilesAround:
             yield _Slice(rows, clock)
             clock = max(clock, pc.max(times).as_py())
 
-    def _take(self, part: _Slice, found: FileReadings) -> None:
+    def _add_slice(self, part: _Slice, found: FileReadings) -> None:
         rows, late = _judged(part, self._lateness_ms)
         found.late += readings_of(_between(late, self._reach), self._ontology)
         found.readings += readings_of(_between(rows, self._reach), self._ontology)
@@ -175,7 +175,7 @@ def _row_groups(item: Recording) -> list[tuple[int, int]] | None:
         with pq.ParquetFile(item.path) as file:
             schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowInvalid, OSError):
-        return None  # told by who reads the rows
+        return None  # reported by the reader of the rows
     fields = set(FieldMapping.of(item.source, "text").fields())
     if CORRECTS in schema.names or not fields <= set(schema.names):
         return None
@@ -192,10 +192,10 @@ def _bounds(group: pq.RowGroupMetaData, field: str, kind: pa.DataType) -> tuple[
     for place in range(group.num_columns):
         column = group.column(place)
         if column.path_in_schema == field:
-            told = column.statistics
-            if told is None or not told.has_min_max:
+            statistics = column.statistics
+            if statistics is None or not statistics.has_min_max:
                 return None
-            return _milliseconds(told.min, kind), _milliseconds(told.max, kind)
+            return _milliseconds(statistics.min, kind), _milliseconds(statistics.max, kind)
     return None
 
 
@@ -252,11 +252,11 @@ def _last_before(batch: pa.RecordBatch, start: int, ontology: Ontology) -> list[
 _MOST_LATE = 8
 
 
-def asking_of(
+def explainer_of(
     site: Site, channels: Channels, *, may_read: Callable[[str], bool] | None = None
 ) -> Explainer:
-    """Questions to the log of a site; `may_read` says which raw channels may be shown, and whether
-    the rows that tables had and what was known of context may.
+    """The explainer of a site's log; `may_read` decides which raw channels may be shown, and
+    whether past rows of tables and past context may.
     """
     return Explainer(
         channels,

@@ -102,7 +102,7 @@ _ABOUT_TYPE = ("source.bypasses_interpretation", "type.unknown")
 
 
 class SiteInterpretations(msgspec.Struct, frozen=True, kw_only=True):
-    """What files declare, where it stands, and what is wrong with reading it."""
+    """The declarations in files, their places, and the faults of reading them."""
 
     files: FromFiles
     declared: Mapping[str, DeclaredInterpretation]
@@ -116,9 +116,9 @@ def interpretations_in_site(
     fields, problems = interpretations_from_site(file, directory, tables)
     concepts = concepts_of(ontology)
     root, _ = canonical_model(concepts)
-    said = typed_from_site(file, directory)
+    declared = typed_from_site(file, directory)
     whole = complete_declarations(
-        said, merged_canonical_model(root, said.interpretations.get(CANONICAL))
+        declared, merged_canonical_model(root, declared.interpretations.get(CANONICAL))
     )
     return SiteInterpretations(
         files=FromFiles(
@@ -126,7 +126,7 @@ def interpretations_in_site(
             typed=whole.interpretations,
             formats=whole.formats,
             concepts=concepts,
-            said=_digests(said)
+            said=_digests(declared)
             | {name: interpretation_digest(one.meaning()) for name, one in fields.items()},
             unread=_unread(file, fields, whole),
             tables=tables,
@@ -178,10 +178,10 @@ def problems_of_sources(
     return found
 
 
-def _digests(said: Declarations) -> dict[str, str]:
+def _digests(declared: Declarations) -> dict[str, str]:
     return {
         name: interpretation_digest(each.interpretation, each.units, each.format)
-        for name, each in said.declared.items()
+        for name, each in declared.declared.items()
     }
 
 
@@ -289,9 +289,9 @@ class InterpretationTerms(msgspec.Struct, frozen=True):
 def terms_of_policies(
     file: TomlFile, directory: Path, ontology: Ontology, policies: Collection[str]
 ) -> tuple[TermsOfPolicies, list[Problem]]:
-    """The terms of all policies, and what is wrong with naming them.
+    """The terms of all policies, and the faults of naming them.
 
-    What is wrong with an interpretation itself is told where interpretations are checked.
+    Faults of an interpretation itself are reported where interpretations are checked.
     """
     spoken = InterpretationTerms()
     if names_interpretations(file):

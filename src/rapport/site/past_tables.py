@@ -71,14 +71,14 @@ def context_at(
         return current_tables(tables)
 
     async def at(time: int) -> TablesAtTime:
-        asked = {(one.name, identity) for one in declared for identity in tables.context_ids(one)}
-        told = await read_answers(channels, asked, time)
-        return PastContext(tables, ontology, declared, told, time, on_record)
+        places = {(one.name, identity) for one in declared for identity in tables.context_ids(one)}
+        answers = await read_answers(channels, places, time)
+        return PastContext(tables, ontology, declared, answers, time, on_record)
 
     return at
 
 
-async def read_answers(channels: Channels, asked: set[Place], time: int) -> PastAnswers:
+async def read_answers(channels: Channels, places: set[Place], time: int) -> PastAnswers:
     """The last answers before a time. Reads the hour before it, then a day, then everything, until
     each entity that is asked for was found: it costs what was told since the answer that holds.
     """
@@ -86,18 +86,18 @@ async def read_answers(channels: Channels, asked: set[Place], time: int) -> Past
     back = _FIRST_LOOK_MS
     while True:
         after = await position_before(channel, time - back)
-        told = PastAnswers()
+        answers = PastAnswers()
         position = after
         while batch := await channel.read_after(position, limit=_AT_ONCE):
             position = batch[-1].position
             for stored in batch:
                 found = _found_in(stored.event)
                 if found is not None and found.time <= time:
-                    told.take(found, stored.event.id)
+                    answers.take(found, stored.event.id)
             if batch[-1].received > time + _FIRST_LOOK_MS:
                 break
-        if after == 0 or asked <= told.keys():
-            return told
+        if after == 0 or places <= answers.keys():
+            return answers
         back *= _WIDER
 
 
@@ -105,7 +105,7 @@ def _found_in(event: Event) -> ContextAnswer | None:
     try:
         return ContextAnswer.from_event(event)
     except InvalidInput:
-        return None  # written by a version that said more
+        return None  # written by a later version
 
 
 class PastContext:
@@ -116,20 +116,20 @@ class PastContext:
         tables: Tables,
         ontology: Ontology,
         declared: Sequence[TableDeclaration],
-        told: PastAnswers,
+        answers: PastAnswers,
         time: int,
         on_record: Collection[str] = (),
     ) -> None:
         """`on_record`: the tables that have the rows of then already."""
-        self._tables, self._declared, self._told, self._time = tables, declared, told, time
+        self._tables, self._declared, self._told, self._time = tables, declared, answers, time
         self._wording = Wording(ontology)
-        asked = [one for one in declared if one.name not in on_record]
-        self.pull: PullData = tables.with_rows({one.name: self._rows(one) for one in asked})
+        places = [one for one in declared if one.name not in on_record]
+        self.pull: PullData = tables.with_rows({one.name: self._rows(one) for one in places})
 
     def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
         """The answers about an instance; also the reason when nothing was known."""
         own = [one for one in self._declared if one.concept == concept]
-        return [self._known(one, identity) for one in own if self._is_asked(one, identity)]
+        return [self._known(one, identity) for one in own if self._is_requested(one, identity)]
 
     def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
         """By table the entities without a valid record."""
@@ -151,7 +151,7 @@ class PastContext:
         found = self._told.records.get((table, identity))
         return found if found is not None and found.is_valid_at(self._time) else None
 
-    def _is_asked(self, declared: TableDeclaration, identity: str) -> bool:
+    def _is_requested(self, declared: TableDeclaration, identity: str) -> bool:
         return (declared.name, identity) in self._told or identity in self._tables.context_ids(
             declared
         )
@@ -168,13 +168,13 @@ class PastContext:
                 is_known=False,
             )
         return ExternalFact(
-            text=self._said(declared, identity, found),
+            text=self._answer_text(declared, identity, found),
             told=f"{_provided(declared, found)}, {_far(found)}",
             time=found.time,
             event=self._told.events[place],
         )
 
-    def _said(self, declared: TableDeclaration, identity: str, found: ContextAnswer) -> str:
+    def _answer_text(self, declared: TableDeclaration, identity: str, found: ContextAnswer) -> str:
         values = (
             f"{attribute} of {identity} = {self._shown(declared, attribute, found.values)}"
             for attribute in declared.columns
@@ -191,23 +191,23 @@ class PastContext:
 
     def _why_unknown(self, declared: TableDeclaration, identity: str) -> str:
         last = self._told.get((declared.name, identity))
-        asked = f"context {declared.context!r}"
+        places = f"context {declared.context!r}"
         if last is None:
-            return f"{asked}: it had not been asked for"
+            return f"{places}: it had not been asked for"
         if last.is_found and last.valid_from > self._time:
-            return f"{asked}: valid only from {format_time(last.valid_from)} on"
-        said = f"asked at {format_time(last.time)}: {last.why}"
+            return f"{places}: valid only from {format_time(last.valid_from)} on"
+        text = f"asked at {format_time(last.time)}: {last.why}"
         if who := last.provider or last.former:
             ended = f"what {who} provided was valid until {format_time(last.valid_until)}"
-            said = ended if last.is_found else f"{ended}; {said}"
-        return f"{asked}: {said}"
+            text = ended if last.is_found else f"{ended}; {text}"
+        return f"{places}: {text}"
 
     def _unknown(self, declared: TableDeclaration) -> Iterable[AnswerNote]:
-        asked = list(dict.fromkeys(self._tables.context_ids(declared)))
-        lost = [one for one in asked if self._valid(declared.name, one) is None]
+        places = list(dict.fromkeys(self._tables.context_ids(declared)))
+        lost = [one for one in places if self._valid(declared.name, one) is None]
         if lost:
             named = ", ".join(lost[:_MOST_NAMED]) + (", ..." if lost[_MOST_NAMED:] else "")
-            text = f"context {declared.context!r}: of {len(asked)} asked for nothing was known of "
+            text = f"context {declared.context!r}: of {len(places)} asked for nothing was known of "
             yield AnswerNote(kind="context", text=f"{text}{len(lost)}: {named}", time=self._time)
 
 

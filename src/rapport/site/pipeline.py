@@ -191,9 +191,9 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-def how_it_is(status: RunStatus | None, *, runs: bool, now_ms: int) -> str:
+def run_state(status: RunStatus | None, *, runs: bool, now_ms: int) -> str:
     """In one word how the process is: `down` also when its last word was another; `silent` when it
-    runs and has said nothing for long.
+    runs and has reported nothing for long.
     """
     if not runs:
         return (

@@ -149,12 +149,12 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
 
 def naming_of(file: TomlFile, source: str) -> Naming:
     """The fields of a source in the site file."""
-    said = file.section("sources").section(source).values
-    zone = said.get("zone") or file.section("site").values.get("zone", "")
+    declared = file.section("sources").section(source).values
+    zone = declared.get("zone") or file.section("site").values.get("zone", "")
     return Naming(
         source=source,
-        id=str(said.get("id", "")),
-        time=str(said.get("time", "")),
+        id=str(declared.get("id", "")),
+        time=str(declared.get("time", "")),
         zone=str(zone),
     )
 
@@ -248,9 +248,9 @@ class RawFile:
         id, time = f"{self._path.name}:{number}", NO_TIME
         if naming.id or naming.time:
             try:
-                said = _READ.decode(data)
-                id = _id_of(said.get(naming.id)) or id
-                time = _time_of(said.get(naming.time), naming.zone)
+                declared = _READ.decode(data)
+                id = _id_of(declared.get(naming.id)) or id
+                time = _time_of(declared.get(naming.time), naming.zone)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 time = NO_TIME  # no object: the interpretation will say so
         return Event(naming.source, id, f"{naming.source}.raw", "", time, data, _RECORDED)
@@ -311,15 +311,15 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, _ENCODE(row)
 
 
-def _id_of(said: Any) -> str:
+def _id_of(declarede: Any) -> str:
     """Texts and whole numbers are ids; empty when it is none."""
-    if isinstance(said, str):
-        return said
-    return str(said) if isinstance(said, int) and not isinstance(said, bool) else ""
+    if isinstance(declarede, str):
+        return declarede
+    return str(declarede) if isinstance(declarede, int) and not isinstance(declarede, bool) else ""
 
 
-def _time_of(said: Any, zone: str) -> int:
+def _time_of(declarede: Any, zone: str) -> int:
     try:
-        return canonical_time(said, "time", zone)
+        return canonical_time(declarede, "time", zone)
     except Rejected:
         return NO_TIME

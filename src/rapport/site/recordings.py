@@ -73,14 +73,19 @@ _READ = msgspec.json.Decoder(_Data)
 
 def is_columnar(resolved: ResolvedFields, options: CsvOptions) -> bool:
     """Whether numbers are all that the interpretation calculates, each from a column of its own."""
-    said = resolved.interpretation
-    fields = [said.identity.field, *(each.rule.field for each in resolved.values)]
+    interpretation = resolved.interpretation
+    fields = [interpretation.identity.field, *(each.rule.field for each in resolved.values)]
     return (
-        said.time is not None
-        and len(said.time.field) == 1
+        interpretation.time is not None
+        and len(interpretation.time.field) == 1
         and all(len(field) == 1 for field in fields)
         and all(each.kind == "number" for each in resolved.values)
-        and not (said.conversions or said.origin or said.identity.otherwise or resolved.polar)
+        and not (
+            interpretation.conversions
+            or interpretation.origin
+            or interpretation.identity.otherwise
+            or resolved.polar
+        )
         and options.thousands == "none"
         and not options.metadata
     )
@@ -118,7 +123,7 @@ class QuickFile:
                 self.done += len(rows)
             self.is_whole = True
         except (pa.ArrowInvalid, UnicodeError):
-            return  # read again from here on, row by row, which finds what is wrong
+            return  # read again from here on, row by row, which finds the fault
 
 
 def _blocks(path: Path, layout: CsvLayout) -> Iterator[pa.RecordBatch]:
@@ -158,10 +163,10 @@ class Columns:
         self, rows: pa.RecordBatch, line: int, convert: Convert, raw: ToRaw
     ) -> pa.RecordBatch | None:
         """The block whose first row stands in `line`; None when a row needs a closer look."""
-        said = self._resolved.interpretation
-        assert said.time is not None
-        times = self._texts(rows, said.time.field[0])
-        keys = self._texts(rows, said.identity.field[0])
+        interpretation = self._resolved.interpretation
+        assert interpretation.time is not None
+        times = self._texts(rows, interpretation.time.field[0])
+        keys = self._texts(rows, interpretation.identity.field[0])
         parts = self._parts(rows)
         if times is None or keys is None or parts is None:
             return None
@@ -276,8 +281,8 @@ def recordings_in_site(
     """The files to replay, each with what makes readings of it; see `recordings_of`.
 
     `in_force`: the interpretations; None: as the site's files have them. Raises
-    InterpretationError for a source that nothing can be said in, Unsupported for one whose
-    meaning depends on what other sources say.
+    InterpretationError for a source without a usable interpretation, Unsupported for one whose
+    values depend on other sources.
     """
     found = recordings_of(site.ontology, site.directory, files)
     if any(item.source.interpretation for item in found):
@@ -310,7 +315,7 @@ def _reader(
     if not name or in_force is None:
         return None
     _check_alone(item, in_force)
-    _built(site, item.source.name, in_force).close()  # what is wrong with it is said at once
+    _built(site, item.source.name, in_force).close()  # raises its faults at once
     return partial(_readings, site, item, in_force)
 
 
@@ -353,7 +358,7 @@ class _Reading:
         raws = (one for one in self._file.events(self._found.append) if one.position > done)
         while some := list(islice(raws, _AT_ONCE)):
             yield self._by_rows(some)
-        self._tell()
+        self._report_faults()
 
     def _finished(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         ontology, source = self._site.ontology, self._item.source
@@ -367,7 +372,7 @@ class _Reading:
             _problem(path, one.position, one.code, one.message, one.hint) for one in rejections
         )
         rows = _rows(self._site, path, events, self._found.append)
-        self._tell()
+        self._report_faults()
         return rows
 
     def _convert(self, raws: list[StoredEvent]) -> list[Event] | None:
@@ -391,7 +396,7 @@ class _Reading:
         return QuickFile(self._item.path, layout, columns, partial(self._raws, layout))
 
     def _raws(self, layout: CsvLayout, rows: pa.RecordBatch, line: int) -> list[StoredEvent]:
-        """Rows without a filled cell are none, as for whoever reads row by row."""
+        """Rows without a filled cell do not count, as when read row by row."""
         nulls = layout.options.nulls
         return [
             self._file.stored(
@@ -402,8 +407,8 @@ class _Reading:
             if any(row.values())
         ]
 
-    def _tell(self) -> None:
-        """In the order of the rows, so that the first told is the first there is."""
+    def _report_faults(self) -> None:
+        """In the order of the rows."""
         for problem in sorted(self._found, key=lambda one: one.line):
             self._report(problem)
         self._found.clear()
@@ -465,7 +470,7 @@ def _check_alone(item: Recording, in_force: ActiveInterpretations) -> None:
     if name not in in_force.typed or name in in_force.refused:
         return
     declared = [one for each in in_force.typed.chain(name) for one in each.conversions]
-    asking = [one.name for one in declared if _asks_others(one, in_force)]
+    asking = [one.name for one in declared if _depends_on_others(one, in_force)]
     if asking:
         raise Unsupported(
             f"{item.path.name}: {asking[0]}, which depends on what other sources say at the time,",
@@ -474,7 +479,7 @@ def _check_alone(item: Recording, in_force: ActiveInterpretations) -> None:
         )
 
 
-def _asks_others(conversion: Conversion, in_force: ActiveInterpretations) -> bool:
+def _depends_on_others(conversion: Conversion, in_force: ActiveInterpretations) -> bool:
     if any(name in in_force.concepts for name, _ in feed_types(conversion)):
         return True
     steps = conversion.how.steps if isinstance(conversion.how, Chain) else (conversion,)

@@ -187,6 +187,7 @@ class DatagramKeys:
                 hint="an owner is a member of the network or a client; use two names",
             )
         self._by_id = by_id
+        self.owners = frozenset(key.owner for key in keys)
         self.version += 1
 
 

@@ -1,7 +1,7 @@
 """The WebSocket of a channel: several subscriptions and publishing over one connection. [CH-12,
 CH-17, CH-14, CH-15]
 
-One JSON object per frame in both directions; docs/reference/doors.md and the AsyncAPI document
+One JSON object per frame in both directions; docs/reference/endpoints.md and the AsyncAPI document
 describe the protocol. An error frame answers a fault and ends nothing else. Frames are handled one
 at a time, so the connection slows down a client that sends faster than the disk. A subscription
 pushes batches as far as its credit goes.
@@ -101,18 +101,18 @@ def _is_there(value: Any) -> bool:
     return bool(bytes(value)) if isinstance(value, msgspec.Raw) else value is not None
 
 
-def check_subscribe(asked: Subscribe) -> None:
+def check_subscribe(subscribe: Subscribe) -> None:
     """Raises InvalidInput for values out of bounds; the source checks queries and tokens."""
-    if len(asked.id) > LONGEST_ID:
+    if len(subscribe.id) > LONGEST_ID:
         raise InvalidInput(
             f"the id of a subscription has at most {LONGEST_ID} characters",
             code="socket.bad_subscription",
         )
-    if asked.credit is not None:
-        check_credit(asked.credit)
-    if not 0 <= asked.after < 2**63:
+    if subscribe.credit is not None:
+        check_credit(subscribe.credit)
+    if not 0 <= subscribe.after < 2**63:
         raise InvalidInput(
-            f"there is no position {asked.after}",
+            f"there is no position {subscribe.after}",
             code="socket.bad_subscription",
             hint="a number from 0 on",
         )
@@ -126,20 +126,20 @@ def check_credit(credit: int) -> None:
         )
 
 
-def as_request(asked: Subscribe) -> Request:
+def as_request(subscribe: Subscribe) -> Request:
     """The subscription as a request to the source."""
-    query = {} if asked.query is None and not asked.token else asked.query
+    query = {} if subscribe.query is None and not subscribe.token else subscribe.query
     return Request(
         query=query,
-        kind=asked.kind,
-        interpretation=asked.interpretation,
-        token=asked.token,
-        seen=asked.seen,
-        from_start=asked.from_start,
-        max_messages=asked.max_batch,
-        max_time_range_ms=asked.max_time_range_ms,
-        lease_minutes=asked.lease_minutes,
-        handback=asked.handback,
+        kind=subscribe.kind,
+        interpretation=subscribe.interpretation,
+        token=subscribe.token,
+        seen=subscribe.seen,
+        from_start=subscribe.from_start,
+        max_messages=subscribe.max_batch,
+        max_time_range_ms=subscribe.max_time_range_ms,
+        lease_minutes=subscribe.lease_minutes,
+        handback=subscribe.handback,
     )
 
 
@@ -202,7 +202,7 @@ class Subscription:
             if followed is None:
                 await send(frame_text({"end": self.id, "position": self._following.reach}))
                 return
-            events = await self._wording.said(followed)
+            events = await self._wording.delivered(followed)
             await send(f"{self._head},{self._tail(encoded, followed, events)}")
 
     async def _next_batch(self, send: Send) -> FollowedSet | None:
@@ -318,9 +318,9 @@ class Socket:
             if message["type"] == "websocket.disconnect":
                 raise ConnectionResetError
             if message["type"] == "websocket.receive":
-                await self._take(message.get("text") or message.get("bytes") or "")
+                await self._receive(message.get("text") or message.get("bytes") or "")
 
-    async def _take(self, text: str | bytes) -> None:
+    async def _receive(self, text: str | bytes) -> None:
         ref: Ref = None
         try:
             verb, frame = read_frame(text)
@@ -330,7 +330,7 @@ class Socket:
         except RapportError as error:
             self._faults += 1
             answer = {"error": problem_members(error)}
-        except Exception as error:  # a fault of ours: told without inner details
+        except Exception as error:  # a fault of ours: reported without inner details
             _log.exception("a frame failed", channel=self._channel, exc_info=error)
             answer = {"error": unexpected_members()}
         if answer is not None:
@@ -339,22 +339,26 @@ class Socket:
     # --- verbs ------------------------------------------------------------------------------------
 
     async def _on_subscribe(self, frame: ClientFrame) -> dict[str, Any] | None:
-        asked: Subscribe | None = frame.subscribe
-        assert asked is not None
-        check_subscribe(asked)
-        self._check_room(asked.id)
+        subscribe: Subscribe | None = frame.subscribe
+        assert subscribe is not None
+        check_subscribe(subscribe)
+        self._check_room(subscribe.id)
         identity = require_right(self._connection, self._node, "subscribe", self._channel)
         following = await self._node.channels.source.follow(
-            self._channel, as_request(asked), identity=identity, after=asked.after
+            self._channel, as_request(subscribe), identity=identity, after=subscribe.after
         )
-        credit = Credit(asked.credit)
+        credit = Credit(subscribe.credit)
         wording = ConsumerView(self._node, self._channel, identity, following)
-        subscription = Subscription(asked.id, self._channel, identity, following, credit, wording)
-        told: dict[str, Any] = {"subscribed": asked.id, "position": following.reach}
-        await self._send(frame_text(told | ({} if frame.ref is None else {"ref": frame.ref})))
-        task = asyncio.create_task(self._push(subscription), name=f"socket {asked.id}")
-        self._running[asked.id] = (subscription, task)
-        return None  # told above, before the first batch
+        subscription = Subscription(
+            subscribe.id, self._channel, identity, following, credit, wording
+        )
+        confirmation: dict[str, Any] = {"subscribed": subscribe.id, "position": following.reach}
+        await self._send(
+            frame_text(confirmation | ({} if frame.ref is None else {"ref": frame.ref}))
+        )
+        task = asyncio.create_task(self._push(subscription), name=f"socket {subscribe.id}")
+        self._running[subscribe.id] = (subscription, task)
+        return None  # confirmed above, before the first batch
 
     def _check_room(self, id: str) -> None:
         if id in self._running:
@@ -412,14 +416,14 @@ class Socket:
         except OSError:
             return  # the client has gone; the listening side notices too
         except RapportError as error:
-            await self._tell_end(subscription.id, problem_members(error))
+            await self._send_end(subscription.id, problem_members(error))
         except Exception as error:
             _log.exception("a subscription failed", channel=self._channel, exc_info=error)
-            await self._tell_end(subscription.id, unexpected_members())
+            await self._send_end(subscription.id, unexpected_members())
         if self._running.get(subscription.id, (None,))[0] is subscription:
             del self._running[subscription.id]
 
-    async def _tell_end(self, id: str, problem: dict[str, Any]) -> None:
+    async def _send_end(self, id: str, problem: dict[str, Any]) -> None:
         try:
             await self._send(frame_text({"error": problem, "id": id}))
         except OSError:

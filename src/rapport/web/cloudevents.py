@@ -139,8 +139,8 @@ def check_batch(node: Node, count: int) -> None:
 
 def _added_fields(query: str) -> dict[str, str]:
     """The header with the fields of the query string."""
-    said = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
-    return {ADDED_FIELDS: msgspec.json.encode(said).decode()} if said else {}
+    fields = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+    return {ADDED_FIELDS: msgspec.json.encode(fields).decode()} if fields else {}
 
 
 def _idempotency_key(headers: Mapping[str, str]) -> str:
@@ -210,7 +210,9 @@ def _check_payload(event: Event) -> None:
 
 def _read_binary(headers: Mapping[str, str], body: bytes, now_ms: int) -> Event:
     """CloudEvents binary mode: attributes in ce-* headers, data in the body."""
-    given = {name[3:]: _told(value) for name, value in headers.items() if name.startswith("ce-")}
+    given = {
+        name[3:]: _header_text(value) for name, value in headers.items() if name.startswith("ce-")
+    }
     missing = [name for name in ("id", "source", "type") if not given.get(name)]
     if missing:
         raise InvalidInput(f"the header ce-{missing[0]} is missing", code="event.missing_field")
@@ -237,9 +239,9 @@ def _read_binary(headers: Mapping[str, str], body: bytes, now_ms: int) -> Event:
     return event
 
 
-def _told(value: str) -> str:
-    """What a header of binary mode says: letters beyond ASCII come percent-encoded, or as they are
-    in UTF-8 (or, from old clients, in Latin-1).
+def _header_text(value: str) -> str:
+    """The text of a header of binary mode: letters beyond ASCII are percent-encoded, or in UTF-8
+    (from old clients in Latin-1).
     """
     if value.isascii() and "%" not in value:
         return value
@@ -267,13 +269,13 @@ def _binary_data(media_type: str | None, body: bytes) -> tuple[bytes, dict[str, 
 
 
 def _text_of(body: bytes, media_type: str) -> str | None:
-    """The body as text if it is UTF-8 and says nothing else; in any other encoding the octets are
-    kept as they came, so that what the document says of itself stays true.
+    """The body as text if it is UTF-8 and declares no other encoding; in any other the octets are
+    kept as they came, so that the declaration in the document stays true.
     """
-    told = _CHARSET.search(media_type)
-    if told is None and is_xml_type(media_type):
-        told = _XML_ENCODING.match(body[:200].decode("latin-1"))
-    if told is not None and told[1].lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
+    charset = _CHARSET.search(media_type)
+    if charset is None and is_xml_type(media_type):
+        charset = _XML_ENCODING.match(body[:200].decode("latin-1"))
+    if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii", "ascii"):
         return None
     try:
         return body.decode()
@@ -309,11 +311,11 @@ def _json_parts(body: bytes, *, whole: bool) -> list[bytes]:
     return [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
 
 
-def _media_type(choice: FormatChoice, said: str) -> str:
+def _media_type(choice: FormatChoice, fields: str) -> str:
     """The media type of the format, with the encoding of the interpretation or else the request."""
     encoding = choice.options.get("encoding")
-    told = _CHARSET.search(said)
-    charset = str(encoding) if encoding else told[1] if told else ""
+    declared = _CHARSET.search(fields)
+    charset = str(encoding) if encoding else declared[1] if declared else ""
     kind = _OTHER_TYPES[choice.name]
     return f"{kind}; charset={charset}" if charset else kind
 

@@ -30,7 +30,7 @@ def require_right(
     connection: ASGIConnection[Any, Any, Any, Any], node: Node, right: Right, channel: str
 ) -> str:
     """The caller's identity; raises NotAllowed when it lacks the right on the channel, TooFast when
-    it reads more often than it may. Give the identity to `node.append`, which counts what is sent.
+    it reads more often than it may. Give the identity to `node.append`, which counts events.
     """
     identity = identity_of(connection)
     node.rights.check(identity, right, channel)

@@ -76,7 +76,7 @@ async def event_stream(
                     yield sse_event("gap", lost)
                 yield sse_event("gone", {"position": following.reach})
             elif followed is not None:
-                events, words = await wording.said(followed), wording.stamp
+                events, words = await wording.delivered(followed), wording.stamp
                 if seen:
                     events = [stored for stored in events if stored.position > seen]
                 for part, gap in _at_gaps(events, followed.gaps):
@@ -91,7 +91,7 @@ async def event_stream(
                 yield sse_event("end", {"position": following.reach})
                 return
             else:
-                # An id alone moves the reader's place on past what it did not ask for.
+                # An id alone moves the reader's position past events that do not match.
                 yield _place_alone(following.reach)
     except RapportError as error:
         yield sse_event("problem", problem_members(error))
@@ -171,7 +171,7 @@ async def stream(
     live: PushConnections = request.app.state.live
     live.check_room()
     seen = _seen(request)
-    asked = Asked(
+    query = Asked(
         query=None if token else condition or {},
         kind=kind,
         interpretation=interpretation,
@@ -183,7 +183,7 @@ async def stream(
     if seen is not None and not token:
         after = seen  # not where `from_start=false` begins now: that would leave a gap
     following = await node.channels.source.follow(
-        name, asked, identity=identity, after=after, closing=node.closing
+        name, query, identity=identity, after=after, closing=node.closing
     )
     if seen is not None and seen >= following.reach:
         following.go_on_after(seen)  # else it was lost within the token's own set

@@ -18,7 +18,7 @@ from rapport.core.event import StoredEvent
 from rapport.node.node import Node
 
 INTERCEPTED = "(intercepted)"
-"""Stamp of events of root that passed interceptors; no interpretation has such a name."""
+"""Stamp of canonical events that passed interceptors; no interpretation has such a name."""
 
 
 class ConsumerView:
@@ -32,21 +32,21 @@ class ConsumerView:
     @property
     def is_shared(self) -> bool:
         """Whether others who follow the same are given the same; not while interceptors are at
-        work, which come and go and may look at who reads.
+        work, which come and go and may depend on the reader.
         """
         return not self._following.is_intercepted
 
     @property
     def stamp(self) -> str:
-        """The interpretation with its present version; empty for root. Equal stamps promise equal
-        texts for equal events.
+        """The interpretation with its present version; empty for the canonical model. Equal stamps
+        promise equal texts for equal events.
         """
         if not self.interpretation:
             return INTERCEPTED if self._following.is_intercepted else ""
         return self._node.outgoing.transformer_for(self.interpretation).stamp
 
-    async def said(self, followed: FollowedSet) -> Sequence[StoredEvent]:
-        """The events of a set as they are handed over; raises what `Outgoing.view` raises."""
+    async def delivered(self, followed: FollowedSet) -> Sequence[StoredEvent]:
+        """The events of a set in the consumer's form; raises as `Outgoing.view` does."""
         return await in_interpretation(
             self._node,
             self._channel,

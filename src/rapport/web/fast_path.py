@@ -185,9 +185,9 @@ class FastPathApp:
     ) -> None:
         """Runs all guards of the application; raises what they raise."""
         for guard in self._app.guards:
-            asked: Any = guard(connection, route)
-            if isawaitable(asked):
-                await asked
+            checked: Any = guard(connection, route)
+            if isawaitable(checked):
+                await checked
 
     async def _read_body(self, length: int, receive: Receive) -> bytes | None:
         """The body, None when the caller went away; raises RequestEntityTooLarge."""

@@ -200,14 +200,14 @@ def answer_text(form: dict[str, str]) -> str:
     >>> answer_text({"answer": "", "text": ""})
     ''
     """
-    said = ": ".join(
+    answer = ": ".join(
         part for part in (form.get("answer", ""), form.get("text", "").strip()) if part
     )
-    if len(said) > LONGEST_ANSWER:
+    if len(answer) > LONGEST_ANSWER:
         raise InvalidInput(
             f"an answer has at most {LONGEST_ANSWER} characters", code="answer.too_long"
         )
-    return said
+    return answer
 
 
 MOST_WAITING = 100
@@ -220,7 +220,7 @@ _LONGEST_FRAME = 1_000
 _GOING_AWAY = 1012
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _ShownReceipt(msgspec.Struct, frozen=True):
     """A frame of a page."""
 
     shown: str = ""
@@ -272,14 +272,14 @@ class InboxSocket:
 
     async def serve(self) -> None:
         """Until the page is closed or the node ends."""
-        await self._say({"type": "websocket.accept"})
+        await self._send({"type": "websocket.accept"})
         pages = self._node.pages
         pages.enter(self._peer, self)
         try:
             closing = self._node.closing.wait()
             await first_of(self._listen(), self._show(), self._watch(), closing)
             if not self._is_gone:
-                await self._say({"type": "websocket.close", "code": _GOING_AWAY, "reason": ""})
+                await self._send({"type": "websocket.close", "code": _GOING_AWAY, "reason": ""})
         except OSError:
             return  # the page has gone
         finally:
@@ -293,16 +293,16 @@ class InboxSocket:
                 return
             text = message.get("text") or message.get("bytes") or ""
             try:
-                told = msgspec.json.decode(text[:_LONGEST_FRAME], type=_Told)
+                receipt = msgspec.json.decode(text[:_LONGEST_FRAME], type=_ShownReceipt)
             except (msgspec.DecodeError, UnicodeError, RecursionError):
                 continue  # a page that we did not make; it harms nobody but itself
-            self._node.pages.shown(self._peer, told.shown)
+            self._node.pages.shown(self._peer, receipt.shown)
 
     async def _show(self) -> None:
         while True:
             delivery = await self._waiting.get()
             zone = await self._node.zone_of(self._peer)
-            await self._tell({"delivery": _shown(delivery, zone)})
+            await self._send_members({"delivery": _shown(delivery, zone)})
 
     async def _watch(self) -> None:
         """Tells the page whenever the inbox is another than at the last look; ends with the right
@@ -314,14 +314,14 @@ class InboxSocket:
             view = await self._inboxes.look(self._peer)
             if view.mark != mark:
                 mark = view.mark
-                await self._tell({"changed": mark})
+                await self._send_members({"changed": mark})
             await log.wait_after(position, timeout_ms=CHECK_EVERY_MS)
             await self._node.clock.sleep(AT_MOST_EVERY_MS)
 
-    async def _tell(self, members: dict[str, Any]) -> None:
-        await self._say({"type": "websocket.send", "text": frame_text(members)})
+    async def _send_members(self, members: dict[str, Any]) -> None:
+        await self._send({"type": "websocket.send", "text": frame_text(members)})
 
-    async def _say(self, frame: Any) -> None:
+    async def _send(self, frame: Any) -> None:
         await self._connection.send(frame)
 
 
@@ -419,7 +419,7 @@ async def show_linked_inbox(
 )
 async def answer_in_inbox(request: Request[Any, Any, Any], peer: FromPath[str]) -> Response[str]:
     """Records an answer, or ends the session."""
-    return await _take(request, peer, "")
+    return await _record_answer(request, peer, "")
 
 
 @post(
@@ -440,7 +440,7 @@ async def answer_in_linked_inbox(
     request: Request[Any, Any, Any], peer: FromPath[str], link: FromPath[str]
 ) -> Response[str]:
     """Records an answer by the holder of the link."""
-    return await _take(request, peer, link)
+    return await _record_answer(request, peer, link)
 
 
 @post("/peers/{peer:str}/inbox-link", status_code=200)
@@ -458,8 +458,8 @@ async def make_inbox_link(
         raise UnknownName("peer", peer, code="peer.unknown")
     inboxes: InboxAccess = request.app.state.inboxes
     expires_ms = node.clock.now_ms() + days * 86_400_000
-    told = {"link": await inboxes.link(peer, expires_ms), "expires": format_time(expires_ms)}
-    return json_response(told)
+    receipt = {"link": await inboxes.link(peer, expires_ms), "expires": format_time(expires_ms)}
+    return json_response(receipt)
 
 
 @websocket("/inbox/{peer:str}/socket", opt={OPEN: True, ANY_QUERY: True})
@@ -489,7 +489,7 @@ async def _show(request: Request[Any, Any, Any], peer: str, link: str, note: str
     return Response(page, media_type=_HTML, headers={"Set-Cookie": cookie} if cookie else {})
 
 
-async def _take(request: Request[Any, Any, Any], peer: str, link: str) -> Response[str]:
+async def _record_answer(request: Request[Any, Any, Any], peer: str, link: str) -> Response[str]:
     inboxes: InboxAccess = request.app.state.inboxes
     peer = name_from_link(peer)
     visitor = await inboxes.visitor(request, peer, link)
@@ -501,12 +501,12 @@ async def _take(request: Request[Any, Any, Any], peer: str, link: str) -> Respon
         await inboxes.node.authenticating.log_out(visitor.token)
         gone = session_cookie("", seconds=0, is_secure=inboxes.is_secure)
         return _to("/inbox?why=left", gone)
-    said = answer_text(form)
-    if not said:
+    answer = answer_text(form)
+    if not answer:
         return _to(f"{inbox_path(peer, link)}?note=empty")
     declined = form.get("answer") == "no"
-    taken = await inboxes.answer(visitor, form.get("message", ""), said, declined=declined)
-    return _to(f"{inbox_path(peer, link)}?note={'answered' if taken else 'decided'}")
+    recorded = await inboxes.answer(visitor, form.get("message", ""), answer, declined=declined)
+    return _to(f"{inbox_path(peer, link)}?note={'answered' if recorded else 'decided'}")
 
 
 async def _keep_fresh(socket: WebSocket[Any, Any, Any], peer: str, link: str) -> None:

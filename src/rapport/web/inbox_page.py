@@ -59,7 +59,7 @@ class InboxView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def view_inbox(ledger: Ledger, peer: str, now_ms: int) -> InboxView:
-    """The inbox of a person now; costs what is found."""
+    """The present inbox of a person."""
     page = await ledger.find(Question(peer=peer, limit=_LOOK_BACK))
     return await run_blocking(partial(_looked, ledger, peer, page.rows, now_ms))
 
@@ -106,9 +106,9 @@ def _decided(
             continue
         if now_ms - max(row.time, row.closed_at) > DECIDED_FOR_MS:
             continue
-        said, at = (answer.answer, answer.time) if answer else ("", 0)
+        text, at = (answer.answer, answer.time) if answer else ("", 0)
         again = bool(answer and answer.declined) and row.state != CLOSED
-        found.append(DecidedMessage(message=row, own_answer=said, own_time=at, can_after_all=again))
+        found.append(DecidedMessage(message=row, own_answer=text, own_time=at, can_after_all=again))
     return found[:MOST_DECIDED]
 
 

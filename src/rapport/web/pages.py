@@ -21,8 +21,6 @@ _SERVED = {
     "rapport.css": "text/css",
     "rapport.js": "text/javascript",
     "inbox.js": "text/javascript",
-    "map.js": "text/javascript",
-    "map.css": "text/css",
 }
 
 

@@ -132,10 +132,10 @@ _OUR_FAULT = (
 
 def fault_page(code: str, status: int) -> str:
     """What went wrong at a link, in people's words and without any part of the link."""
-    said = _FAULTS.get(code)
-    if said is None:
-        said = _TOO_FAST if status == 429 else _OUR_FAULT if status >= 500 else _BAD_LINK
-    heading, text, advice = said
+    fault = _FAULTS.get(code)
+    if fault is None:
+        fault = _TOO_FAST if status == 429 else _OUR_FAULT if status >= 500 else _BAD_LINK
+    heading, text, advice = fault
     return render("fault.html", title=heading, heading=heading, said=text, advice=advice)
 
 

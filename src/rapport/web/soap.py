@@ -79,17 +79,17 @@ def fault_response(request: Request[Any, Any, Any], error: RapportError) -> Resp
 def http_fault_response(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
     """The framework's own refusals."""
     if error.status_code == 413:
-        told: RapportError = TooLarge("the envelope is too large", hint="send smaller batches")
+        fault: RapportError = TooLarge("the envelope is too large", hint="send smaller batches")
     else:
-        told = InvalidInput(str(error.detail), code="http.refused")
-    return _respond(_version(request), told, error.status_code, {})
+        fault = InvalidInput(str(error.detail), code="http.refused")
+    return _respond(_version(request), fault, error.status_code, {})
 
 
 def unexpected_fault_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """An internal error: logged with its trace, reported without inner details."""
     _log.exception("SOAP request failed", path=request.url.path, exc_info=error)
-    told = RapportError("the node failed to answer this request; its log says why")
-    return _respond(_version(request), told, 500, {})
+    fault = RapportError("the node failed to answer this request; its log says why")
+    return _respond(_version(request), fault, 500, {})
 
 
 FAULTS: dict[int | type[Exception], Any] = {
@@ -205,12 +205,12 @@ async def _request(
 ) -> tuple[str, str]:
     """Content and header blocks of the answer."""
     identity = require_right(request, node, "subscribe", name)
-    asked = read_request(called.argument)
+    request_read = read_request(called.argument)
     batch = await node.pushing.request(
         name,
-        asked.request,
+        request_read.request,
         identity=identity,
-        subscriber_wsdl=asked.subscriber_wsdl,
+        subscriber_wsdl=request_read.subscriber_wsdl,
         closing=node.closing,
     )
     content = f"<x:{REQUEST}Response>{write_batch(batch)}</x:{REQUEST}Response>"

@@ -112,7 +112,7 @@ def test_the_past_is_read_beside_the_running_broker(
     wanted = ["--since", "1h", "--scope", "light"]
     assert run(["context", "history", "room/past", *wanted, "--directory", directory]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "told\tscope\tprovider\tvalid from\tvalid until\tvalues"
+        "provided\tscope\tprovider\tvalid from\tvalid until\tvalues"
     ]
 
 

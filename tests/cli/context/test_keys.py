@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.cli.context.keys import app
+from rapport.cli.context_keys import app
 from rapport.cli.main import run
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.kernel.clock import SystemClock

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
-from rapport.cli.laboratory import lab_command
+from rapport.cli.arguments import lab_command
 from rapport.cli.main import PROBLEMS, WRONG_USE
 from rapport.cli.main import run as rapport
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
@@ -158,7 +158,7 @@ def test_membership_is_measured_the_same_each_time(capsys: pytest.CaptureFixture
 def test_without_the_laboratory_its_commands_say_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rapport.cli.laboratory.find_spec", lambda name: None)
+    monkeypatch.setattr("rapport.cli.arguments.find_spec", lambda name: None)
     app = App(name="rapport")
     app.command(
         lab_command("rapport_lab.commands.experiment_command:experiment"), name="experiment"

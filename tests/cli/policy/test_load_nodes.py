@@ -32,7 +32,7 @@ class Member:
         while self.waiting:
             report = self.waiting.pop(0)
             said = {"follower": self.name, "value": report.value, "offered": self.source.offered}
-            nodes._take(self.name, said | {"imprecision": report.imprecision})
+            nodes._receive(self.name, said | {"imprecision": report.imprecision})
 
 
 @pytest.mark.parametrize("how", ["sum", "average", "max"])

@@ -17,7 +17,7 @@ from rapport.pipeline.running.holding import (
     say,
     wait_until,
 )
-from rapport.site.pipeline import RunPlaces, RunStatus, how_it_is, is_held, read_status
+from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status, run_state
 
 HOLDS = """
 import sys
@@ -61,19 +61,19 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(places: RunPlac
     assert told is not None
     assert told.pid == child.pid
     assert not is_held(places.lock)
-    assert how_it_is(told, runs=False, now_ms=0) == "killed"
+    assert run_state(told, runs=False, now_ms=0) == "killed"
     with only_one(places):
         assert is_held(places.lock)
 
 
 def test_how_a_process_is_follows_from_its_lock_and_its_last_word() -> None:
     told = RunStatus(pid=1, site="s", master="m", state="running", updated=1_000)
-    assert how_it_is(told, runs=True, now_ms=2_000) == "running"
-    assert how_it_is(told, runs=True, now_ms=40_000) == "silent"
-    assert how_it_is(None, runs=True, now_ms=0) == "starting"
-    assert how_it_is(None, runs=False, now_ms=0) == "down"
+    assert run_state(told, runs=True, now_ms=2_000) == "running"
+    assert run_state(told, runs=True, now_ms=40_000) == "silent"
+    assert run_state(None, runs=True, now_ms=0) == "starting"
+    assert run_state(None, runs=False, now_ms=0) == "down"
     told.state = "ended"
-    assert how_it_is(told, runs=False, now_ms=0) == "down"
+    assert run_state(told, runs=False, now_ms=0) == "down"
 
 
 def test_what_cannot_be_understood_is_as_if_nothing_was_said(places: RunPlaces) -> None:

@@ -24,12 +24,14 @@ class NodeProcess:
     block: from an event loop use a thread. As a context manager it leaves no process behind.
     """
 
-    def __init__(self, site: Path, *, program: Path | None = None) -> None:
+    def __init__(
+        self, site: Path, *, program: Path | None = None, flags: tuple[str, ...] = ()
+    ) -> None:
         """`program`: a script that stands in for `rapport up` and says as it does where it
-        listens; it is given the site.
+        listens; it is given the site. `flags`: more of them for `rapport up`.
         """
         self._site, self._clock = site, SystemClock()
-        up = [sys.executable, "-m", "rapport.cli.main", "up", "--port", "0", "--site"]
+        up = [sys.executable, "-m", "rapport.cli.main", "up", *flags, "--port", "0", "--site"]
         self._command = [*up, str(site)] if program is None else _command_of(program, site)
         self._process: subprocess.Popen[str] | None = None
         self.doors: tuple[str, int] | None = None
@@ -85,6 +87,11 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise
+
+    def wait(self) -> int:
+        """Returns its exit code when it has ended by itself."""
+        self.doors = None
+        return self._ended(self._running())
 
     def _running(self) -> subprocess.Popen[str]:
         assert self._process is not None, "start() comes first"

@@ -77,13 +77,13 @@ def messages_of(batch: Any) -> list[Any]:
 
 
 @pytest.fixture
-def play(with_doors: Callable[..., Any]) -> Callable[..., None]:
+def play(served_node: Callable[..., Any]) -> Callable[..., None]:
     """`play(steps)` runs blocking steps against a node: steps(url)."""
 
     def run(steps: Callable[[str], None], **settings: Any) -> None:
         async def scenario() -> None:
-            async with with_doors(**settings) as doors:
-                await asyncio.to_thread(steps, doors.url)
+            async with served_node(**settings) as api:
+                await asyncio.to_thread(steps, api.url)
 
         asyncio.run(scenario())
 

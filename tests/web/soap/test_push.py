@@ -1,4 +1,4 @@
-"""Pushing over the doors: a SOAP sink is found by its WSDL and called; nodes that are killed lose
+"""Push over HTTP: a SOAP sink is found by its WSDL and called; nodes that are killed lose
 nothing. [CH-2, CH-12]
 """
 

@@ -19,6 +19,9 @@ from rapport.channel.mqtt.bridge import Broker, Packet
 from rapport.core.errors import Unavailable, Unsupported
 
 KEEP_ALIVE_SECONDS = 30
+_IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 3, 2, 2
+DEAD_AFTER_MS = (_IDLE_SECONDS + _PROBE_SECONDS * _PROBES) * 1_000
+"""A connection whose other end does not answer the system's probes is broken after so long."""
 MOST_UNDER_WAY = 5_000
 """Messages taken from the broker and not yet acknowledged; a broker that sends more is cut off."""
 _AT_LEAST_ONCE = 1
@@ -73,6 +76,7 @@ class BrokerClient:
         if broker.secure:
             self._client.tls_set()
         self._client.reconnect_delay_set(min_delay=1, max_delay=15)
+        self._client.on_socket_open = _probe_connection
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
         self._client.on_connect_fail = self._on_connect_fail
@@ -112,7 +116,8 @@ class BrokerClient:
         self._client.disconnect()
         self._client.loop_stop()
         # Without these the driver is freed at once, and its sockets with it.
-        for name in ("connect", "disconnect", "connect_fail", "message", "publish"):
+        callbacks = ("connect", "disconnect", "connect_fail", "message", "publish", "socket_open")
+        for name in callbacks:
             setattr(self._client, f"on_{name}", None)
 
     def _tell(self, call: Callable[..., object], *arguments: Any) -> None:
@@ -183,6 +188,21 @@ class BrokerClient:
         waiting = self._published.get(mid)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
+
+
+def _probe_connection(_client: Any, _data: Any, connection: socket.socket) -> None:
+    """Lets the system notice a cut connection, however busy this process is; a keep-alive of MQTT
+    that short would lose connections when the driver's thread is late.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", _IDLE_SECONDS),
+        ("TCP_KEEPINTVL", _PROBE_SECONDS),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", DEAD_AFTER_MS),  # with data under way there are no probes
+    ):
+        if hasattr(socket, option):  # not everywhere
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def reach_broker(broker: Broker, password: str, *, seconds: float) -> None:

@@ -760,7 +760,8 @@ class ImapPushInput:
         async with ImapSession(self._reader.settings) as session:
             while (intake := self._intake) is not None:
                 batch = await self._reader.read(session)
-                arrivals = await intake.publish(batch.messages) if batch.messages else ()
+                # Also of no messages: the mailbox can be read.
+                arrivals = await intake.publish(batch.messages)
                 if any(arrival.reason == TOO_FAST for arrival in arrivals):
                     # The supervisor of this task calls it again, later each time.
                     raise Unavailable("the engine takes no more now", code="input.too_fast")

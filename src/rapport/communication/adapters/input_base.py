@@ -197,7 +197,8 @@ class Intake(Protocol):
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[ArrivalResult]:
         """Publishes received messages; durable on return, so the medium may be acknowledged. Raises
-        Unavailable (try again), or Conflict once the input is removed.
+        Unavailable (try again), or Conflict once the input is removed. Without messages it only
+        ends the input's trouble.
         """
 
     async def __call__(self, messages: Sequence[Message]) -> Sequence[ArrivalResult]: ...

@@ -155,7 +155,8 @@ class PushInput:
                 f"the input {self.name!r} was removed; nothing of this was taken",
                 code="input.removed",
             )
-        arrivals = await self._publish(messages_of(messages, self.name, "publish"))
+        found = messages_of(messages, self.name, "publish")
+        arrivals = await self._publish(found) if found else ()
         self.counts.count(arrivals)
         return arrivals
 
@@ -268,6 +269,7 @@ class PullInput:
             now_ms = self._clock.now_ms()
             late = self._requests.pulled(began_ms, now_ms, found=found)
             self._schedule.pulled(began_ms, now_ms, found=found)
+            self.counts.trouble = ""  # also when there was nothing to pull
         await self._settle(late, now_ms)
 
     # --- a pull ---
@@ -685,10 +687,13 @@ def _letters(name: str) -> str:
 
 
 def _status(entry: PushInput | PullInput) -> InputStatus:
+    counts = msgspec.structs.asdict(entry.counts)
+    # An adapter that keeps a connection knows more than its last message shows.
+    counts["trouble"] = counts["trouble"] or getattr(entry.adapter, "trouble", "")
     return InputStatus(
         name=entry.name,
         kind="push" if isinstance(entry, PushInput) else "pull",
         owner=entry.owner,
         blocked=entry.steps.blocked,
-        **msgspec.structs.asdict(entry.counts),
+        **counts,
     )

@@ -50,7 +50,7 @@ from rapport.context.protocol import (
     Welcome,
 )
 from rapport.context.records import Outcome, RecordTable, key_of
-from rapport.context.rights import Ownership
+from rapport.context.rights import Ownership, is_genuine
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
@@ -85,6 +85,8 @@ in a processor's cache.
 """
 
 
+CARRY_RECORDS = frozenset((FoundRecord, Have, Notice))
+"""Messages of brokers with the record of a provider."""
 CLIENTS_MAY = frozenset((Put, Request, Watch, Unwatch, NoticeAck, Ping, Command))
 """Messages accepted from a sender of kind `client`."""
 
@@ -202,6 +204,9 @@ class BrokerMachine:
             else:
                 self._hop_sender.acknowledged(message, sender, now)
             return
+        if kind in CARRY_RECORDS and not is_genuine(message.record):  # type: ignore[union-attr]
+            self.counts["forged"] += 1
+            return
         taker = HANDLERS.get(kind)
         if taker is None:
             self.counts["not_for_brokers"] += 1
@@ -264,6 +269,10 @@ class BrokerMachine:
         outcome = self._updates.take(record, now)
         self.next_due_ms()
         return outcome
+
+    def reserve_names(self, is_key_owner: Callable[[str], bool]) -> None:
+        """From now on only the owner of a key provides under the owner's name."""
+        self._state.is_key_owner = is_key_owner
 
     @property
     def ownership(self) -> Ownership:

@@ -178,6 +178,7 @@ class BrokerState:
         "chance",
         "counts",
         "effects",
+        "is_key_owner",
         "membership",
         "outbox",
         "ownership",
@@ -197,6 +198,8 @@ class BrokerState:
         self.address, self.settings, self.chance, self.allows = address, settings, chance, allows
         self.table = RecordTable(settings.table)
         self.ownership = Ownership(settings.table.own_records)
+        self.is_key_owner: Callable[[str], bool] = lambda _name: False
+        """Whether a key's owner has that name: then only it provides under the name."""
         self.membership = Membership(
             address, settings.membership, chance, former=former, watching=settings.monitors
         )

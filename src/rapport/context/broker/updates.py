@@ -22,6 +22,7 @@ from rapport.context.protocol import (
     Status,
 )
 from rapport.context.records import Outcome, QuestionKey
+from rapport.context.rights import is_genuine, names_key
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.clock import Now
 from rapport.overlay.routing import Flood, SeenFilter
@@ -271,7 +272,7 @@ class RecordUpdates:
             return
         if self._is_forged(record, sender.identity):
             state.counts["forged"] += 1
-            why = f"{record.provider!r} is bound to another key here"
+            why = f"{record.provider!r} is bound to another key"
             self._end(put, NOT_ALLOWED, why, sender, what="overwrite")
             return
         if record.valid_until <= record.valid_from:
@@ -293,7 +294,12 @@ class RecordUpdates:
     def _is_forged(self, record: ContextRecord, identity: str) -> bool:
         """Whether the record is another key's, and the identity may not take it over."""
         state = self._state
-        owner = state.ownership.owner(record.key())
+        if names_key(record.provider):
+            return not is_genuine(record)
+        if state.is_key_owner(record.provider):
+            owner = record.provider
+        else:
+            owner = state.ownership.owner(record.key())
         if not owner or owner == identity:
             return False
         return not state.allows(identity, "take_over", record.entity, record.scope)

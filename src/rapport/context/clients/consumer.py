@@ -27,6 +27,7 @@ from rapport.context.protocol import (
     check_question,
     is_late,
 )
+from rapport.context.rights import is_genuine
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Conflict, Corrupt, RapportError, Unavailable
 from rapport.kernel.tasks import Tasks, first_of
@@ -110,7 +111,7 @@ class ContextSubscription:
 
     def _take(self, notice: Notice, sender: Address) -> None:
         self._link.post(NoticeAck(self._id, notice.number), sender)
-        if self._is_known(notice, sender):
+        if not is_genuine(notice.record) or self._is_known(notice, sender):
             return
         if len(self._records) >= self._link.settings.waiting_notices:
             self._records.popleft()
@@ -192,6 +193,11 @@ class ContextConsumer(ContextClient):
             answer = await self._link.call(make, within_ms=left_ms, what=what)
             if not isinstance(answer, Answer):
                 raise Corrupt(f"the broker answered {what} without a record")
+            if not is_genuine(answer.record):
+                raise Corrupt(
+                    f"{what} was answered with a record that {answer.record.provider} did not sign",
+                    code="context.forged",
+                )
             took_ms = (clock.steady_ns() - began_ns) / 1e6
             if answer.record.valid_until > clock.now_ms():
                 return LocatedRecord(

@@ -12,8 +12,10 @@ import msgspec
 from rapport.context.clients.broker_link import BrokerLink, ContextClient
 from rapport.context.connections import ContextNotFound
 from rapport.context.protocol import Message, Put, check_record
+from rapport.context.rights import sign_record, signed_name
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
+from rapport.kernel.signing import SigningKey
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.base import Address
@@ -43,6 +45,7 @@ class ContextProvider(ContextClient):
     def __init__(self, link: BrokerLink, name: str = "") -> None:
         super().__init__(link)
         self.name = name
+        self._signing: SigningKey | None = None
         self._provided: dict[tuple[EntityRef, str], ContextRecord] = {}
         self._forget_at = _LEAST_FORGOTTEN
         self._tasks = Tasks(link.clock)
@@ -55,10 +58,13 @@ class ContextProvider(ContextClient):
         *,
         name: str = "",
         keys: DatagramKeys | None = None,
+        signing: SigningKey | None = None,
         **options: Any,
     ) -> Self:
         """A provider that uses one of these brokers; takes the options of ContextClient. `name` is
-        the provider of its records; left out, the owner of its keys.
+        the provider of its records; left out, the owner of its keys. With `signing` the name gets
+        the key's fingerprint and records are signed, so that nobody else can provide under it, at
+        any broker.
         """
         name = name or (keys.own if keys is not None else "")
         if not name:
@@ -68,7 +74,8 @@ class ContextProvider(ContextClient):
                 hint='say who provides: name="station-7", or --provider station-7',
             )
         provider = await super().open(brokers, keys=keys, **options)
-        provider.name = name
+        provider.name = name if signing is None else signed_name(name, signing)
+        provider._signing = signing
         return provider
 
     async def update(
@@ -151,8 +158,10 @@ class ContextProvider(ContextClient):
     async def _put(
         self, record: ContextRecord, advertises: bool, within_ms: int, to: Address | None = None
     ) -> None:
+        sent = record if self._signing is None else sign_record(record, self._signing)
+
         def make(id: int, _left_ms: int) -> Message:
-            return Put(id, record, advertises)
+            return Put(id, sent, advertises)
 
         what = f"{record.entity} {record.scope}"
         try:

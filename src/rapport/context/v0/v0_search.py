@@ -24,6 +24,7 @@ from rapport.context.protocol import (
     Question,
 )
 from rapport.context.records import Outcome, RecordTable, key_of
+from rapport.context.rights import is_genuine
 from rapport.context.v0 import v0_protocol as m
 from rapport.context.v0.v0_neighbourhood import V0Neighbourhood
 from rapport.context.v0.v0_state import V0Caller, V0Hosts, V0Outbox, V0Settings
@@ -390,6 +391,8 @@ class V0Search:
 
     def _replicate(self, record: ContextRecord, now: Now) -> None:
         if not worth_a_copy(record, self._settings.replication, now.wall_ms):
+            return
+        if not is_genuine(record):  # v0 carries no signatures
             return
         if self._records.put(record, now.wall_ms, holder=self._holder) is Outcome.TAKEN:
             self._outgoing.counters.replicated += 1

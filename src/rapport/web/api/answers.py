@@ -146,18 +146,18 @@ def answer_page(peer: str, row: MessageRow, own: LedgerRow | None, *, zone: str)
 def answered_page(peer: str, row: MessageRow, answer: str, *, is_new: bool) -> str:
     """The page after an answer."""
     recorded = "is recorded" if is_new else "was recorded already"
-    said = f"Your answer “{_SAID.get(answer, answer)}” {recorded}."
+    sentence = f"Your answer “{_SAID.get(answer, answer)}” {recorded}."
     if row.state == CLOSED and row.answered_by not in ("", peer):
-        said += f" {row.answered_by} took care of it before."
+        sentence += f" {row.answered_by} took care of it before."
     text = shown_text(row.type, row.subtype, row.text)
-    return render("answered.html", title="Thank you", peer=peer, said=said, text=text)
+    return render("answered.html", title="Thank you", peer=peer, said=sentence, text=text)
 
 
 def _note(row: MessageRow, peer: str, own: LedgerRow | None, zone: str) -> str:
     """This person's own earlier answer, or the person who answered first."""
     if own is not None:
-        said, when = _SAID.get(own.answer, own.answer), shown_time(own.time, zone)
-        return f"You answered “{said}” on {when}. You can change your answer."
+        text, when = _SAID.get(own.answer, own.answer), shown_time(own.time, zone)
+        return f"You answered “{text}” on {when}. You can change your answer."
     if row.answered_by and row.answered_by != peer:
         return f"{row.answered_by} answered on {shown_time(row.answered_at, zone)}."
     return ""

@@ -135,8 +135,8 @@ async def explain_query(
     require_right(request, node, "subscribe", name)
     source = node.channels.source
     query = make_query(kind, condition or {}, source.views, source.scripts)
-    told = node.channels.explain_query(name, query)
-    return json_response({"channel": name, "query": query.text, "kind": query.kind, "plan": told})
+    plan = node.channels.explain_query(name, query)
+    return json_response({"channel": name, "query": query.text, "kind": query.kind, "plan": plan})
 
 
 @delete("/channels/{name:str}/readers/{reader:str}", status_code=200)
@@ -198,8 +198,8 @@ async def replay_dead_letters(
 ) -> Response[bytes]:
     """Sends dead letters back to the readers that failed."""
     require_admin(request, node)
-    asked = _READ_SEND_BACK.decode(await request.body())
-    return _done(await node.maintenance.dead_letters.replay(asked, republish=asked.republish))
+    replay = _READ_SEND_BACK.decode(await request.body())
+    return _done(await node.maintenance.dead_letters.replay(replay, republish=replay.republish))
 
 
 @post(

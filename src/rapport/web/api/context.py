@@ -99,8 +99,8 @@ async def tell_context(
     """Sets values of an entity for a time; answered when they are on disk."""
     identity = require_right(request, node, "publish", _CHANNEL)
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
-    told = _READ.decode(await request.body())
-    record = _record(node, identity, EntityRef(entity_type, entity_id), entity_scope, told)
+    values = _READ.decode(await request.body())
+    record = _record(node, identity, EntityRef(entity_type, entity_id), entity_scope, values)
     await _context(node).broker.put(record, identity=_speaking(node, identity))
     return json_response(_shown(record))
 
@@ -129,21 +129,21 @@ def _within_ms(text: str) -> int:
 
 
 def _record(
-    node: Node, identity: str, entity: EntityRef, scope: str, told: NewValues
+    node: Node, identity: str, entity: EntityRef, scope: str, values: NewValues
 ) -> ContextRecord:
     own = not node.rights.allows_admin(identity)
-    valid_from = parse_time(told.valid_from) if told.valid_from else node.clock.now_ms()
-    valid_ms = parse_duration(told.valid)
+    valid_from = parse_time(values.valid_from) if values.valid_from else node.clock.now_ms()
+    valid_ms = parse_duration(values.valid)
     if valid_ms <= 0:
         message = "what is true for no time is not true"
         raise InvalidInput(message, code="context.bad_body", hint='such as "valid": "30s"')
     return ContextRecord(
-        provider=identity if own else told.provider or node.site.name,
+        provider=identity if own else values.provider or node.site.name,
         entity=entity,
         scope=scope,
         valid_from=valid_from,
         valid_until=valid_from + valid_ms,
-        values=told.values,
+        values=values.values,
     )
 
 

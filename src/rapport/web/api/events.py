@@ -154,9 +154,9 @@ async def request_messages(
     request: HttpRequest[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """A batch of messages with the tokens of this set and of the one that follows."""
-    asked = read_request(await request.body())
+    wanted = read_request(await request.body())
     identity = require_right(request, node, "subscribe", name)
-    batch = await node.pushing.request(name, asked, identity=identity, closing=node.closing)
+    batch = await node.pushing.request(name, wanted, identity=identity, closing=node.closing)
     return Response(write_batch(name, batch), media_type="application/json")
 
 

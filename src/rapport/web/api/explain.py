@@ -25,7 +25,7 @@ from rapport.node.node import Node
 from rapport.policy.explain.answer import AnswerNote, Explanation, WhyNotAnswer
 from rapport.policy.explain.explainer import Explainer
 from rapport.policy.explain.why_not import WhyNotQuestion, given_in
-from rapport.site.explain import asking_of
+from rapport.site.explain import explainer_of
 from rapport.web.endpoint import (
     NodeDependency,
     identity_of,
@@ -78,7 +78,7 @@ async def why_not(
     )
 
     async def work(channels: Channels) -> WhyNotAnswer:
-        return await (await _asking(request, node, channels)).why_not(policy, question)
+        return await (await _explainer(request, node, channels)).why_not(policy, question)
 
     answer, looked = await node.history.ask(work, within_ms=_within(within))
     notes = (*answer.notes, *(AnswerNote(kind="reach", text=text) for text in looked.notes))
@@ -103,8 +103,8 @@ async def why(
                 code="explain.no_detection",
                 hint="GET /explain/{id} shows what any event follows from",
             )
-        asking = await _asking(request, node, channels)
-        return await asking.why(msgspec.json.decode(tree.data, type=Detection))
+        explainer = await _explainer(request, node, channels)
+        return await explainer.why(msgspec.json.decode(tree.data, type=Detection))
 
     explained, looked = await node.history.ask(work, within_ms=_within(within))
     return json_response({**_with_places(explained, looked), "notes": looked.notes})
@@ -120,7 +120,7 @@ def _allow_shown(request: Request[Any, Any, Any], node: Node) -> None:
         require_unfiltered(request, node, channel)
 
 
-async def _asking(request: Request[Any, Any, Any], node: Node, channels: Channels) -> Explainer:
+async def _explainer(request: Request[Any, Any, Any], node: Node, channels: Channels) -> Explainer:
     identity = identity_of(request)
 
     def may_read(channel: str) -> bool:
@@ -129,7 +129,7 @@ async def _asking(request: Request[Any, Any, Any], node: Node, channels: Channel
         )
 
     site = msgspec.structs.replace(node.site, ontology=node.policy.ontology)
-    return await asyncio.to_thread(asking_of, site, channels, may_read=may_read)
+    return await asyncio.to_thread(explainer_of, site, channels, may_read=may_read)
 
 
 def _within(text: str) -> int:

@@ -112,12 +112,12 @@ async def show_interpretation(
     `/transformers/TYPE` the generated Python.
     """
     require_any_right(request, node, "interpretations")
-    asked = interpretation.strip("/")
-    if "@" in asked and "/transformers/" not in asked:
-        return json_response(await read_version(node.channels, asked[:200]))
+    request_made = interpretation.strip("/")
+    if "@" in request_made and "/transformers/" not in request_made:
+        return json_response(await read_version(node.channels, request_made[:200]))
 
     def find(in_force: ActiveInterpretations) -> Any:
-        name, type_name = split_path(asked, [*in_force.stamps, *in_force.refused])
+        name, type_name = split_path(request_made, [*in_force.stamps, *in_force.refused])
         if type_name is None:
             return interpretation_view(in_force, name)
         return transformer_text(in_force, name, type_name, direction)
@@ -147,7 +147,7 @@ async def change(
 ) -> Response[bytes]:
     """Changes interpretations, all or nothing; answers when it is on record and in force."""
     identity = require_admin(request, node)
-    want = await _wanted(request, how, old)
+    want = await _change_request(request, how, old)
     return json_response(await node.meanings.updating.change(want, by=identity))
 
 
@@ -170,10 +170,12 @@ async def check(
 ) -> Response[bytes]:
     """Reports the effects of a change without making it. Costs as much as the change."""
     require_admin(request, node)
-    return json_response(await node.meanings.updating.try_out(await _wanted(request, how, old)))
+    return json_response(
+        await node.meanings.updating.try_out(await _change_request(request, how, old))
+    )
 
 
-async def _wanted(
+async def _change_request(
     request: Request[Any, Any, Any], how: FileAction, old: str
 ) -> Callable[[ActiveInterpretations], ChangeRequest]:
     """What the body asks for; files are read beside the loop, when it is known what is in force."""
@@ -243,7 +245,7 @@ async def show_held(
     await node.releasing.index.refresh()
     found = node.releasing.index.one(held)
     if found is None:
-        raise UnknownName("event that was held back", held)
+        raise UnknownName("quarantined event", held)
     return json_response(found)
 
 
@@ -258,14 +260,14 @@ async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Resp
     """Releases quarantined events: mediates them by the interpretations in force now."""
     identity = require_admin(request, node)
     wanted = _READ_RELEASE.decode(await request.body())
-    asked = ReleaseRequest(
+    request_made = ReleaseRequest(
         source=wanted.source,
         reason=wanted.reason,
         ids=wanted.ids,
         since_ms=wanted.since_ms,
         by=identity,
     )
-    return await _ask(node, asked, wanted.dry_run)
+    return await _start_release(node, request_made, wanted.dry_run)
 
 
 @get("/quarantine/releases/{id:str}")
@@ -290,14 +292,14 @@ async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     """Mediates raw events of a source again; differing readings are corrected."""
     identity = require_admin(request, node)
     wanted = _READ_AGAIN.decode(await request.body())
-    asked = ReleaseRequest(
+    request_made = ReleaseRequest(
         what="again",
         source=wanted.source,
         since_ms=wanted.since_ms,
         until_ms=wanted.until_ms,
         by=identity,
     )
-    return await _ask(node, asked, wanted.dry_run)
+    return await _start_release(node, request_made, wanted.dry_run)
 
 
 @post("/interpretations/reload", status_code=200)
@@ -307,7 +309,9 @@ async def reload(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
     return json_response(await node.meanings.reload())
 
 
-async def _ask(node: Node, asked: ReleaseRequest, dry_run: bool) -> Response[bytes]:
+async def _start_release(
+    node: Node, request_made: ReleaseRequest, dry_run: bool
+) -> Response[bytes]:
     if dry_run:
-        return json_response(await node.releasing.try_out(asked))
-    return json_response({"release": await node.releasing.request(asked)})
+        return json_response(await node.releasing.try_out(request_made))
+    return json_response({"release": await node.releasing.request(request_made)})

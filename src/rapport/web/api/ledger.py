@@ -96,6 +96,8 @@ def _moment(text: str) -> int:
 def _paged(request: Request[Any, Any, Any], rows: list[Any], after: str) -> Response[bytes]:
     headers = {}
     if after:
-        asked = {key: value for key, value in request.query_params.items() if key != "after"}
-        headers["Link"] = f'<{request.url.path}?{urlencode(asked | {"after": after})}>; rel="next"'
+        parameters = {key: value for key, value in request.query_params.items() if key != "after"}
+        headers["Link"] = (
+            f'<{request.url.path}?{urlencode(parameters | {"after": after})}>; rel="next"'
+        )
     return json_response(rows, headers=headers)

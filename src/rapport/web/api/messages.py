@@ -107,8 +107,8 @@ async def list_messages(
         limit=limit,
     )
     # The endpoint's own defaults are no criteria: a token comes without any.
-    asked = None if token and criteria == Criteria(newest_first=True) else criteria
-    page = await node.services.queries.page(asked, token=token)
+    options = None if token and criteria == Criteria(newest_first=True) else criteria
+    page = await node.services.queries.page(options, token=token)
     return json_response(shown_page(page))
 
 
@@ -173,7 +173,7 @@ async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -
             code="message.batch_too_large",
         )
     wanted = [_read(part) for part in parts]
-    messages, wishes = [message for message, _ in wanted], [asked for _, asked in wanted]
+    messages, wishes = [message for message, _ in wanted], [options for _, options in wanted]
     node.admission.rates.charge(identity, len(messages), node.clock.now_ms())
     await run_blocking(lambda: _check_receivers(node, messages, wishes))
     ids = await _accept(node, messages, wishes, _named(node, identity))
@@ -226,7 +226,7 @@ def _check_receivers(
     on the night that nobody answers.
     """
     named = {message.receiver for message in messages if message.receiver}
-    steps = {step.receiver for asked in wishes for step in asked.escalate}
+    steps = {step.receiver for options in wishes for step in options.escalate}
     for receiver in (*named, *map(Identifier.parse, sorted(steps))):
         node.directory.check(receiver)
 
@@ -431,8 +431,8 @@ def check_taken(arrivals: Sequence[ArrivalResult]) -> None:
 
 
 def _arrival_result(arrival: ArrivalResult) -> dict[str, object]:
-    told = {"id": arrival.id, "accepted": arrival.accepted, "reason": arrival.reason}
-    return told | ({"fault": arrival.fault} if arrival.fault is not None else {})
+    result = {"id": arrival.id, "accepted": arrival.accepted, "reason": arrival.reason}
+    return result | ({"fault": arrival.fault} if arrival.fault is not None else {})
 
 
 def _is_signed(

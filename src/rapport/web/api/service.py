@@ -38,19 +38,17 @@ async def identity(node: NodeDependency) -> NodeIdentity:
 @get("/readyz", opt={OPEN: True})
 async def readyz(node: NodeDependency) -> Response[dict[str, object]]:
     """The node takes events and its readers run; 503 with the reason otherwise. A node that works
-    with a fault is `degraded`: 200, with the reason and the conditions behind it.
+    with a fault is `degraded`: 200. The conditions behind the reasons come with both.
     """
-    if reasons := node.not_ready():
-        return Response({"status": "not ready", "reasons": reasons}, status_code=503)
     conditions = node.conditions.current()
-    if not conditions:
-        return Response({"status": "ready", "reasons": []}, status_code=200)
+    failing = node.not_ready()
     body: dict[str, object] = {
-        "status": "degraded",
-        "reasons": [one.reason for one in conditions],
-        "conditions": [msgspec.structs.asdict(one) for one in conditions],
+        "status": "not ready" if failing else "degraded" if conditions else "ready",
+        "reasons": [*failing, *(one.reason for one in conditions)],
     }
-    return Response(body, status_code=200)
+    if conditions:
+        body["conditions"] = [msgspec.structs.asdict(one) for one in conditions]
+    return Response(body, status_code=503 if failing else 200)
 
 
 @get("/metrics", opt={DOC: EndpointDoc(answer={"type": "string"}, media=(PROMETHEUS_TEXT,))})

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, Template
 from litestar import Litestar, Response, get
 from litestar.exceptions import HTTPException
 from litestar.params import FromPath
@@ -22,7 +25,7 @@ from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
 from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
-from rapport.web.pages import render, static_file
+from rapport.web.pages import static_file
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
 from rapport.web.security import SAFE_HEADERS, RequestGuard, check_exposure
 from rapport.web.server import serve_app
@@ -102,6 +105,16 @@ PICTURE_MS = 400
 _BODY_BYTES = 64 * 1024
 
 
+_STATIC = Path(__file__).parent / "static"
+_SERVED = {"map.js": "text/javascript", "map.css": "text/css"}
+
+
+@cache
+def _page() -> Template:
+    loader = ChoiceLoader([FileSystemLoader(_STATIC), PackageLoader("rapport.web", "static")])
+    return Environment(loader=loader, autoescape=True).get_template("map.html")
+
+
 class MapPage:
     """A page of its own, without a node."""
 
@@ -118,13 +131,17 @@ class MapPage:
         @get("/")
         async def page() -> Response[str]:
             """The page; its data come from the other endpoints."""
-            text = render("map.html", title=source.title)
+            text = _page().render(title=source.title)
             return Response(text, media_type="text/html")
 
         @get("/static/{name:str}")
         async def static(name: FromPath[str]) -> Response[bytes]:
             """Style and script of the page."""
-            body, media_type = static_file(name)
+            media_type = _SERVED.get(name)
+            if media_type is None:
+                body, media_type = static_file(name)
+            else:
+                body = (_STATIC / name).read_bytes()
             return Response(body, media_type=media_type)
 
         @get("/ground")

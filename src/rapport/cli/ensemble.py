@@ -1,23 +1,28 @@
-"""`rapport ensemble run`: runs the components of a file on a node until it is told to stop. [EN-10]
+"""`rapport ensemble`: runs components that form groups by what they know, and shows a running node.
+[EN-10]
 
 SIGTERM and Ctrl-C say goodbye to the other nodes; after SIGKILL they find out by themselves.
+Simulations, experiments and the trace checker come with the package `rapport_lab`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
-from rapport.cli.context.options import run_until_stopped
-from rapport.cli.output import stderr, write_json
+from rapport.cli.arguments import JsonOption, lab_command, run_until_stopped
+from rapport.cli.context import keys_of
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.knowledge import Knowledge
+from rapport.core.times import format_time
 from rapport.ensemble.gossip.gossip_settings import advice
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
-from rapport.ensemble.runtime.node_status import check_sealed
+from rapport.ensemble.runtime.node_status import NodeStatus, check_sealed, fetch_status
 from rapport.ensemble.runtime.program import Program, load_program
 from rapport.ensemble.trace import Recorder
 from rapport.ensemble.trace_files import TraceFile
@@ -28,6 +33,16 @@ from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Address
 from rapport.transport.keys import KeyFileWatch
 from rapport.transport.udp import MulticastGroup
+
+app = App(name="ensemble", help="Run components that form groups and gossip; measure them.")
+for _name, _path, _help in (
+    ("check-trace", "check_trace:check_trace", "Check a trace by the rules."),
+    ("experiment", "experiment_command:experiment", "Repeat the experiments of the source."),
+    ("membership", "membership_command:membership", "Measure failure detection."),
+):
+    app.command(lab_command(f"rapport_lab.commands.{_path}"), name=_name, help=_help)
+app.command(lab_command("rapport_lab.commands.cars:cars"), name="cars", show=False)
+app.command("rapport.cli.context_keys:app", name="keys", help="Make, list and retire keys.")
 
 _LOOK_AT_KEYS_MS = 2_000
 
@@ -41,6 +56,7 @@ KeysOption = Annotated[
 ]
 
 
+@app.command
 def run(
     file: Annotated[Path, Parameter(help="A Python file with components and ensembles.")],
     *,
@@ -82,7 +98,7 @@ def run(
     radio = MulticastGroup(*parse_address(group), interface=interface) if group else None
     watch = KeyFileWatch(keys) if keys is not None else None
     program = load_program(file, name)
-    _tell_advice(program)
+    _print_advice(program)
     run_until_stopped(
         _serve(
             name, program, place, radio, others, known, grouper, watch, follow=follow, trace=trace
@@ -94,10 +110,9 @@ def _addresses(texts: Sequence[str] | None) -> list[Address]:
     return [parse_address(text) for one in texts or [] for text in one.split(",")]
 
 
-def _tell_advice(program: Program) -> None:
+def _print_advice(program: Program) -> None:
     for problem in advice(program.settings.gossip):
-        text = f"{problem.severity}: {problem.message} ({problem.hint})"
-        stderr().print(text, markup=False, soft_wrap=True)
+        print_note(f"{problem.severity}: {problem.message} ({problem.hint})")
 
 
 async def _serve(
@@ -141,7 +156,7 @@ async def _serve(
             if written is not None:
                 written.write_due(Now(clock.now_ms(), clock.steady_ns() / 1e6))
             if keys is not None and keys.refresh():
-                stderr().print("took up the changed keys", highlight=False)
+                print_note("took up the changed keys")
     finally:
         await one.close()
         if written is not None:
@@ -154,8 +169,54 @@ def _print(knowledge: Knowledge) -> None:
 
 def _announce(one: EnsembleNode, components: int, group: MulticastGroup | None) -> None:
     radio = f", broadcasts to {format_address((group.host, group.port))}" if group else ""
-    text = (
+    print_note(
         f"ensemble node is up: {format_address(one.address)}  "
         f"({one.node}, {components} component(s){radio}; stop with Ctrl-C)"
     )
-    stderr().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command
+def status(
+    node: Annotated[str, Parameter(help="Where the node listens: HOST:PORT.")],
+    *,
+    keys: KeysOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a running node: its components, the nodes and components it knows, its faults."""
+    found = asyncio.run(
+        fetch_status(
+            parse_address(node),
+            clock=SystemClock(),
+            chance=Chance.from_machine(),
+            keys=keys_of(keys),
+        )
+    )
+    if json:
+        write_json(found)
+        return
+    write_table(f"node {found.node}", ("what", "now"), _status_rows(found))
+    for fault in found.faults:
+        whose = " ".join(word for word in (fault.component, fault.name) if word)
+        print_note(f"fault {fault.code} x{fault.count} ({whose}): {fault.message}. {fault.hint}")
+
+
+def _status_rows(found: NodeStatus) -> list[tuple[str, str]]:
+    rows = [("address", found.address), ("components", ", ".join(found.components) or "none")]
+    if found.group:
+        rows.append(("broadcasts to", found.group))
+    if found.health:
+        rows.append(("slow, of 8", str(found.health)))
+    rows += [
+        (f"component {one.component}", f"WITHHELD since {format_time(one.since_ms)}: {one.message}")
+        for one in found.withheld
+    ]
+    rows += [(f"node {one.name}", f"{one.state}, {one.address}") for one in found.members]
+    rows += [("same name", f"another node at {address}") for address in found.namesakes]
+    rows += [
+        (f"component {one.component}", f"of {one.node}, {one.age_ms / 1_000:.1f} s old")
+        for one in found.replicas
+    ]
+    if found.replica_count > len(found.replicas):
+        rows.append(("components in all", str(found.replica_count)))
+    rows += [(name.replace("_", " "), str(count)) for name, count in found.counters.items()]
+    return rows

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from rapport.cli.output import stderr, write_json, write_table
+from rapport.cli.arguments import JsonOption
+from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.kernel.clock import SystemClock
@@ -32,7 +33,7 @@ _WHEN = "A time such as 2026-03-02T09:00:00Z, or how long from now: 2h, 7 days."
 @app.command
 def make(
     file: FileArgument,
-    owner: Annotated[str, Parameter(help="The identity that its holder speaks as.")],
+    owner: Annotated[str, Parameter(help="The identity of its holder.")],
     *,
     kind: Annotated[
         KeyKind, Parameter(help="network: for brokers; client: for providers and consumers.")
@@ -52,15 +53,14 @@ def make(
         until_ms=_moment(until, now_ms) if until else FOREVER_MS,
     )
     add_key(file, key)
-    print(key.id, flush=True)  # before what is told on stderr
+    print(key.id, flush=True)  # before the note on stderr
     begins = f" from {format_time(key.from_ms)}" if key.from_ms > now_ms else ""
-    told = f"made a {kind} key of {owner}{begins} in {file} (mode 0600)"
-    stderr().print(told, markup=False, soft_wrap=True)
+    print_note(f"made a {kind} key of {owner}{begins} in {file} (mode 0600)")
 
 
 @app.command(name="list")
-def show(file: FileArgument, *, json: Annotated[bool, Parameter(help="As JSON.")] = False) -> None:
-    """Show the keys in a file: whose, for whom, from when until when; never their secrets."""
+def show(file: FileArgument, *, json: JsonOption = False) -> None:
+    """Show the keys in a file: owner, kind, validity; never their secrets."""
     now_ms = SystemClock().now_ms()
     keys = sorted(read_key_file(file).keys, key=lambda key: (key.owner, key.from_ms, key.id))
     states = _states(keys, now_ms)
@@ -78,23 +78,21 @@ def retire(
     *,
     at: Annotated[str, Parameter(help=f"When it ends; now by default. {_WHEN}")] = "",
 ) -> None:
-    """Let a key end: what is sealed with it later is not heard by who has the changed file."""
+    """Let a key end: holders of the changed file accept nothing that is sealed with it later."""
     now_ms = SystemClock().now_ms()
     key = retire_key(file, id, _moment(at, now_ms) if at else now_ms)
-    told = f"the key {key.id} of {key.owner} ends at {format_time(key.until_ms)}"
-    stderr().print(told, markup=False, soft_wrap=True)
+    print_note(f"the key {key.id} of {key.owner} ends at {format_time(key.until_ms)}")
 
 
 @app.command
 def share(
     file: FileArgument,
-    owner: Annotated[str, Parameter(help="Whose keys to hand out.")],
+    owner: Annotated[str, Parameter(help="The owner of the keys to hand out.")],
     to: Annotated[Path, Parameter(help="The new file; it must not be there yet.")],
 ) -> None:
     """Make a file with the keys of one owner only, to be given to it; a client needs no others."""
     keys = share_keys(file, owner, to)
-    told = f"made {to} (mode 0600) with {len(keys)} key(s) of {owner}: give it to nobody else"
-    stderr().print(told, markup=False, soft_wrap=True)
+    print_note(f"made {to} (mode 0600) with {len(keys)} key(s) of {owner}: give it to nobody else")
 
 
 def _moment(text: str, now_ms: int) -> int:

@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from rapport.kernel.clock import SystemClock
-from rapport.web.map_page import Ground, Happening, Picture, Thing, Tie, serving_map
+from rapport_lab.car_sharing.map_page import Ground, Happening, Picture, Thing, Tie, serving_map
 from support.browser import browser_program, browsing
 from support.servers.ports import free_port
 

@@ -39,20 +39,20 @@ def _all(node: Any) -> list[Any]:
 
 
 def test_answers_and_faults_speak_the_version_of_the_caller(
-    with_doors: Callable[..., Any], is_valid: Callable[[bytes], None]
+    served_node: Callable[..., Any], is_valid: Callable[[bytes], None]
 ) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             for version, kind in ((SOAP_11, "text/xml"), (SOAP_12, "application/soap+xml")):
                 for content in (PUBLISH, ASK):
-                    answer = await doors.ask("POST", PATH, write_envelope(version, content))
+                    answer = await api.call("POST", PATH, write_envelope(version, content))
                     assert (answer.status, answer.headers["content-type"].split(";")[0]) == (
                         200,
                         kind,
                     )
                     assert parse_xml(answer.body).namespace == version
                     is_valid(answer.body)
-                wrong = await doors.ask("POST", PATH, write_envelope(version, "<x:nothing/>"))
+                wrong = await api.call("POST", PATH, write_envelope(version, "<x:nothing/>"))
                 assert wrong.status == 400
                 assert wrong.headers.items() >= SAFE.items()
                 assert parse_xml(wrong.body).namespace == version
@@ -91,42 +91,42 @@ def test_answers_and_faults_speak_the_version_of_the_caller(
     ],
 )
 def test_bad_envelopes_are_answered_by_a_fault(
-    with_doors: Callable[..., Any], body: bytes, status: int, code: str
+    served_node: Callable[..., Any], body: bytes, status: int, code: str
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(max_body_bytes=2_000_000) as doors:
-            answer = await doors.ask("POST", PATH, body, {"Content-Type": "text/xml"})
+        async with served_node(max_body_bytes=2_000_000) as api:
+            answer = await api.call("POST", PATH, body, {"Content-Type": "text/xml"})
             assert (answer.status, code_in(answer.body)) == (status, code)
 
     asyncio.run(scenario())
 
 
 def test_an_impossible_channel_and_a_missing_token_are_faults_too(
-    with_doors: Callable[..., Any],
+    served_node: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(token="a-long-token-of-this-node") as doors:
+        async with served_node(token="a-long-token-of-this-node") as api:
             body = write_envelope(SOAP_11, PUBLISH)
-            answer = await doors.ask("POST", PATH, body)
+            answer = await api.call("POST", PATH, body)
             assert (answer.status, code_in(answer.body)) == (401, "access.not_authenticated")
             proof = {"Authorization": "Bearer a-long-token-of-this-node"}
-            answer = await doors.ask("POST", "/soap/channels/No%20Name", body, proof)
+            answer = await api.call("POST", "/soap/channels/No%20Name", body, proof)
             assert (answer.status, code_in(answer.body)) == (400, "channel.bad_name")
-            answer = await doors.ask("POST", PATH, body, proof)
+            answer = await api.call("POST", PATH, body, proof)
             assert answer.status == 200
 
     asyncio.run(scenario())
 
 
-def test_the_description_names_the_address_it_was_asked_at(with_doors: Callable[..., Any]) -> None:
+def test_the_description_names_the_address_it_was_asked_at(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
-            document = await doors.ask("GET", f"{PATH}?wsdl")
+        async with served_node() as api:
+            document = await api.call("GET", f"{PATH}?wsdl")
             assert document.headers["content-type"].startswith("text/xml")
-            assert f'location="{doors.url}{PATH}"'.encode() in document.body
-            assert f'schemaLocation="{doors.url}{PATH}?xsd"'.encode() in document.body
-            assert (await doors.ask("GET", f"{PATH}?xsd")).body.startswith(b"<?xml")
-            plain = await doors.ask("GET", PATH)
+            assert f'location="{api.url}{PATH}"'.encode() in document.body
+            assert f'schemaLocation="{api.url}{PATH}?xsd"'.encode() in document.body
+            assert (await api.call("GET", f"{PATH}?xsd")).body.startswith(b"<?xml")
+            plain = await api.call("GET", PATH)
             assert (plain.status, plain.json()["title"]) == (400, "soap.nothing_to_show")
 
     asyncio.run(scenario())
@@ -155,15 +155,15 @@ def damaged_envelopes(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.slow
-def test_no_bytes_bring_the_soap_port_down(with_doors: Callable[..., Any]) -> None:
+def test_no_bytes_bring_the_soap_port_down(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with served_node() as api:
             loop = asyncio.get_running_loop()
 
             @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
             @given(st.binary(max_size=200) | damaged_envelopes())
             def attack(body: bytes) -> None:
-                asked = doors.ask("POST", PATH, body, {"Content-Type": "text/xml"})
+                asked = api.call("POST", PATH, body, {"Content-Type": "text/xml"})
                 answer = asyncio.run_coroutine_threadsafe(asked, loop).result(20)
                 assert answer.status < 500
                 root = parse_xml(answer.body)
@@ -171,8 +171,8 @@ def test_no_bytes_bring_the_soap_port_down(with_doors: Callable[..., Any]) -> No
                 assert (answer.status == 200) == (b"Fault" not in answer.body)
 
             await asyncio.to_thread(attack)
-            healthy = await doors.ask("POST", PATH, write_envelope(SOAP_11, PUBLISH))
+            healthy = await api.call("POST", PATH, write_envelope(SOAP_11, PUBLISH))
             assert healthy.status == 200
-            assert (await doors.ask("GET", "/readyz")).status == 200
+            assert (await api.call("GET", "/readyz")).status == 200
 
     asyncio.run(scenario())

@@ -1,1 +1,0 @@
-"""What is true now: `rapport context`."""

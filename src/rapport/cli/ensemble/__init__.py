@@ -1,1 +1,0 @@
-"""Components that form groups and gossip: `rapport ensemble`."""
