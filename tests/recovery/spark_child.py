@@ -1,4 +1,4 @@
-"""The driver that test_spark_errors.py kills: live policies, export and silver of a site, in small
+"""The driver that test_spark_faults.py kills: live policies, export and silver of a site, in small
 steps: `spark_child.py SITE CHECKPOINT [hold]`. With `hold` it waits in the middle of silver
 until it is killed.
 """
