@@ -91,7 +91,7 @@ _MAY_BLOCK = {
     # A lone append is written where it is while the disk is fast: a thread would take longer. The
     # writer of memory channels keeps its index in memory.
     "rapport/channel/log/writer.py": {"_write_lone", "write"},
-    # The unnamed database of large quarantines is never synced: it is written to the system's memory.
+    # The unnamed database of large quarantines is never synced: it stays in memory.
     "rapport/mediation/quarantine/index.py": {"__init__", "_get", "_flush"},
 }
 """Files and functions that may call a database on a loop, each with the reason."""

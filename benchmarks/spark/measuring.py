@@ -1,4 +1,4 @@
-"""How fast the pipeline is on Spark: back-tests, enrichment, live queries; every figure is that
+"""How fast the pipeline is on Spark: back-tests, live queries; every figure is that
 of a result that was checked. [PI-5, PI-9, PO-8, UX-3]
 """
 

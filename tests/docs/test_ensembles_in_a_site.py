@@ -42,7 +42,7 @@ def test_the_sites_of_the_page_say_what_it_says(folder: Path) -> None:
     first, readings, feeds, carried, meanings = (declared(text, folder) for text in SITES)
     assert (first.record_ms, first.settings.gossip.knowledge_ms) == (10_000, 1_000)
     assert readings.ties.readings[0].of.role == "Driver"
-    assert (len(feeds.ties.feeds), len(feeds.ties.told), len(feeds.ties.read)) == (1, 1, 1)
+    assert (len(feeds.ties.feeds), len(feeds.ties.published), len(feeds.ties.read)) == (1, 1, 1)
     assert carried.ties.carried[0].source == "readers"
     assert meanings.meanings is not None
     assert meanings.meanings.accept == ("yard",)

@@ -118,11 +118,14 @@ def test_the_report_is_made_by_the_server(server: ConnectServer, site: Path) -> 
     assert json.loads(said.stdout)["readings"] == 200
 
 
-def test_what_needs_a_spark_of_its_own_says_so(server: ConnectServer, site: Path) -> None:
-    said = rapport("replay", "--site", str(site), "--engine", "spark", "--master", server.url)
-    assert said.returncode == 2
-    assert "error[spark.connect_unsupported]" in said.stderr
-    assert "--master local[*]" in said.stderr
+def test_a_replay_runs_on_the_server_with_the_same_result(
+    server: ConnectServer, site: Path
+) -> None:
+    there = rapport("replay", "--site", str(site), "--engine", "spark", "--master", server.url)
+    assert there.returncode == 0, there.stderr
+    here = rapport("replay", "--site", str(site), "--engine", "local")
+    assert here.stdout
+    assert there.stdout == here.stdout
 
 
 def test_a_server_that_is_not_there_is_told_at_once(site: Path) -> None:

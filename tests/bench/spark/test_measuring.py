@@ -36,7 +36,6 @@ METRICS = (
     r"peer: Spark SQL by hand, [\d,]+ events, (first run of a session|warm)",
     r"back-test / Spark SQL by hand, (first run of a session|warm)$",
     r"back-test, [\d,]+ events, stage: ",
-    r"enrichment join, .* warm",
     r"live query, steady state, micro-batches of [\d,]+ events",
     r"live query, append to detection at [\d,]+ readings/s .* p95$",
     r"growth: time per event at [\d,]+ / at [\d,]+ events",

@@ -12,7 +12,13 @@ import pytest
 
 from rapport.core.times import parse_time
 from rapport.pipeline.backtest.contenders import choose, opponents
-from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork, run_here, run_on_spark
+from rapport.pipeline.backtest.execution import (
+    BackTestFound,
+    BackTestWork,
+    explain_backtest,
+    run_here,
+    run_on_spark,
+)
 from rapport.pipeline.backtest.find_history import find_history
 from rapport.pipeline.backtest.pieces import Window
 from rapport.site.site import Site
@@ -60,6 +66,18 @@ def test_spark_finds_what_this_process_finds(spark: Any, site: Site, week: Path)
         here.first,
         here.last,
     )
+
+
+def test_the_plan_of_a_back_test_is_one_scan_for_all_policies_and_tells_what_is_python(
+    spark: Any, site: Site, week: Path
+) -> None:
+    plan = explain_backtest(spark, work_of(site, week / "history"), partitions=3)
+    assert plan.count("Scan parquet") == 2, "in the tree and in its details"
+    assert "Exchange" in plan
+    assert [line.split(" is Python")[0] for line in plan.splitlines() if " is Python" in line] == [
+        "MapInArrow spread_rows",
+        "MapInArrow run_parts",
+    ]
 
 
 def test_files_that_workers_cannot_read_go_through_this_process(

@@ -114,12 +114,6 @@ def rows_schema(series: Iterable[Series], streams: Collection[str]) -> pa.Schema
     return pa.schema([*_FIELDS, *by_stream])
 
 
-def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows."""
-    arrays = [pa.nulls(0, field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 class RowMaker:
     """Makes coded rows of scanned columns; keeps what is the same for all batches of a task."""
 

@@ -32,7 +32,12 @@ from rapport.pipeline.history.partitions import (
     lay_out_history,
     why_in_one_piece,
 )
-from rapport.pipeline.history.reading_filter import describe_wanted, interest_of, leaves_out
+from rapport.pipeline.history.reading_filter import (
+    counts_silence,
+    describe_wanted,
+    interest_of,
+    leaves_out,
+)
 from rapport.pipeline.history.results import HistoryFound, OutputFiles, SparkReplay, found_of
 from rapport.pipeline.history.rows import rows_schema
 from rapport.pipeline.history.scan import FileAt, SparkEngine, default_parallelism
@@ -41,8 +46,7 @@ from rapport.pipeline.worker_tables import WorkerTables
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.operators.uncertainty import watched_sources
-from rapport.policy.plan import Plan, SilentTerm, encode_plan
+from rapport.policy.plan import Plan, encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -211,7 +215,7 @@ def evaluate_history(
             end=end,
             most_late=most_late,
         )
-        if _counts_silence(plans, known):
+        if any(counts_silence(plan, known) for plan in plans):
             began = _first_reading(history, groups, engine, lateness_ms)
             job = msgspec.structs.replace(job, began=began)
         output = engine.run(job, history)
@@ -284,14 +288,6 @@ def _survey(
         most_late=0,
     )
     return list(engine.run(job, history, chosen).reports().of(GroupFacts))
-
-
-def _counts_silence(plans: Sequence[Plan], sources: Mapping[str, PushSource]) -> bool:
-    """Whether it matters to a plan when the history began."""
-    return any(
-        watched_sources(plan, sources) or any(isinstance(t, SilentTerm) for t in plan.terms)
-        for plan in plans
-    )
 
 
 def _first_reading(

@@ -113,7 +113,7 @@ CHECK_SCHEMA = pa.schema(
 """What `check_events` returns: `reason` is null for a reading."""
 
 
-class DecodedEvents(msgspec.Struct, frozen=True):
+class SilverBatch(msgspec.Struct, frozen=True):
     """Events of one type: readings, and the others with their reasons."""
 
     readings: pa.Table
@@ -170,7 +170,7 @@ def decode_events(
     stream: str,
     ontology: Ontology,
     conflicts: Mapping[str, Problem] | None = None,
-) -> DecodedEvents:
+) -> SilverBatch:
     """Events of the type `stream` in their order. `conflicts` names streams whose table has a
     column of another type: their readings are rejected.
 
@@ -188,7 +188,7 @@ def decode_events(
     if found is not None:
         keys, parts = found
         table = _silver_table(rows, kind, keys, _sources(rows, ontology), parts)
-        return DecodedEvents(table, QUARANTINED_SCHEMA.empty_table())
+        return SilverBatch(table, QUARANTINED_SCHEMA.empty_table())
     return _decode_each(rows, stream, kind, ontology)
 
 
@@ -269,7 +269,7 @@ def days_of(times: npt.NDArray[np.int64]) -> pa.Array:
 
 def _decode_each(
     rows: pa.RecordBatch, stream: str, kind: AttributeType, ontology: Ontology
-) -> DecodedEvents:
+) -> SilverBatch:
     """Where an event is not in the canonical encoding, or is no reading."""
     names = ("source", "id", "type", "time_ms", "data", "rawchannel")
     columns = zip(*(rows[name].to_pylist() for name in names), strict=True)
@@ -284,7 +284,7 @@ def _decode_each(
     good, bad = rows.filter(pa.array(kept)), rows.filter(pa.array(~kept))
     parts = [readings[f"{stream}.{part}"] for part in PARTS[kind]]
     table = _silver_table(good, kind, readings["key"], readings["source"], parts)
-    return DecodedEvents(table, rejected_rows(bad, problems))
+    return SilverBatch(table, rejected_rows(bad, problems))
 
 
 def _silver_table(
@@ -326,9 +326,9 @@ def _sources(rows: pa.RecordBatch, ontology: Ontology) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _all_rejected(rows: pa.RecordBatch, problem: Problem) -> DecodedEvents:
+def _all_rejected(rows: pa.RecordBatch, problem: Problem) -> SilverBatch:
     rejected = rejected_rows(rows, [problem] * rows.num_rows)
-    return DecodedEvents(silver_schema("text").empty_table(), rejected)
+    return SilverBatch(silver_schema("text").empty_table(), rejected)
 
 
 def _unknown_stream(stream: str) -> Problem:
