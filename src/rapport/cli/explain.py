@@ -62,12 +62,11 @@ def read_history(
     if lake is not None:
         return _from_lake(Path(lake), work)
     from rapport.cli.local_site import data_directory, read_channels
-    from rapport.lake.channels import open_lake
+    from rapport.lake.channels import is_lake, open_lake
     from rapport.lake.log_and_lake import LogAndLake, lake_ranges_text
-    from rapport.lake.places import BRONZE
 
     behind = data_directory(site) / "lake"
-    if not (behind / BRONZE).is_dir():
+    if not is_lake(behind):
         return read_channels(site, work), []
     try:
         opened = open_lake(behind)

@@ -496,9 +496,14 @@ def open_lake(
     of a former format. See LakeChannels.
     """
     Lake.at(directory).refuse_former_format()
-    if not (directory / BRONZE).is_dir():
+    if not is_lake(directory):
         raise UnknownName("lake", str(directory), code="lake.none")
     return LakeChannels(directory, aside=aside, look_up=look_up)
+
+
+def is_lake(directory: Path) -> bool:
+    """Whether there are tables that can be read: not in a lake of a former format."""
+    return bool(Lake.at(directory).names(BRONZE))
 
 
 class LakeChannels:

@@ -16,19 +16,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable, Unsupported
 from rapport.kernel.files import sync_path
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds  # brings pandas, which a node does without
 
 ROW_GROUP = 65_536
 """Rows of a Parquet row group, which readers decode at once."""

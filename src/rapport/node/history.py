@@ -20,7 +20,14 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.event_lookup import CauseNode, cause_tree
 from rapport.channel.log.channels import LoggedChannels
-from rapport.core.errors import Corrupt, InvalidInput, Unavailable, UnknownName
+from rapport.core.errors import (
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    RapportError,
+    Unavailable,
+    UnknownName,
+)
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
@@ -100,7 +107,7 @@ class History:
             return LogAndLake(self._channels, await aside(partial(self._listed, limit))), []
         except UnknownName:
             return None, []
-        except Corrupt as fault:  # the log may well have it
+        except (Conflict, Corrupt) as fault:  # a former or damaged lake; the log may well have it
             return None, [damage_note(fault)]
 
     def _listed(self, limit: _Limit) -> LakeChannels:
@@ -206,6 +213,6 @@ def _looked(both: LogAndLake, notes: list[str]) -> HistoryNotes:
     return HistoryNotes(found, [*notes, *map(damage_note, both.lake.damaged())])
 
 
-def damage_note(fault: Corrupt) -> str:
+def damage_note(fault: RapportError) -> str:
     """The note on a damaged file of the lake."""
     return f"{fault.message}; what it holds is not shown here"

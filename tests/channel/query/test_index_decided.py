@@ -164,7 +164,7 @@ class Side:
         )
         rule = ChannelRules(pattern="c", index=INDEXED, ttl_ms=ttl_ms)
         self.channels.use_rules(ChannelsConfig(rules=(rule,)))
-        self.channels.source.sessions.chance = lambda count: bytes(count)
+        self.channels.source.sessions.new = lambda: bytes(8)
         self.channels.source.sessions.tokens = TokenSigner(b"0" * 32)
 
     async def append(self, events: Sequence[Event], feed: bool) -> None:

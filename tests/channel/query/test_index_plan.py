@@ -146,7 +146,7 @@ async def all_batches(
 ) -> list[Batch]:
     """Every batch of a query, read by the next tokens, and each once more by its own."""
     source = channels.source
-    source.sessions.chance = lambda count: chance[:count]
+    source.sessions.new = lambda: chance[:8]
     source.sessions.tokens = TokenSigner(b"0" * 32)
     request = Request(query=query, max_messages=size)
     batch = await source.request("c", request, identity="i")

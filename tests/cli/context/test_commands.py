@@ -40,7 +40,7 @@ def test_what_is_provided_can_be_requested(to: str, capsys: Captured) -> None:
     assert run(["context", "provide", "room/r3", "status", *told, "--valid", "1min"]) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    assert "kept; valid until" in said.err
+    assert "stored; valid until" in said.err
     assert run(["context", "request", "room/r3", "status"]) == 0
     said = capsys.readouterr()
     rows = dict(line.split("\t") for line in said.out.splitlines())

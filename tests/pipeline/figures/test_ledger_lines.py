@@ -25,6 +25,7 @@ SAID: list[tuple[str, str, dict[str, Any]]] = [
         "m1",
         "rapport.message",
         {
+            "id": "m1",
             "type": "NOTE", "subtype": "", "sender": "component:x", "receiver": "peer:ana",
             "fate": "queued", "peer": "ana", "address": "mail:a", "adapter": "mail",
         },
@@ -34,6 +35,7 @@ SAID: list[tuple[str, str, dict[str, Any]]] = [
         "r1",
         "rapport.message",
         {
+            "id": "r1",
             "type": "REPLY", "subtype": "", "sender": "peer:ana", "receiver": "component:x",
             "refers-to": "m1", "content": "no", "fate": "notified", "answered": 3_000,
             "declined": True,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from rapport.pipeline.running.run import RunWanted
 from rapport.pipeline.session import SparkSettings
 from rapport.site.pipeline import PipelineSettings
 from rapport.site.site import load_site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WANTED = RunWanted(
     pipeline=PipelineSettings(buckets=2), spark=SparkSettings(master="local[2]"), once=True
@@ -37,13 +41,15 @@ def test_the_plan_tells_jobs_rows_tables_and_how_policies_are_parted(directory: 
     assert not (site.data_directory / "pipeline").exists()
 
 
-def test_after_an_export_silver_has_to_do(directory: Path) -> None:
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_after_an_export_silver_has_to_do(spark: SparkSession, directory: Path) -> None:
     site = load_site(directory)
     lake = site.data_directory / "lake"
     assert export_step(site, lake).rows == 200
     todo = {one.job: one.events for one in plan_run(site, WANTED, ManualClock()).jobs}
     assert (todo["export"], todo["silver"]) == (0, 200)
-    assert silver_step(None, site, lake, threading.Event()).rows == 200
+    assert silver_step(spark, site, lake, threading.Event()).rows == 200
     plan = plan_run(site, WANTED, ManualClock())
     assert {one.job: one.events for one in plan.jobs}["silver"] == 0
     assert any("person.position" in name for name in plan.tables)
