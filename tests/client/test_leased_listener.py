@@ -237,25 +237,25 @@ def test_a_node_killed_again_and_again_loses_no_work_and_repeats_none_that_was_a
 ) -> None:
     give_work(node, tmp_path, 60, "killed")
     acked: set[int] = set()
+    unsure: set[int] = set()
     for round_number in range(2):
         killing = threading.Timer(0.3 + 0.2 * round_number, node.kill)
         worker = LeasedListener(url_of(node), "killed", lease=1.0, max_tries=100, request_seconds=5)
         killing.start()
-        _work_until_gone(worker, acked)
+        _work_until_gone(worker, acked, unsure)
         killing.join()
         worker.close()
         node.start()
     with LeasedListener(url_of(node), "killed", lease=60.0, max_tries=100) as worker:
-        while len(acked) < 60:
-            for job in worker.pull(10, timeout=20):
+        while jobs := worker.pull(10, timeout=5):
+            for job in jobs:
                 assert int(job.event.id) not in acked
                 assert worker.ack(job)
                 acked.add(int(job.event.id))
-        assert worker.pull(10, timeout=0.1) == []
-    assert acked == set(range(1, 61))
+    assert acked | unsure == set(range(1, 61))
 
 
-def _work_until_gone(worker: LeasedListener, acked: set[int]) -> None:
+def _work_until_gone(worker: LeasedListener, acked: set[int], unsure: set[int]) -> None:
     """Until the node is killed; an ack that was not answered may count or not."""
     while True:
         jobs = worker.pull(3, timeout=0)
@@ -268,6 +268,7 @@ def _work_until_gone(worker: LeasedListener, acked: set[int]) -> None:
                 if worker.ack(job):
                     acked.add(number)
             except Unavailable:
+                unsure.add(number)
                 return
             threading.Event().wait(0.02)
 
