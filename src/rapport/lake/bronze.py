@@ -9,7 +9,10 @@ each day of arrival, and the commit that names the files carries the last positi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+import fcntl
+import os
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +28,7 @@ from rapport.core.event import Event, Gap, StoredEvent
 from rapport.core.event_columns import envelope_table
 from rapport.kernel.telemetry import get_logger
 from rapport.lake.places import BRONZE, GAPS, Lake
-from rapport.lake.table import Table, field, write_files
+from rapport.lake.table import Table, field, local_path, write_files
 
 WRITER = "export"
 """The writer whose progress is the last exported position of a channel."""
@@ -203,7 +206,7 @@ async def _export(
     while position < until:
         last, stored = await _next_events(channel, position, until, rows_at_once, bytes_at_once)
         gaps = gaps_between(channel, position, last)
-        work = partial(_write, lake, table, channel.name, last, stored, gaps)
+        work = partial(_write, lake, table, channel.name, position, last, stored, gaps)
         written = await _to_its_end(asyncio.to_thread(work))
         if written is None:  # another process was quicker: go on behind what it has written
             position = table.progress(WRITER) or 0
@@ -236,20 +239,39 @@ def _write(
     lake: Lake,
     table: Table,
     channel: str,
+    position: int,
     last: int,
     stored: Sequence[StoredEvent],
     gaps: Sequence[Gap],
 ) -> int | None:
     """The number of files, None when another process has exported this channel meanwhile."""
-    if gaps:
-        write_gaps(lake, channel, last, gaps)
-    new = write_files(table.uri, bronze_table(stored), PARTITION_BY, lake.options)
+    with _one_writer(table):
+        if (table.refresh().progress(WRITER) or 0) != position:
+            return None
+        if gaps:
+            write_gaps(lake, channel, last, gaps)
+        new = write_files(table.uri, bronze_table(stored), PARTITION_BY, lake.options)
+        try:
+            table.commit(new, progress={WRITER: last})
+        except Conflict:
+            table.refresh()
+            return None
+        return len(new)
+
+
+@contextmanager
+def _one_writer(table: Table) -> Iterator[None]:
+    """On a local disk writers of a table take turns; the lock ends with the process."""
+    root = local_path(table.uri)
+    if root is None:
+        yield
+        return
+    descriptor = os.open(root / "_delta_log" / ".export.lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        table.commit(new, progress={WRITER: last})
-    except Conflict:
-        table.refresh()
-        return None
-    return len(new)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_gaps(lake: Lake, channel: str, last: int, gaps: Sequence[Gap]) -> None:
