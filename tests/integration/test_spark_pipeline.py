@@ -73,7 +73,8 @@ def test_a_node_starts_its_pipeline_and_people_see_stop_and_resume_it(tmp_path: 
         shown = json.loads(rapport(site, "status", "--json").stdout)
         assert (shown["state"], shown["runs"]) == ("running", True)
         assert shown["told"]["spark_ui"].startswith("http://127.0.0.1:")
-        assert {one["job"] for one in shown["told"]["jobs"]} == {"live", "export", "silver"}
+        jobs = {one["job"] for one in shown["told"]["jobs"]}
+        assert jobs == {"live", "export", "silver", "compact", "vacuum"}
         metrics = fetched(node, "/metrics")
         assert "rapport_pipeline_up 1.0" in metrics
         assert 'rapport_pipeline_behind_events{job="silver"}' in metrics

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas as pd
@@ -174,6 +175,30 @@ def test_a_crash_between_any_two_steps_neither_loses_nor_doubles(
     assert rows_of(tmp_path) == expected_rows(15)
     Lake.at(tmp_path).open("bronze", "events").vacuum(0)
     assert rows_of(tmp_path) == expected_rows(15)
+
+
+def test_an_export_between_a_commit_and_the_look_after_it_writes_no_event_twice(
+    clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = open_memory(clock)
+    refresh, commit, others = Table.refresh, Table.commit, [1]
+
+    def commit_and_be_overtaken(table: Table, *args: Any, **settings: Any) -> int:
+        def refresh_late(one: Table) -> Table:
+            if others:
+                others.pop()
+                asyncio.run(export_channels(channels, tmp_path, rows_at_once=4))
+            return refresh(one)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Table, "refresh", refresh_late)
+            return commit(table, *args, **settings)
+
+    asyncio.run(channels.channel("events").append(some_events(1, 12)))
+    monkeypatch.setattr(Table, "commit", commit_and_be_overtaken)
+    asyncio.run(export_channels(channels, tmp_path, rows_at_once=4))
+    assert not others
+    assert rows_of(tmp_path) == expected_rows(12)
 
 
 def test_several_exports_at_once_write_each_event_once(clock: ManualClock, tmp_path: Path) -> None:

@@ -541,11 +541,14 @@ def report(
     *,
     site: SiteOption = None,
     master: MasterOption = None,
-    html: Annotated[Path | None, Parameter(help="Write a page with plots to this file.")] = None,
+    html: Annotated[
+        Path | None,
+        Parameter(help="File of the page; otherwise report.html in the data directory."),
+    ] = None,
     export: Annotated[bool, Parameter(help="First export what the channels hold.")] = True,
     json: JsonOption = False,
 ) -> None:
-    """Report what happened: figures, tables, a page with plots.
+    """Report what happened: headline figures, and a page with tables and plots.
 
     Export, then report on Spark: detections, deliveries, who answered how fast,
     quarantined and late readings, how the channels were used, and where messages came from.
@@ -561,21 +564,16 @@ def report(
     with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
         assert spark is not None
         made = make_report(spark, lake, progress=progress)
+    if html is None and not json:
+        html = lake.parent / "report.html"
     if html is not None:
         _write_page(made, html, directory, lake)
     if json:
         write_json(made)
-    elif html is None:
-        _write_report_tables(made)
+        return
+    from rapport.pipeline.figures.text import headline_text
 
-
-def _write_report_tables(made: Report) -> None:
-    from rapport.pipeline.figures.text import report_rows
-
-    for table in report_rows(made):
-        if not sys.stdout.isatty():
-            print(f"# {table.title}")
-        write_table(table.title, table.columns, table.rows)
+    print(f"{headline_text(made)}\n\nTables and plots: {html}")
 
 
 def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
@@ -587,7 +585,6 @@ def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
     page = report_page(made, site=str(name), lake_files=f"{lake / 'gold'}")
     with replaced_file(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    print_note(f"wrote {path}")
 
 
 def _refuse_unwritable(path: Path) -> None:

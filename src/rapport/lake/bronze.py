@@ -9,10 +9,7 @@ each day of arrival, and the commit that names the files carries the last positi
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +25,7 @@ from rapport.core.event import Event, Gap, StoredEvent
 from rapport.core.event_columns import envelope_table
 from rapport.kernel.telemetry import get_logger
 from rapport.lake.places import BRONZE, GAPS, Lake
-from rapport.lake.table import Table, field, local_path, write_files
+from rapport.lake.table import Table, field, write_files
 
 WRITER = "export"
 """The writer whose progress is the last exported position of a channel."""
@@ -197,7 +194,6 @@ async def _export(
 ) -> ExportResult:
     if end == 0 and not await asyncio.to_thread(lake.has, BRONZE, channel.name):
         return ExportResult(positions={channel.name: 0})
-    # Position and commits are of one snapshot: whoever commits in between makes ours fail.
     table = await asyncio.to_thread(_ensure, lake, channel.name)
     position = table.progress(WRITER) or 0
     if end < position:
@@ -245,47 +241,32 @@ def _write(
     gaps: Sequence[Gap],
 ) -> int | None:
     """The number of files, None when another process has exported this channel meanwhile."""
-    with _one_writer(table):
-        if (table.refresh().progress(WRITER) or 0) != position:
-            return None
+    try:
         if gaps:
             write_gaps(lake, channel, last, gaps)
         new = write_files(table.uri, bronze_table(stored), PARTITION_BY, lake.options)
-        try:
-            table.commit(new, progress={WRITER: last})
-        except Conflict:
-            table.refresh()
-            return None
-        return len(new)
-
-
-@contextmanager
-def _one_writer(table: Table) -> Iterator[None]:
-    """On a local disk writers of a table take turns; the lock ends with the process."""
-    root = local_path(table.uri)
-    if root is None:
-        yield
-        return
-    descriptor = os.open(root / "_delta_log" / ".export.lock", os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        table.commit(new, progress={WRITER: last}, after={WRITER: position})
+    except Conflict:
+        table.refresh()
+        return None
+    return len(new)
 
 
 def write_gaps(lake: Lake, channel: str, last: int, gaps: Sequence[Gap]) -> None:
-    """Records positions of a channel that could not be read."""
+    """Records positions of a channel that could not be read, each once."""
     table = Table.ensure(lake.table_uri(GAPS), GAPS_SCHEMA, options=lake.options)
-    if (table.progress(channel) or 0) >= last:
-        return  # written before a crash
+    done = table.progress(channel) or 0  # of a step that was killed, or of another process
+    new = [gap for gap in gaps if gap.last > done]
+    if not new:
+        return
     columns = {
-        "channel": [channel] * len(gaps),
-        "first": [gap.first for gap in gaps],
-        "last": [gap.last for gap in gaps],
-        "reason": [gap.reason for gap in gaps],
+        "channel": [channel] * len(new),
+        "first": [max(gap.first, done + 1) for gap in new],
+        "last": [gap.last for gap in new],
+        "reason": [gap.reason for gap in new],
     }
-    table.append(pa.table(columns, schema=GAPS_SCHEMA), progress={channel: last})
+    rows = pa.table(columns, schema=GAPS_SCHEMA)
+    table.append(rows, progress={channel: last}, after={channel: done})
 
 
 def _warn(channel: str, passed_over: int, gaps: Sequence[Gap]) -> None:

@@ -94,10 +94,10 @@ def _convert_channel(lake: Lake, channel: str, progress: _Progress) -> int:
         write_gaps(lake, channel, progress.exported, progress.gaps)
     done, rows = table.progress(WRITER) or 0, 0
     for portion, reached in _portions(_files(lake, channel), done, progress.exported):
-        table.append(portion, progress={WRITER: reached})
-        rows += portion.num_rows
-    if (table.progress(WRITER) or 0) < progress.exported:  # the last positions had no events
-        table.commit([], progress={WRITER: progress.exported})
+        table.append(portion, progress={WRITER: reached}, after={WRITER: done})
+        rows, done = rows + portion.num_rows, reached
+    if done < progress.exported:  # the last positions had no events
+        table.commit([], progress={WRITER: progress.exported}, after={WRITER: done})
     return rows
 
 

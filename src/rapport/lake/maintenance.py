@@ -68,8 +68,19 @@ def compact(
     """Joins the small files of every day that has at least `fewest` of them, and deletes files that
     no version of the last `kept_hours` names.
     """
+    joined = join_files(lake, fewest=fewest, dry_run=dry_run)
+    cleaned = vacuum(lake, kept_hours=kept_hours, dry_run=dry_run)
+    return msgspec.structs.replace(
+        joined, deleted=cleaned.deleted, waiting=joined.waiting | cleaned.waiting
+    )
+
+
+def join_files(
+    lake: Lake | Path | str, *, fewest: int = FEWEST, dry_run: bool = False
+) -> Compacted:
+    """Joins the small files of every day that has at least `fewest` of them; deletes none."""
     lake = Lake.at(lake)
-    tables = before = after = deleted = 0
+    tables = before = after = 0
     waiting: dict[str, str] = {}
     for one in lake_tables(lake):
         table = lake.open(one.layer, one.table)
@@ -79,13 +90,24 @@ def compact(
             for day in due if not dry_run else ():
                 table.compact(**({"day": day} if day else {}))
             tables += bool(due)
-            deleted += len(table.vacuum(kept_hours, dry_run=dry_run))
         except RapportError as error:
             waiting[one.name] = error.message
         before, after = before + had, after + len(table.files())
-    return Compacted(
-        tables=tables, files_before=before, files_after=after, deleted=deleted, waiting=waiting
-    )
+    return Compacted(tables=tables, files_before=before, files_after=after, waiting=waiting)
+
+
+def vacuum(
+    lake: Lake | Path | str, *, kept_hours: int = KEPT_HOURS, dry_run: bool = False
+) -> Compacted:
+    """Deletes files that no version of the last `kept_hours` names."""
+    lake, deleted = Lake.at(lake), 0
+    waiting: dict[str, str] = {}
+    for one in lake_tables(lake):
+        try:
+            deleted += len(lake.open(one.layer, one.table).vacuum(kept_hours, dry_run=dry_run))
+        except RapportError as error:
+            waiting[one.name] = error.message
+    return Compacted(deleted=deleted, waiting=waiting)
 
 
 def _days_with_small_files(table: Table, fewest: int) -> list[str]:

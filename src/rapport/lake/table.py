@@ -193,13 +193,20 @@ class Table:
         *,
         removed: Sequence[TableFile] = (),
         progress: Mapping[str, int] | None = None,
+        after: Mapping[str, int] | None = None,
         data_change: bool = True,
     ) -> int:
         """Makes files part of the table, and takes others out of it, in one step; returns the
-        version. Raises Conflict when another process has committed the progress of the same writer
-        since this table was opened or refreshed, or changed the removed files.
+        version. `after` is the progress that the new rows continue (0: none). Raises Conflict when
+        a writer's progress is another one, when another process has committed the progress of the
+        same writer since this table was opened or refreshed, or changed the removed files.
         """
         library, now_ms = _library(), time.time_ns() // 1_000_000
+        # The protocol refuses what was committed after this snapshot, not what the snapshot itself
+        # has: each commit moves the snapshot, perhaps past the commit of another process.
+        for writer, position in (after or {}).items():
+            if (self.progress(writer) or 0) != position:
+                raise self._concurrent_writer(f"{writer} is at {self.progress(writer)}")
         actions: list[Any] = [
             library.transaction.AddAction(
                 file.path, file.size, file.partition, now_ms, data_change, file.statistics
@@ -255,20 +262,28 @@ class Table:
                     actions, mode, schema, self.partition_by, commit_properties=properties
                 )
         except _library().exceptions.CommitFailedError as error:
-            raise Conflict(
-                f"another process has written into {self.uri} meanwhile: {error}",
-                code=CONCURRENT_WRITER,
-                hint="it goes on from there; run this again",
-            ) from None
+            raise self._concurrent_writer(str(error)) from None
         self.refresh()
         _sync_commits(self.uri, before + 1, self.version)
         return self.version
 
-    def append(self, rows: pa.Table, *, progress: Mapping[str, int] | None = None) -> int:
-        """Writes and commits rows; returns the version."""
-        return self.commit(
-            write_files(self.uri, rows, self.partition_by, self._options), progress=progress
+    def _concurrent_writer(self, reason: str) -> Conflict:
+        return Conflict(
+            f"another process has written into {self.uri} meanwhile: {reason}",
+            code=CONCURRENT_WRITER,
+            hint="it goes on from there; run this again",
         )
+
+    def append(
+        self,
+        rows: pa.Table,
+        *,
+        progress: Mapping[str, int] | None = None,
+        after: Mapping[str, int] | None = None,
+    ) -> int:
+        """Writes and commits rows; returns the version."""
+        new = write_files(self.uri, rows, self.partition_by, self._options)
+        return self.commit(new, progress=progress, after=after)
 
     def replace(self, rows: pa.Table) -> int:
         """Replaces all rows: a reader sees the old or the new ones."""

@@ -141,3 +141,20 @@ def test_a_damaged_table_is_named(site: Path, capsysbinary: pytest.CaptureFixtur
     assert b"lake.bad_table" in capsysbinary.readouterr().err
     assert ask(site, "query", "SELECT count(*) FROM events") != 0
     assert b"lake.bad_table" in capsysbinary.readouterr().err
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_a_report_is_one_screen_and_a_page(
+    spark: SparkSession, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(site, "report") == 0
+    lines = capsys.readouterr().out.splitlines()
+    page = data_directory(site) / "report.html"
+    assert len(lines) <= 20
+    assert lines[-1] == f"Tables and plots: {page}"
+    assert "What happened at" in page.read_text(encoding="utf-8")
+    page.unlink()
+    assert ask(site, "report", "--no-export", "--json") == 0
+    assert msgspec.json.decode(capsys.readouterr().out)["readings"] == 3
+    assert not page.exists()

@@ -26,7 +26,7 @@ from rapport.pipeline.figures.rows import (
     SensorToPhone,
     Spread,
 )
-from rapport.pipeline.figures.text import report_rows, report_text
+from rapport.pipeline.figures.text import headline_text, report_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,17 +185,24 @@ def test_the_result_tables_stay_in_the_lake(report: Report, lake: Path) -> None:
 
 
 def test_the_report_reads_as_text(report: Report) -> None:
-    titles = [table.title for table in report_rows(report)]
-    assert titles[:3] == ["Totals", "Delivery funnel", "Response time and reliability of peers"]
-    text = report_text(report)
-    assert "alone   certainty         2      46 ms    100 ms   100 ms   100 ms" in text
-    assert "no.unit                          mediation  2" in text
+    tables = report_tables(report)
+    spread = ("2", "46 ms", "100 ms", "100 ms", "100 ms")
+    assert ("alone", "certainty", *spread) in tables["sensor_to_phone"].rows
+    assert any(row[0] == "no.unit" and row[4] == "2" for row in tables["quarantine"].rows)
+
+
+def test_the_headline_figures_fit_a_screen(report: Report) -> None:
+    lines = headline_text(report).splitlines()
+    assert " events received from 1970-01-01 00:00 to " in lines[0]
+    assert lines[1].split()[0] == "readings"
+    assert len(lines) <= 16
+    assert max(map(len, lines)) <= 80
 
 
 def test_an_empty_lake_gives_an_empty_report(spark: SparkSession, tmp_path: Path) -> None:
     report = make_report(spark, tmp_path)
     assert (report.readings, report.detections, report.deliveries) == (0, (), ())
-    assert [table.title for table in report_rows(report)] == ["Totals"]
+    assert headline_text(report).startswith("The lake is empty.\n")
 
 
 def test_a_damaged_file_ends_the_report_with_its_name(

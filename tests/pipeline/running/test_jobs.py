@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from rapport.channel.backends.local import open_embedded
 from rapport.core.errors import RapportError
+from rapport.core.event import make_event
+from rapport.kernel.clock import ManualClock
+from rapport.lake import maintenance
 from rapport.lake.places import Lake
+from rapport.lake.table import Table
 from rapport.pipeline.running.jobs import (
     Stopped,
+    compact_step,
     expire_step,
     export_step,
     history_jobs,
     silver_step,
+    vacuum_step,
 )
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.streaming.live_query import ReloadedSite
-from rapport.site.site import load_site
+from rapport.site.site import Site, load_site
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,3 +108,50 @@ def test_a_site_that_is_being_edited_is_taken_as_it_was(directory: Path) -> None
     assert changed.lateness_ms == 7_000
     file.write_text("[site", encoding="utf-8")
     assert now.site() is changed
+
+
+def append(site: Site, id: str) -> None:
+    async def work() -> None:
+        channels = open_embedded(site.data_directory / "log", ManualClock(100_000))
+        event = make_event(
+            source="positions", id=id, type="person.position", time=100_000, data={"key": "2"}
+        )
+        await channels.channel("events").append([event])
+        await channels.close()
+
+    asyncio.run(work())
+
+
+def test_small_files_are_joined_and_old_ones_deleted_by_jobs_of_the_service(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = load_site(directory)
+    lake = site.data_directory / "lake"
+    jobs = history_jobs(cast("Any", None), site, lake, threading.Event())
+    assert (jobs["compact"]().rows, jobs["vacuum"]().rows) == (0, 0), "there is no lake yet"
+    for number in range(4):
+        append(site, str(number))
+        export_step(site, lake)
+    table = Lake.at(lake).open("bronze", "events")
+    files, rows = len(table.files()), table.rows()
+    assert compact_step(lake).rows == files - 1 > 0
+    assert vacuum_step(lake).rows == 0, "readers may still use the files of today"
+    monkeypatch.setattr(maintenance.vacuum, "__kwdefaults__", {"kept_hours": 0, "dry_run": False})
+    assert vacuum_step(lake).rows == files
+    assert Lake.at(lake).open("bronze", "events").rows() == rows
+
+
+def test_a_table_that_cannot_be_compacted_fails_the_job(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = load_site(directory)
+    lake = site.data_directory / "lake"
+    export_step(site, lake)
+
+    def refuse(*_: object, **__: object) -> list[str]:
+        raise RapportError("the disk is full", code="lake.unavailable")
+
+    monkeypatch.setattr(Table, "vacuum", refuse)
+    with pytest.raises(RapportError, match="bronze/events: the disk is full") as found:
+        vacuum_step(lake)
+    assert found.value.code == "lake.maintenance_failed"

@@ -34,6 +34,8 @@ def test_the_plan_tells_jobs_rows_tables_and_how_policies_are_parted(directory: 
         "export": 200,
         "silver": 0,
         "figures": 0,
+        "compact": 0,
+        "vacuum": 0,
     }
     assert len(plan.policies) == len(site.policies)
     assert any("2 buckets by" in line for line in plan.policies)

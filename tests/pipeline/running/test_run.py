@@ -78,6 +78,8 @@ def test_once_everything_is_done_and_nothing_is_left_to_do(
         "export": ("waiting", 0),
         "silver": ("waiting", 0),
         "figures": ("waiting", 0),
+        "compact": ("waiting", 0),
+        "vacuum": ("waiting", 0),
     }
     rows = {one.job: one.rows for one in told.jobs}
     assert rows["export"] > 200, "readings, detections and reports"

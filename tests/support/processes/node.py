@@ -14,7 +14,7 @@ from rapport.core.errors import Unavailable
 from rapport.kernel.clock import SystemClock
 
 _ADDRESS = re.compile(r"rapport is up: http://([\d.]+):(\d+)")
-_START_SECONDS, _STOP_SECONDS = 60, 30
+_START_SECONDS, _STOP_SECONDS, _LAST_LINES_SECONDS = 60, 30, 10
 
 
 class NodeProcess:
@@ -99,9 +99,11 @@ class NodeProcess:
 
     def _ended(self, process: subprocess.Popen[str]) -> int:
         code = process.wait(timeout=_STOP_SECONDS)
-        self._listener.join()
-        assert process.stderr is not None
-        process.stderr.close()
+        # A child that outlives a killed node, its pipeline, keeps the pipe open: do not wait for it.
+        self._listener.join(timeout=_LAST_LINES_SECONDS)
+        if not self._listener.is_alive():
+            assert process.stderr is not None
+            process.stderr.close()
         return code
 
     def _listen(self, process: subprocess.Popen[str], ready: threading.Event) -> None:

@@ -10,7 +10,6 @@ from itertools import groupby
 
 import numpy as np
 
-from rapport.core.times import format_time
 from rapport.pipeline.drawing import html
 from rapport.pipeline.drawing.calendar import Calendar, months
 from rapport.pipeline.drawing.days import bars_plot, calendar_plot, hours_plot
@@ -18,7 +17,7 @@ from rapport.pipeline.drawing.style import style
 from rapport.pipeline.figures.plots import series_plot, shares_plot, spreads_plot, steps_plot
 from rapport.pipeline.figures.provenance_plot import provenance_plot
 from rapport.pipeline.figures.reports import Report
-from rapport.pipeline.figures.text import ReportTable, report_tables, shown_duration
+from rapport.pipeline.figures.text import ReportTable, report_lead, report_tables, shown_duration
 
 _EXTRA = """
 svg .thick{stroke:var(--bar);stroke-width:6;stroke-linecap:round}
@@ -69,12 +68,6 @@ class _Page:
     def head(self) -> str:
         """The time that it speaks of, and the figures that matter."""
         report = self._report
-        lead = "The lake is empty."
-        if report.channels:
-            first = min(row.first for row in report.channels)
-            last = max(row.last for row in report.channels)
-            events = sum(row.events for row in report.channels)
-            lead = f"{events:,} events received from {_moment(first)} to {_moment(last)} (UTC)"
         cards = [
             (f"{report.readings:,}", "readings"),
             (f"{sum(row.count for row in report.detections):,}", "detections"),
@@ -87,7 +80,8 @@ class _Page:
         links = " ".join(
             f'<a href="#{name}">{escape(title)}</a>' for name, title, _content in self._sections
         )
-        return f'<p class="lead">{escape(lead)}</p>{html.cards(cards)}<nav>{links}</nav>'
+        lead = escape(report_lead(report))
+        return f'<p class="lead">{lead}</p>{html.cards(cards)}<nav>{links}</nav>'
 
     def body(self) -> str:
         """All sections that have something to say."""
@@ -366,7 +360,3 @@ def _cut_note(whole: int, shown: int, what: str = "") -> str:
         return ""
     left_out = f"{whole - shown:,} more {what}".strip()
     return f'<p class="soft">and {left_out}, which are in the lake</p>'
-
-
-def _moment(time_ms: int) -> str:
-    return format_time(time_ms)[:16].replace("T", " ")

@@ -1,4 +1,4 @@
-"""The report as titled tables of text, for a terminal and behind the plots of a page. [PI-6]"""
+"""The report as text: headline figures for a terminal, tables behind the plots of a page. [PI-6]"""
 
 from __future__ import annotations
 
@@ -32,17 +32,22 @@ def report_tables(report: Report) -> dict[str, ReportTable]:
     return {name: make(report) for name, make in _TABLES.items()}
 
 
-def report_rows(report: Report) -> list[ReportTable]:
-    """What a terminal shows: parts without rows are left out, and what only a page can show."""
-    tables = report_tables(report)
-    return [
-        table for name, table in tables.items() if table.rows and name not in ("hours", "series")
-    ]
+def report_lead(report: Report) -> str:
+    """How many events the report rests on, and their time."""
+    if not report.channels:
+        return "The lake is empty."
+    first = min(row.first for row in report.channels)
+    last = max(row.last for row in report.channels)
+    events = sum(row.events for row in report.channels)
+    return f"{events:,} events received from {_minute(first)} to {_minute(last)} (UTC)"
 
 
-def report_text(report: Report) -> str:
-    """The report as plain text in columns, ending with a newline."""
-    return "\n".join(_plain(table) for table in report_rows(report))
+def headline_text(report: Report) -> str:
+    """The figures that matter as text of less than a screen, without a newline at its end."""
+    rows = _totals(report).rows
+    name_width, count_width = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [f"  {name.ljust(name_width)}  {count.rjust(count_width)}" for name, count in rows]
+    return "\n".join([report_lead(report), *lines])
 
 
 def shown_duration(duration_ms: int) -> str:
@@ -378,10 +383,5 @@ def _time(time_ms: int | None) -> str:
     return "" if time_ms is None else format_time(time_ms)
 
 
-def _plain(table: ReportTable) -> str:
-    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (table.columns, *table.rows)
-    ]
-    return "\n".join([table.title, *(f"  {line}" for line in lines)]) + "\n"
+def _minute(time_ms: int) -> str:
+    return format_time(time_ms)[:16].replace("T", " ")

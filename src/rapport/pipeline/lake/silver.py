@@ -647,7 +647,8 @@ class _Step:
                 self._run.at_commit(name)
                 table.commit(new, removed=removed, progress=ends)
         self._run.at_commit(QUARANTINED)
-        self._run.done.commit(self._new.get(QUARANTINED, []), progress=ends)
+        starts = {_writer(name): after for name, (after, _end) in self._ranges.items()}
+        self._run.done.commit(self._new.get(QUARANTINED, []), progress=ends, after=starts)
         self._run.at_commit("")
 
     def _drop_old_verdicts(self) -> None:

@@ -1,5 +1,5 @@
-"""The jobs over a site's history, one after the other: export, silver, figures, expire.
-[PI-3, PI-6, PI-12]
+"""The jobs over a site's history, one after the other: export, silver, figures, expire,
+compact, vacuum. [PI-3, PI-6, PI-12, LK-9]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rapport.core.errors import Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
 from rapport.lake.bronze import export_channels
-from rapport.lake.maintenance import expire
+from rapport.lake.maintenance import Compacted, expire, join_files, vacuum
 from rapport.pipeline.figures.reports import make_report
 from rapport.pipeline.lake.silver import silver_positions, update_silver
 from rapport.pipeline.streaming.live_query import ReloadedSite
@@ -55,6 +55,8 @@ def history_jobs(
         "silver": lambda: silver_step(spark, now.site(), lake, stop),
         "figures": lambda: figures_step(spark, lake),
         "expire": lambda: expire_step(now.site(), lake),
+        "compact": lambda: compact_step(lake),
+        "vacuum": lambda: vacuum_step(lake),
     }
 
 
@@ -103,3 +105,25 @@ def expire_step(site: Site, lake: Path) -> JobDone:
     return JobDone(
         expire(lake, rules, taken=silver_positions(lake)).files if rules and lake.is_dir() else 0
     )
+
+
+def compact_step(lake: Path) -> JobDone:
+    """Joins small files; `rows` counts the files saved. Raises after the last table when one could
+    not be compacted.
+    """
+    done = join_files(lake) if lake.is_dir() else Compacted()
+    _refuse_waiting(done)
+    return JobDone(done.files_before - done.files_after)
+
+
+def vacuum_step(lake: Path) -> JobDone:
+    """Deletes files that no recent version names; `rows` counts them. Raises as `compact_step`."""
+    done = vacuum(lake) if lake.is_dir() else Compacted()
+    _refuse_waiting(done)
+    return JobDone(done.deleted)
+
+
+def _refuse_waiting(done: Compacted) -> None:
+    if done.waiting:
+        reasons = "; ".join(f"{table}: {why}" for table, why in sorted(done.waiting.items()))
+        raise RapportError(reasons, code="lake.maintenance_failed")

@@ -11,11 +11,17 @@ import msgspec
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
 from rapport.lake.catalogue import lake_tables
+from rapport.lake.places import LAYERS
 from rapport.pipeline.datasource.locations import location_of
 from rapport.pipeline.datasource.source_options import LocationOptions
 from rapport.pipeline.running.holding import live_reached
 from rapport.pipeline.running.lag import Behind, Lag
-from rapport.pipeline.running.run import EXPIRE_EVERY_MS, RunWanted
+from rapport.pipeline.running.run import (
+    COMPACT_EVERY_MS,
+    EXPIRE_EVERY_MS,
+    VACUUM_EVERY_MS,
+    RunWanted,
+)
 from rapport.pipeline.streaming.live_job import assign_policies, plans_on_spark
 from rapport.pipeline.streaming.live_query import default_buckets, read_checkpoint
 from rapport.site.pipeline import RunPlaces
@@ -68,6 +74,9 @@ def plan_run(site: Site, wanted: RunWanted, clock: Clock) -> RunPlan:
         kept = tuple(f"{table}: {days} days" for table, days in sorted(how.keep.items()))
         often = "once" if wanted.once else format_duration(EXPIRE_EVERY_MS)
         jobs.append(PlannedJob(job="expire", every=often, events=0, into=kept))
+    for name, every_ms in (("compact", COMPACT_EVERY_MS), ("vacuum", VACUUM_EVERY_MS)):
+        often = "once" if wanted.once else format_duration(every_ms)
+        jobs.append(PlannedJob(job=name, every=often, events=0, into=LAYERS))
     if policies:
         into = ("detections", "quarantine")
         kind = "once" if wanted.once else "as events come"

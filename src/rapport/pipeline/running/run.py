@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 _SAY_EVERY_SECONDS = 2.0
 _LIVE_ENDS_SECONDS = 60
-EXPIRE_EVERY_MS = 3_600_000
+EXPIRE_EVERY_MS = COMPACT_EVERY_MS = 3_600_000
+VACUUM_EVERY_MS = 24 * 3_600_000
 _log = get_logger(__name__)
 
 
@@ -123,6 +124,8 @@ class _Running:
             "silver": Pace(how.every_ms),
             "figures": Pace(how.figures_every_ms),
             "expire": Pace(EXPIRE_EVERY_MS),
+            "compact": Pace(COMPACT_EVERY_MS),
+            "vacuum": Pace(VACUUM_EVERY_MS),
         }
         for name, is_wanted in (("figures", how.figures), ("expire", bool(how.keep))):
             if not is_wanted:

@@ -12,7 +12,9 @@ import msgspec
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import SourceSpan
 
-Kind = Literal["word", "keyword", "header", "number", "unit", "text", "operator", "mark"]
+Kind = Literal[
+    "word", "keyword", "header", "number", "unit", "text", "operator", "mark", "sign", "clock"
+]
 
 HEADERS = ("concepts", "conditions", "actions")
 KEYWORDS = ("and", "or", "followed-by", "is", "not", "of")
@@ -25,6 +27,10 @@ _TOKEN = re.compile(
     r"|(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")"
     r"|(?P<operator><=|>=|!=|==|<>|=<|=>|=|<|>)|(?P<mark>[(),])"
 )
+_SITUATION_TOKEN = re.compile(
+    rf"(?P<clock>[0-9]{{1,2}}:[0-9]{{2}}(?![0-9:]))|{_TOKEN.pattern}|(?P<sign>[-+*/])"
+)
+"""Situations also have times of day and signs for calculating."""
 _UNIT_PART = r"(?:[%‰°]\w*|\{\w+\}|[^\W\d]\w*(?:\[[\w']+\])?|\[[\w']+\])"
 _UNIT = re.compile(rf"\s*(dB\([AC]\)|/?{_UNIT_PART}(?:[/.·]{_UNIT_PART})*)")
 _PHRASE_COMMENT = re.compile(r"(?:^|\s)(?:#|//)")
@@ -84,6 +90,37 @@ def tokenize_line(text: str, line: int, faults: Diagnostics, *, start: int = 0) 
         if end > position:
             tokens.append(_unit(text[position:end], line, position))
             position = end
+    return tokens
+
+
+def tokenize_situation(text: str, line: int, faults: Diagnostics) -> list[Token]:
+    """The same for a line of a situation, with times of day, signs for calculating and units
+    after `in`; no word is a header."""
+    tokens: list[Token] = []
+    position, glued = 0, False
+    hints_given: set[str] = set()
+    while position < len(text):
+        found = _SITUATION_TOKEN.match(text, position)
+        if found is None:
+            position = _skip_bad(text, position, line, faults, hints_given)
+            glued = False
+            continue
+        if found.lastgroup == "comment":
+            break
+        position = found.end()
+        if found.lastgroup == "space":
+            glued = False
+            continue
+        token = _token(found, line, glued)
+        tokens.append(
+            Token("word", found[0], token.place, glued) if token.kind == "header" else token
+        )
+        glued = True
+        if token.kind == "number" or (token.kind == "word" and token.text.lower() == "in"):
+            end = _end_of_unit(text, position)
+            if end > position:
+                tokens.append(_unit(text[position:end], line, position))
+                position = end
     return tokens
 
 

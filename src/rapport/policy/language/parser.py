@@ -73,6 +73,37 @@ def split_sections(text: str, faults: Diagnostics) -> Sections:
     return _Splitter(text, faults).split()
 
 
+class ActionLines:
+    """Collects the lines of a section of actions."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+        self._deliveries: list[list[Delivery]] = []
+        self._column = 0
+
+    def add(self, line: str, number: int, start: int = 0) -> None:
+        """Adds an action or, if the line is indented further, a delivery line of the last
+        action."""
+        phrase = phrase_of(line[start:])
+        if not phrase:
+            return
+        indent = len(line[start:]) - len(line[start:].lstrip())
+        column = len(line[: start + indent].expandtabs())
+        place = SourceSpan(number, start + indent + 1, len(phrase))
+        if self._actions and column > self._column:
+            self._deliveries[-1].append(Delivery(phrase, place))
+        else:
+            self._actions.append(Action(phrase, place))
+            self._deliveries.append([])
+            self._column = column
+
+    def actions(self) -> list[Action]:
+        return [
+            Action(action.phrase, action.place, tuple(delivery))
+            for action, delivery in zip(self._actions, self._deliveries, strict=True)
+        ]
+
+
 class _Splitter:
     """Reads lines from top to bottom and keeps the current section."""
 
@@ -85,21 +116,16 @@ class _Splitter:
         self.open: list[Token] = []
         self.open_parentheses = 0
         self.strayed = False
-        self.action_column = 0
-        self.deliveries: list[list[Delivery]] = []
-        """The delivery lines of each action."""
+        self.actions = ActionLines()
 
     def split(self) -> Sections:
         for number, line in enumerate(self.lines, start=1):
             if self.section == "actions" and phrase_of(line).lower() not in HEADERS:
-                self._action(line, number, 0)
+                self.actions.add(line, number)
             else:
                 self._tokens(line, number)
         self._close_line()
-        self.found.actions = [
-            Action(action.phrase, action.place, tuple(delivery))
-            for action, delivery in zip(self.found.actions, self.deliveries, strict=True)
-        ]
+        self.found.actions = self.actions.actions()
         self._report_missing()
         return self.found
 
@@ -122,7 +148,7 @@ class _Splitter:
                 continue
             self._enter(token)
             if token.text == "actions":
-                self._action(line, number, token.place.column - 1 + token.place.length)
+                self.actions.add(line, number, token.place.column - 1 + token.place.length)
         if not self._line_goes_on():
             self._close_line()
 
@@ -185,22 +211,6 @@ class _Splitter:
             )
         self.headers.setdefault(header.text, header.place)
         self.section = header.text
-
-    def _action(self, line: str, number: int, start: int) -> None:
-        """Adds an action or, if the line is indented further, a delivery line of the last
-        action."""
-        phrase = phrase_of(line[start:])
-        if not phrase:
-            return
-        indent = len(line[start:]) - len(line[start:].lstrip())
-        column = len(line[: start + indent].expandtabs())
-        place = SourceSpan(number, start + indent + 1, len(phrase))
-        if self.deliveries and column > self.action_column:
-            self.deliveries[-1].append(Delivery(phrase, place))
-        else:
-            self.found.actions.append(Action(phrase, place))
-            self.deliveries.append([])
-            self.action_column = column
 
     def _line_goes_on(self) -> bool:
         if not self.open or self.section != "conditions":
@@ -401,13 +411,9 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
 
     Takes linear time; rejects texts above 64 KiB or nested deeper than 50.
     """
+    refuse_large(text, name=name)
     faults = Diagnostics(name, text)
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        faults = Diagnostics(name, "")
-        faults.add(
-            "policy.too_large", "a policy is at most 64 KiB long", hint="split it into several"
-        )
-        raise PolicyError(faults.problems())
+    _refuse_situation(text, faults)
     sections = split_sections(text, faults)
     concepts = parse_definitions(sections.concepts, faults)
     options = Options()
@@ -430,6 +436,32 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
         when_unsure=options.when_unsure,
         once_per_ms=options.once_per_ms,
     )
+
+
+def refuse_large(text: str, *, name: str) -> None:
+    """Raises PolicyError for a text above 64 KiB."""
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        faults = Diagnostics(name, "")
+        faults.add(
+            "policy.too_large", "a policy is at most 64 KiB long", hint="split it into several"
+        )
+        raise PolicyError(faults.problems())
+
+
+def _refuse_situation(text: str, faults: Diagnostics) -> None:
+    """Raises PolicyError for a text with a section `situation`, which has a parser of its own."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = phrase_of(line).lower()
+        if header == "actions":
+            return
+        if header == "situation":
+            faults.add(
+                "policy.has_situation",
+                "a policy with the section 'situation' is not parsed here",
+                SourceSpan(number, len(line) - len(line.lstrip()) + 1, len(header)),
+                hint="parse it with parse_situation_policy",
+            )
+            raise PolicyError(faults.problems())
 
 
 def parse_expression(text: str) -> Expression:

@@ -24,7 +24,7 @@ from rapport.policy.language.tree import (
     Within,
 )
 
-_WORDS = {
+OPERATOR_WORDS = {
     ">": "above",
     "<": "below",
     ">=": "at least",
@@ -41,7 +41,7 @@ def print_policy(tree: PolicyTree) -> str:
     parts = tree.condition.parts if isinstance(tree.condition, And) else (tree.condition,)
     lines += ["conditions", *(f"  {print_expression(part)}" for part in parts)]
     lines += [f"  {option}" for option in _options(tree)]
-    lines += ["actions", *(line for action in tree.actions for line in _action(action))]
+    lines += ["actions", *(line for action in tree.actions for line in print_action(action))]
     return "\n".join(lines) + "\n"
 
 
@@ -114,7 +114,7 @@ def _comparison(comparison: Comparison) -> str:
         return f"{'NOT ' * comparison.negated}{left} {comparison.operator} {right}"
     if comparison.right.value in ("true", "false"):
         right = str(comparison.right.value)
-    word = _WORDS[comparison.operator]
+    word = OPERATOR_WORDS[comparison.operator]
     if comparison.negated and comparison.operator not in ("=", "!="):
         return f"{left} is not {word} {right}"
     return f"{'NOT ' * comparison.negated}{left} {word} {right}"
@@ -162,7 +162,8 @@ def print_property(item: Property) -> str:
     return f"{item.attribute}{item.operator}{print_measured(item.constant)}"
 
 
-def _action(action: Action) -> list[str]:
+def print_action(action: Action) -> list[str]:
+    """The lines of an action with its delivery lines."""
     return [f"  {action.phrase}", *(f"    {line.text}" for line in action.delivery)]
 
 
