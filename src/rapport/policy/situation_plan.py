@@ -1,0 +1,286 @@
+"""The plan of a policy with a situation: what its text compiles to. Data only; runners execute it,
+people print and diff it. [SI-1 to SI-9, SI-11]
+
+All names are resolved, all constants are in canonical units, `between` and `is one of` are written
+out as comparisons. Aliases are those of `aliases`, and within a quantifier also its own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from rapport.core.ids import content_id
+from rapport.policy.language.tree import Operator
+from rapport.policy.plan import Constraint
+
+AggregateFunction = Literal[
+    "mean", "min", "max", "sum", "median", "count", "change", "rate", "percentile"
+]
+
+
+class FixedValue(msgspec.Struct, frozen=True, tag="fixed", omit_defaults=True):
+    """A number in the canonical unit of what it is compared with, or a text."""
+
+    value: str | float
+
+
+class PresentValue(msgspec.Struct, frozen=True, tag="present", omit_defaults=True):
+    """An attribute of the instance bound to an alias; `id` is the identity.
+
+    `stream` is `concept.attribute` when sources give the attribute, None when tables do.
+    """
+
+    alias: str
+    concept: str
+    attribute: str
+    stream: str | None = None
+
+
+class Arithmetic(msgspec.Struct, frozen=True, tag="arithmetic", omit_defaults=True):
+    """Not finite, or a division by zero: unknown."""
+
+    left: Value
+    operator: Literal["+", "-", "*", "/"]
+    right: Value
+
+
+class ConvertedValue(msgspec.Struct, frozen=True, tag="converted", omit_defaults=True):
+    """`value * factor + offset`: the number of `temperature of S in degF`."""
+
+    value: Value
+    factor: float
+    offset: float = 0.0
+
+
+class FunctionValue(msgspec.Struct, frozen=True, tag="function", omit_defaults=True):
+    """A function of the site: a measuring function (`policy/measures.py`), or looked up in its
+    table (`looked_up`).
+    """
+
+    function: str
+    of: tuple[PresentValue, ...]
+    looked_up: bool = False
+
+
+class AggregateValue(msgspec.Struct, frozen=True, tag="aggregate", omit_defaults=True):
+    """Over the readings of a stream and identity with `t - window_ms < time <= t`.
+
+    `rate` is per millisecond. Fewer readings than `at_least`: unknown; `count` has 0 there.
+    """
+
+    function: AggregateFunction
+    of: PresentValue
+    window_ms: int
+    at_least: int = 1
+    percentile: float | None = None
+
+
+class CountedTerm(msgspec.Struct, frozen=True, tag="counted", omit_defaults=True):
+    """`count of (TERM) in the last D`: the readings of the streams that the term reads of `alias`,
+    at which the term was true.
+    """
+
+    alias: str
+    """The one alias whose readings are counted."""
+    term: Condition
+    window_ms: int
+
+
+Value = (
+    FixedValue
+    | PresentValue
+    | Arithmetic
+    | ConvertedValue
+    | FunctionValue
+    | AggregateValue
+    | CountedTerm
+)
+
+
+class ComparedValues(msgspec.Struct, frozen=True, tag="compared", omit_defaults=True):
+    """A count is compared by the rule of lower bounds; it then stands alone on one side."""
+
+    left: Value
+    operator: Operator
+    right: Value
+
+
+class RelatedInstances(msgspec.Struct, frozen=True, tag="related", omit_defaults=True):
+    """`A is inside R`: the function over the present values of both sides."""
+
+    function: str
+    first: PresentValue
+    second: PresentValue
+    parameter: float | None = None
+    """In base units (metres)."""
+
+
+class SilentStream(msgspec.Struct, frozen=True, tag="silent", omit_defaults=True):
+    """`no temperature of S for 30 min`; several streams for `no event of S`."""
+
+    alias: str
+    streams: tuple[str, ...]
+    duration_ms: int
+
+
+class DayRange(msgspec.Struct, frozen=True, tag="weekdays", omit_defaults=True):
+    """0 is Monday; may pass the end of the week."""
+
+    first: int
+    last: int
+
+
+class YearDay(msgspec.Struct, frozen=True, tag="year-day", omit_defaults=True):
+    """`24 Dec`, of every year."""
+
+    month: int
+    day: int
+
+
+class TableDays(msgspec.Struct, frozen=True, tag="table-days", omit_defaults=True):
+    """The days that are keys of a table of the site, as ISO dates."""
+
+    table: str
+
+
+class TimeWindow(msgspec.Struct, frozen=True, tag="time", omit_defaults=True):
+    """The clock of a zone shows a time in [first, end) of a stretch that began on one of the days.
+
+    Without minutes: the whole day. `end_minute` is at most 1440; below `first_minute` the stretch
+    ends on the next day.
+    """
+
+    zone: str
+    first_minute: int = 0
+    end_minute: int = 1440
+    days: tuple[DayRange | YearDay | TableDays, ...] = ()
+    """Empty: every day."""
+
+
+class BoundAlias(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An alias ranges over the known instances of a concept that satisfy its constraints."""
+
+    alias: str
+    concept: str
+    constraints: tuple[Constraint, ...] = ()
+
+
+class CountedInstances(msgspec.Struct, frozen=True, tag="quantified", omit_defaults=True):
+    """`at least N`/`at most N` known instances other than those bound to aliases of the same
+    concept satisfy the condition. `some` is at least 1, `no` is at most 0.
+    """
+
+    bound: BoundAlias
+    quantifier: Literal["at least", "at most"]
+    number: int
+    condition: Condition
+
+
+class AllOf(msgspec.Struct, frozen=True, tag="all", omit_defaults=True):
+    parts: tuple[Condition, ...]
+
+
+class AnyPart(msgspec.Struct, frozen=True, tag="any", omit_defaults=True):
+    parts: tuple[Condition, ...]
+
+
+class Negation(msgspec.Struct, frozen=True, tag="not", omit_defaults=True):
+    part: Condition
+
+
+class Sustained(msgspec.Struct, frozen=True, tag="for", omit_defaults=True):
+    """`X for D`."""
+
+    part: Condition
+    duration_ms: int
+
+
+Condition = (
+    ComparedValues
+    | RelatedInstances
+    | SilentStream
+    | TimeWindow
+    | CountedInstances
+    | AllOf
+    | AnyPart
+    | Negation
+    | Sustained
+)
+
+
+class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A situation for every binding of its aliases, with what ends it and its actions."""
+
+    policy: str
+    aliases: tuple[BoundAlias, ...]
+    situation: Condition
+    cleared_by: Condition | None = None
+    distinct: tuple[tuple[str, str], ...] = ()
+    """Pairs of aliases of one concept that are bound to different instances."""
+    once_per_ms: int | None = None
+    actions: tuple[str, ...]
+    deliveries: tuple[tuple[str, ...], ...] = ()
+    """The delivery lines of each action; empty when none has any."""
+    cleared_actions: tuple[str, ...] = ()
+    cleared_deliveries: tuple[tuple[str, ...], ...] = ()
+
+    def version(self) -> str:
+        """Content hash of the plan: changes when anything in it does."""
+        return content_id(msgspec.json.encode(self).decode())[:12]
+
+    def streams(self) -> tuple[str, ...]:
+        """The `concept.attribute` streams this plan reads, sorted."""
+        found: set[str] = set()
+        for node in plan_nodes(self):
+            match node:
+                case PresentValue(stream=str(stream)):
+                    found.add(stream)
+                case SilentStream():
+                    found.update(node.streams)
+        return tuple(sorted(found))
+
+    def concepts(self) -> tuple[str, ...]:
+        """The concepts whose instances the plan looks up, sorted."""
+        bound = [*self.aliases]
+        bound += [node.bound for node in plan_nodes(self) if isinstance(node, CountedInstances)]
+        return tuple(sorted({each.concept for each in bound}))
+
+
+def plan_nodes(plan: SituationPlan) -> list[Condition | Value]:
+    """Every condition and value of a plan, outer ones first."""
+    found: list[Condition | Value] = []
+    waiting: list[Condition | Value] = [plan.situation]
+    if plan.cleared_by is not None:
+        waiting.append(plan.cleared_by)
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        waiting += reversed(inner_nodes(node))
+    return found
+
+
+def inner_nodes(node: Condition | Value) -> list[Condition | Value]:
+    """The conditions and values directly inside one."""
+    match node:
+        case AllOf() | AnyPart():
+            return list(node.parts)
+        case Negation() | Sustained():
+            return [node.part]
+        case CountedInstances():
+            return [node.condition]
+        case ComparedValues() | Arithmetic():
+            return [node.left, node.right]
+        case RelatedInstances():
+            return [node.first, node.second]
+        case ConvertedValue():
+            return [node.value]
+        case FunctionValue():
+            return list(node.of)
+        case AggregateValue():
+            return [node.of]
+        case CountedTerm():
+            return [node.term]
+        case _:
+            return []
