@@ -12,6 +12,8 @@ from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 
 DETECTED = "rapport.policy.detected"
+ENDED = "rapport.policy.ended"
+"""A situation that began has ended."""
 UNDECIDED = "rapport.policy.undecided"
 SKIPPED = "rapport.policy.skipped"
 STILL_LASTS = "rapport.policy.still_lasts"
@@ -24,8 +26,8 @@ Cause = tuple[int, str]
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A policy's conditions held for `bindings` at `time`; `causes` are sorted (time, id) of its
-    events.
+    """A policy's conditions held for `bindings` at `time`, or its situation began or ended then;
+    `causes` are sorted (time, id) of its events.
     """
 
     policy: str
@@ -33,17 +35,28 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bindings: dict[str, str]
     causes: tuple[Cause, ...]
     version: str = ""
+    began: int | None = None
+    """Of the end of a situation: the time of its beginning. None for everything else."""
 
     def id(self) -> str:
         """Depends on the detection only, so detecting it again after a crash changes nothing."""
         flat = [part for pair in sorted(self.bindings.items()) for part in pair]
+        began = () if self.began is None else ("began", str(self.began))
         return content_id(
-            self.policy, self.version, str(self.time), *flat, "", *(id for _, id in self.causes)
+            self.policy,
+            self.version,
+            str(self.time),
+            *flat,
+            "",
+            *(id for _, id in self.causes),
+            *began,
         )
 
     def to_event(self, *, source: str) -> Event:
         """The detection as an event, with its causes in the data and in the `cause` header."""
-        return _result_event(self, DETECTED, source)
+        if self.began is None:
+            return _result_event(self, DETECTED, source)
+        return _result_event(self, ENDED, source, began=self.began)
 
     @staticmethod
     def from_event(event: Event) -> Detection:
@@ -140,7 +153,7 @@ def still_lasts_event(detection: Detection, *, source: str) -> Event:
 
 
 def _result_event(
-    found: Detection | Undecided, kind: str, source: str, **more: tuple[str, ...]
+    found: Detection | Undecided, kind: str, source: str, **more: tuple[str, ...] | int
 ) -> Event:
     return make_event(
         source=source,
@@ -160,13 +173,14 @@ def _result_event(
     )
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, omit_defaults=True):
     """Field order is the key order of the fixed output format."""
 
     policy: str
     time: int
     bindings: Mapping[str, str]
     causes: list[str]
+    began: int | None = None
 
 
 def identity_order(identity: str) -> tuple[int, int, str]:
@@ -181,11 +195,14 @@ def identity_order(identity: str) -> tuple[int, int, str]:
 
 
 def detection_order(detection: Detection | Undecided) -> tuple[object, ...]:
-    """Sort key of the fixed output: time, policy, (alias, id) pairs, causes as (time, id)."""
+    """Sort key of the fixed output: time, ends before beginnings, policy, (alias, id) pairs, causes
+    as (time, id).
+    """
     pairs = tuple(
         (alias, identity_order(identity)) for alias, identity in sorted(detection.bindings.items())
     )
-    return (detection.time, detection.policy, pairs, detection.causes)
+    is_end = isinstance(detection, Detection) and detection.began is not None
+    return (detection.time, not is_end, detection.policy, pairs, detection.causes)
 
 
 def unique_undecided(undecided: Iterable[Undecided]) -> list[Undecided]:
@@ -202,6 +219,7 @@ def detection_line(detection: Detection) -> bytes:
             detection.time,
             dict(sorted(detection.bindings.items())),
             [id for _, id in detection.causes],
+            detection.began,
         )
     )
 
