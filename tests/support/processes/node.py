@@ -99,7 +99,7 @@ class NodeProcess:
 
     def _ended(self, process: subprocess.Popen[str]) -> int:
         code = process.wait(timeout=_STOP_SECONDS)
-        # A child that outlives a killed node, its pipeline, keeps the pipe open: do not wait for it.
+        # A child that outlives a killed node (its pipeline) keeps the pipe open.
         self._listener.join(timeout=_LAST_LINES_SECONDS)
         if not self._listener.is_alive():
             assert process.stderr is not None
