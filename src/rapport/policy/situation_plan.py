@@ -165,6 +165,9 @@ class BoundAlias(msgspec.Struct, frozen=True, omit_defaults=True):
     alias: str
     concept: str
     constraints: tuple[Constraint, ...] = ()
+    streams: tuple[str, ...] = ()
+    """Every stream that sources give of the concept, sorted: an instance that no table has is known
+    from its first reading in any of them."""
 
 
 class CountedInstances(msgspec.Struct, frozen=True, tag="quantified", omit_defaults=True):
@@ -231,8 +234,9 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return content_id(msgspec.json.encode(self).decode())[:12]
 
     def streams(self) -> tuple[str, ...]:
-        """The `concept.attribute` streams this plan reads, sorted."""
-        found: set[str] = set()
+        """The `concept.attribute` streams this plan reads, sorted: those of its values, and those
+        by which instances become known."""
+        found = {stream for bound in self.bound_aliases() for stream in bound.streams}
         for node in plan_nodes(self):
             match node:
                 case PresentValue(stream=str(stream)):
@@ -243,9 +247,12 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances the plan looks up, sorted."""
-        bound = [*self.aliases]
-        bound += [node.bound for node in plan_nodes(self) if isinstance(node, CountedInstances)]
-        return tuple(sorted({each.concept for each in bound}))
+        return tuple(sorted({bound.concept for bound in self.bound_aliases()}))
+
+    def bound_aliases(self) -> list[BoundAlias]:
+        """The aliases of the plan and those of its quantifiers."""
+        inner = [node.bound for node in plan_nodes(self) if isinstance(node, CountedInstances)]
+        return [*self.aliases, *inner]
 
 
 def plan_nodes(plan: SituationPlan) -> list[Condition | Value]:
