@@ -91,8 +91,7 @@ from rapport.core.errors import Conflict, InvalidInput, Problem, RapportError, S
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.tasks import Tasks
-from rapport.kernel.threads import run_blocking, run_in_thread
+from rapport.kernel.tasks import Tasks, run_blocking, run_in_thread
 from rapport.kernel.toml import TomlFile
 from rapport.store.segment_store import SEGMENT_BYTES
 

@@ -40,7 +40,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import in_thread
+from rapport.kernel.tasks import in_thread
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 INPUT, LOG = "input", "log"

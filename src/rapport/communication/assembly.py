@@ -63,8 +63,7 @@ from rapport.core.message import Identifier
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.tasks import close_all
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import close_all, run_blocking
 from rapport.store.base import RecordStore
 
 INPUTS = "communication.inputs"

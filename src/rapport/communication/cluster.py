@@ -72,9 +72,8 @@ from rapport.communication.transaction import append_outgoing
 from rapport.core.errors import RapportError, Unavailable, Unsupported
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import Tasks, cancel_until_done, first_of
+from rapport.kernel.tasks import Tasks, cancel_until_done, first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.store.base import GuardFailed, RecordStore, as_guarded
 
 T = TypeVar("T")

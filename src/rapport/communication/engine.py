@@ -60,9 +60,8 @@ from rapport.core.errors import Corrupt, InvalidInput, RapportError, SourceUnava
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import CONTROL, MESSAGE, Message
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.store.base import RecordStore
 
 INPUTS = ("control", "input", "detections")

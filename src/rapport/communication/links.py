@@ -23,7 +23,7 @@ import msgspec
 
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import in_thread
+from rapport.kernel.tasks import in_thread
 from rapport.store.base import (
     Delete,
     Guard,

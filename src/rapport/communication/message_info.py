@@ -44,8 +44,8 @@ from rapport.core.message import PREDEFINED as RESERVED
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import is_file, is_inside
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 

@@ -31,7 +31,7 @@ from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields, suggest
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 

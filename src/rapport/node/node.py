@@ -30,9 +30,8 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
-from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
+from rapport.kernel.tasks import ClosableComponent, Tasks, close_all, run_blocking
 from rapport.kernel.telemetry import DegradedConditions, get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader

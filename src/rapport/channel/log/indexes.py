@@ -46,8 +46,8 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, RapportError, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.xml import XmlNode
+from rapport.kernel.tasks import allow_all_cpus
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import allow_all_cpus
 from rapport.store.base import Block, LogStore
 from rapport.store.event_locations import EventLocation, PackedLocations
 from rapport.store.field_index import Column, FieldIndex

@@ -26,7 +26,7 @@ from rapport.core.errors import Corrupt
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 OUTCOME = "rapport.control.outcome"

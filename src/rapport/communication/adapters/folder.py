@@ -49,8 +49,8 @@ from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 

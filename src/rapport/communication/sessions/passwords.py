@@ -22,7 +22,7 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier
-from rapport.kernel.threads import in_thread, run_blocking
+from rapport.kernel.tasks import in_thread, run_blocking
 from rapport.store.base import Change, Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
 
 _ATTEMPTS = "login.attempts"
