@@ -9,11 +9,12 @@ import json
 
 import pytest
 
-from rapport.communication.actions import Action, EffectTemplate, hops_of
+from rapport.communication.actions import Action, EffectTemplate
 from rapport.communication.adapters.append import AppendAdapter
 from rapport.communication.adapters.base import Confirmed
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
 from rapport.communication.config import check_actions, communication_from_site
+from rapport.communication.detection_actions import hops_of
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import make_event

@@ -12,8 +12,7 @@ import pytest
 from blockbuster import BlockBuster
 
 from rapport.core.errors import SiteError, UnknownName
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from rapport.kernel.tasks import run_in_thread
 from rapport.tables.declaration import PairDeclaration, TableDeclaration
 from rapport.tables.refresh import TableRefresher, TableStatus

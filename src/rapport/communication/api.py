@@ -75,6 +75,7 @@ from rapport.communication.ledger import (
     TimelineLine,
 )
 from rapport.communication.ledger_rows import LedgerRow
+from rapport.communication.links import PublicAddress
 from rapport.communication.message_info import MessageInformation, RelatedMessage
 from rapport.communication.message_query import (
     CriteriaFields,
@@ -447,7 +448,7 @@ def _options(
 ) -> AssemblyOptions:
     services = services_from_site(file, site, peers=config.peers, collectives=config.collectives)
     return AssemblyOptions(
-        public_url=lambda: public_url,
+        address=PublicAddress(public_url),
         plugins=plugins,
         site=site,
         arrivals=_checked(arrivals_from_site(file)),

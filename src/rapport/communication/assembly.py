@@ -45,7 +45,13 @@ from rapport.communication.delivery_state import DEFAULT_RETRY, RetryPolicy
 from rapport.communication.directory import DirectoryChanges, PeopleChange, StoredDirectory
 from rapport.communication.directory_callbacks import NO_CALLBACKS, CallbackDirectory, Callbacks
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.links import LinkEditions, answer_link, answer_secret, answer_token
+from rapport.communication.links import (
+    LinkEditions,
+    PublicAddress,
+    answer_link,
+    answer_secret,
+    answer_token,
+)
 from rapport.communication.message_info import InfoResponder, MessageInfoService, Send
 from rapport.communication.message_plan import assume_listeners
 from rapport.communication.message_query import MessageQueries
@@ -60,8 +66,7 @@ from rapport.communication.texts import Facts, no_facts
 from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
 from rapport.core.message import Identifier
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import close_all, run_blocking
 from rapport.store.base import RecordStore
@@ -98,10 +103,6 @@ class MessageServices:
         return {} if self._answers is None else {"message info": self._answers.run}
 
 
-def _no_url() -> str:
-    return ""
-
-
 class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Additions of a program or node to the configuration of communication."""
 
@@ -113,7 +114,7 @@ class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Looks columns of an alias up in tables, for texts."""
     append: Append | None = None
     """How actions append their events; None = directly to the channel."""
-    public_url: Callable[[], str] = _no_url
+    address: PublicAddress = msgspec.field(default_factory=PublicAddress)
     """The address of the node, read at each sending: it is known only when its endpoints are
     open. Empty = no links in messages."""
     plugins: Plugins = msgspec.field(default_factory=Plugins)
@@ -440,7 +441,7 @@ class Assembly:
 
     def link_for(self, message: str, peer: str) -> str:
         """The answer page of a message and peer; empty when the node has no address."""
-        url = self._options.public_url()
+        url = self._options.address.url
         return answer_link(url, self.secret, message, peer) if url else ""
 
     async def zone_of(self, peer: str) -> str:

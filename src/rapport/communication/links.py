@@ -110,6 +110,12 @@ def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int, edition: s
     return is_right and now_ms < int(expires)
 
 
+class PublicAddress(msgspec.Struct):
+    """The base address of links in messages; empty until the node's endpoints are open."""
+
+    url: str = ""
+
+
 def inbox_link(
     public_url: str, secret: bytes, peer: str, expires_ms: int, edition: str = ""
 ) -> str:

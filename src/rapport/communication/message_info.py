@@ -535,7 +535,7 @@ class MessageInfoService:
 
     def fault(self, message: Message) -> ContentFault | None:
         """Why the content of a message does not fit the schema of its type; see `Contents`."""
-        return self._rules.fault(message)
+        return None if self._rules.is_empty else self._rules.fault(message)
 
     async def _message(self, id: str) -> Message:
         for _channel, stored in await self._channels.find_event(id):

@@ -22,7 +22,7 @@ from rapport.core.ids import content_id
 from rapport.ensemble.model.component import Component, process
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.role import Local, Role
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.kernel.files import atomic_replacement
 
 MOST_BYTES = 4_096

@@ -63,8 +63,7 @@ from rapport.channel.xmessages.messages import write_batch as write_xml_batch
 from rapport.channel.xmessages.messages import write_gaps
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError, SourceUnavailable
 from rapport.core.xml import XmlNode, parse_xml
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, ClockJumpGuard
+from rapport.kernel.clock import Chance, Clock, ClockJumpGuard
 from rapport.kernel.tasks import cancel_until_done, first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
 

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import Problem
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.kernel.tasks import first_of, run_in_thread
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.engine import PolicyEngine

@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from rapport.communication.action_config import people_behind
-from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
-from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, template_fields
+from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, same_phrase, template_fields
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
 from rapport.policy.compiler.compile import CompiledPolicy

@@ -41,6 +41,7 @@ from rapport.channel.requests.source import MessageSource
 from rapport.channel.retention.limits import FINENESS
 from rapport.channel.retention.sweeper import Sweeper
 from rapport.channel.validation import (
+    KEEP_AS_LONG_AS_POSSIBLE,
     LARGEST_DATA_BYTES,
     MAX_DATA_BYTES,
     check_channel_name,
@@ -268,7 +269,8 @@ class LoggedChannels:
 
     def ttl_of(self, name: str) -> int:
         """The channel's time to live in ms; -1 without one, 0 for delivery once."""
-        return self.rules_for(name).lives_ms
+        ttl_ms = self.rules_for(name).ttl_ms
+        return KEEP_AS_LONG_AS_POSSIBLE if ttl_ms is None else ttl_ms
 
     @cached_property
     def sweeper(self) -> Sweeper:

@@ -528,6 +528,8 @@ class BackgroundFeed:
     def __init__(self, feed: IndexFeed, *, name: str = "history-index") -> None:
         self._feed, self._name = feed, name
         self._wanted = threading.Event()
+        self._woken_at: dict[str, int] = {}
+        """The last position of each log that woke the thread."""
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._wanted.set()
@@ -535,7 +537,8 @@ class BackgroundFeed:
 
     def appended(self, log: str, last: int) -> None:
         """Reports new events; cheap."""
-        if self._feed.lag(log, last) >= LAG_EVENTS and not self._wanted.is_set():
+        if last - self._woken_at.get(log, 0) >= LAG_EVENTS:
+            self._woken_at[log] = last
             self._wanted.set()
 
     def wake(self) -> None:
@@ -559,6 +562,6 @@ class BackgroundFeed:
             try:
                 self._feed.catch_up()
             except RapportError as error:
-                # The index is a convenience: the failure is logged and retried with the next
-                # events.
+                # The index is a convenience: the failure is logged and retried at the next
+                # wake.
                 _log.warning("index is behind", index=self._name, error=error.message)

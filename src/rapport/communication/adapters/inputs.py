@@ -65,8 +65,7 @@ from rapport.core.errors import (
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.tasks import Tasks, cancel_until_done, first_of, run_blocking, run_to_end
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
