@@ -6,7 +6,7 @@ event for the node's context broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -131,9 +131,10 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.effect.texts()
 
 
-OwnAction = Callable[[str, str, str], Action | None]
-"""Policy, version and phrase to the action that the policy declares, or None."""
+PolicyActions = Callable[[str, str], Mapping[str, Action]]
+"""Policy and version to the actions that the policy declares; phrases as of `same_phrase`."""
 
 
-def no_own_action(_policy: str, _version: str, _phrase: str) -> None:
+def no_own_actions(_policy: str, _version: str) -> Mapping[str, Action]:
     """Policies declare no actions of their own."""
+    return {}

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.channel.channel import AppendResult, Channels
-from rapport.communication.actions import Action, OwnAction, Phrases, no_own_action
+from rapport.communication.actions import Action, Phrases, PolicyActions, no_own_actions
 from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.attempts import OutcomeData
@@ -108,8 +108,8 @@ class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
-    own_action: OwnAction = no_own_action
-    """The action that a policy itself declares for a phrase."""
+    own_actions: PolicyActions = no_own_actions
+    """The actions that a version of a policy declares itself."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     append: Append | None = None
@@ -295,7 +295,7 @@ class Assembly:
             adapters=self.outputs.names,
             actions=dict(declared.actions),
             phrases=options.phrases,
-            own_action=options.own_action,
+            own_actions=options.own_actions,
             facts=options.facts,
             act_within_ms=declared.act_within_ms,
             contents=self.services.infos,

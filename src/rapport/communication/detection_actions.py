@@ -34,8 +34,7 @@ from rapport.communication.texts import LONGEST_TEXT, Facts, fill_template, no_f
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import STILL_LASTS, Detection, SkippedAction
 from rapport.core.errors import SourceUnavailable
-from rapport.core.event import MAX_NAME, Event
-from rapport.core.ids import content_id
+from rapport.core.event import MAX_NAME, Event, content_id
 from rapport.core.message import Message
 from rapport.core.release import HISTORY, LATE, NOTIFY
 from rapport.core.times import format_duration, format_time
@@ -116,8 +115,9 @@ class DetectionActions:
             self._transaction.emit("log", line)
 
     def _action(self, phrase: str, detection: Detection) -> Action | None:
-        own = self._parts.own_action(detection.policy, detection.version, phrase)
-        return own or self._parts.actions.get(same_phrase(phrase))
+        own = self._parts.own_actions(detection.policy, detection.version)
+        named = same_phrase(phrase)
+        return own.get(named) or self._parts.actions.get(named)
 
     def _skip(
         self, phrase: str, detection: Detection, event: Event, now_ms: int, reason: str

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import in_thread
 from rapport.store.base import (

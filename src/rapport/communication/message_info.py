@@ -36,8 +36,7 @@ from rapport.communication.content_rules import (
 from rapport.communication.ledger_events import PROOF
 from rapport.communication.logged_records import LoggedRecords
 from rapport.core.errors import InvalidInput, Problem, UnknownName
-from rapport.core.event import Event, StoredEvent
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import MESSAGE, MESSAGEINFO, Identifier, Message
 from rapport.core.message import PREDEFINED as RESERVED

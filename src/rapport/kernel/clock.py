@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from rapport.core.ids import CHANCE_BYTES, id_ends, id_start
+from rapport.core.event import CHANCE_BYTES, id_ends, id_start
 
 
 class Now(NamedTuple):

@@ -317,7 +317,7 @@ def _make_communication(
             address=address,
             plugins=base.plugins,
             facts=TemplateFacts(site.tables, life.compiled).find,
-            own_action=own_actions.find,
+            own_actions=own_actions.of,
             site=site.directory,
             arrivals=_checked(arrivals_from_site(site.file)),
             engines=_checked(engines_from_site(site.file)),

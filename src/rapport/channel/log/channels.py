@@ -20,6 +20,7 @@ from rapport.channel.interceptors.reader_view import ReaderChannels
 from rapport.channel.interceptors.registry import Interceptors
 from rapport.channel.log.dedupe import DEDUPE_WINDOW
 from rapport.channel.log.indexes import (
+    LAG_EVENTS,
     BackgroundFeed,
     FieldFeed,
     FieldFinder,
@@ -120,6 +121,8 @@ class LoggedChannels:
         """Called off the loop with (channel, first position kept) when a channel was trimmed."""
         self._channels: dict[str, LoggedChannel] = {}
         self._background: dict[str, BackgroundFeed] = {}
+        self._fed_until: dict[str, int] = {}
+        """The position of each log at which the background feeds were last woken."""
         self._declared = ChannelsConfig()
         self._rules: dict[str, ChannelRules] = {}
         self._indexed: dict[str, tuple[str, ...]] = {}
@@ -317,8 +320,10 @@ class LoggedChannels:
 
     def appended(self, name: str, last: int) -> None:
         """Called by a channel when it has grown."""
-        for background in self._background.values():
-            background.appended(name, last)
+        if last - self._fed_until.get(name, 0) >= LAG_EVENTS:
+            self._fed_until[name] = last
+            for background in self._background.values():
+                background.wake()
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
         """See Channels. The index is brought up to date first, so nothing is missed."""

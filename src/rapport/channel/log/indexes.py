@@ -67,7 +67,7 @@ _READ_RECORDS = 20_000
 _PRUNE_RECORDS = 5_000
 """Entries removed per transaction; short, so that feeding continues in between."""
 LAG_EVENTS = 10_000
-"""The lag at which the background thread is woken. Waking it for every event would cost more than
+"""The lag at which the background threads are woken. Waking it for every event would cost more than
 the event; after twice as many events their blocks have left the cache and would be decoded again. A
 lookup feeds the rest first, so no caller sees the lag.
 """
@@ -523,23 +523,15 @@ class HistoryFeed(IndexFeed):
 
 
 class BackgroundFeed:
-    """A thread that runs a feed when its index lags far behind, and once at the start."""
+    """A thread that runs a feed when it is woken, and once at the start."""
 
     def __init__(self, feed: IndexFeed, *, name: str = "history-index") -> None:
         self._feed, self._name = feed, name
         self._wanted = threading.Event()
-        self._woken_at: dict[str, int] = {}
-        """The last position of each log that woke the thread."""
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._wanted.set()
         self._thread.start()
-
-    def appended(self, log: str, last: int) -> None:
-        """Reports new events; cheap."""
-        if last - self._woken_at.get(log, 0) >= LAG_EVENTS:
-            self._woken_at[log] = last
-            self._wanted.set()
 
     def wake(self) -> None:
         """Catches up now, however little there is."""

@@ -67,7 +67,7 @@ from rapport.communication.adapters.input_base import (
 from rapport.communication.arrivals import TOO_FAST
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Chance, Clock, Ids, SystemClock
