@@ -246,7 +246,7 @@ class DurationHistogram:
 def bucket_of(duration: int) -> int:
     """The bucket that a duration is counted in.
 
-    >>> [step_of(number) for number in (0, 63, 64, 65, 66, 1_000, 1_000_000)]
+    >>> [bucket_of(number) for number in (0, 63, 64, 65, 66, 1_000, 1_000_000)]
     [0, 63, 64, 64, 66, 992, 999424]
     """
     shift = duration.bit_length() - _BITS
