@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rapport.communication.cluster_order import Crossings, HandoffQueue, ShareProgress
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 SHARES, PEERS = 4, 8
 

@@ -20,7 +20,7 @@ from rapport.communication.sessions.passwords import (
     check_password,
 )
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Identifier
 from rapport.store.memory import MemoryRecordStore
 

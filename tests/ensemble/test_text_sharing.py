@@ -28,8 +28,7 @@ from rapport.ensemble.text_sharing import (
     page,
     parse_shared,
 )
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 
 class Office:

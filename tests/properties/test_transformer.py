@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
+from rapport.core.times import from_epoch, from_iso, from_pattern
 from rapport.mediation.fields_transformer import FieldsTransformer
 from rapport.mediation.interpretations.model import (
     ConversionRule,
@@ -24,7 +25,6 @@ from rapport.mediation.rejections import Rejected, Rejection
 from rapport.mediation.source_bindings import SourceBinding
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import converter, parse_number
-from rapport.units.timeformats import from_epoch, from_iso, from_pattern
 
 pytestmark = pytest.mark.slow
 

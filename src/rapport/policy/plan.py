@@ -15,7 +15,7 @@ from sys import intern
 
 import msgspec
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 
 

@@ -28,8 +28,7 @@ from rapport.ensemble.protocol import (
     values_of,
 )
 from rapport.ensemble.trace import Recorder
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 
 names = st.text(min_size=1, max_size=20)

@@ -17,8 +17,7 @@ from rapport.ensemble.model.role import RoleType, plan_of, role_names
 from rapport.ensemble.model.snapshots import snapshot_of
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 
 class Giver(Role):

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.host import Host
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport_lab.car_sharing.cast import CastSettings, draw_cast, make_town
 from rapport_lab.car_sharing.map_watcher import Watcher
 from rapport_lab.car_sharing.pedestrian import (

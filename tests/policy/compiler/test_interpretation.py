@@ -19,7 +19,7 @@ from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
 from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Lookup, Members, Opaque, Same
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.compiler.interpretation import ConceptTerms, PolicyTerms, UntranslatableTerm
 from rapport.policy.compiler.interpretation import canonical_properties as in_root
