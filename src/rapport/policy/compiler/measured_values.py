@@ -657,13 +657,11 @@ def _calculated(left: float, operator: str, right: float) -> float:
             return left / right if right else math.nan
 
 
-def _unit_and_time(
-    written: str, place: SourceSpan, *, is_rate: bool | None = None
-) -> tuple[str, int]:
+def _unit_and_time(written: str, place: SourceSpan, *, is_rate: bool = False) -> tuple[str, int]:
     """A unit and the milliseconds of the time after its slash, 0 without one.
 
-    `is_rate`: whether `mm/h` means millimetres per hour or the unit of that name; None: the unit
-    if there is one of that name. Raises ComparisonFault for an unknown unit.
+    `is_rate`: whether `mm/h` means millimetres per hour, or if there is one the unit of that name.
+    Raises ComparisonFault for an unknown unit.
     """
     if not written:
         return "", 0
@@ -673,7 +671,7 @@ def _unit_and_time(
         if is_rate and per_ms:
             unit_named(before or "1")
             return before or "1", per_ms
-        if not per_ms or is_rate is False or _is_unit(written):
+        if not per_ms or _is_unit(written):
             unit_named(written)
             return written, 0
         unit_named(before)
