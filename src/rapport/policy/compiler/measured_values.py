@@ -539,11 +539,11 @@ def _check_bare(bare: ValueType, other: ValueType) -> None:
         if unit_named(other.unit).dimension == unit_named("1").dimension:
             return
     elif bare.is_constant:
-        unit = other.unit
-        if other.is_rate and not other.is_constant:
-            unit = f"{other.unit or '1'}/min"
-        elif other.is_temperature and other.weight == 0:
+        unit = other.unit or "1"
+        if other.is_temperature and other.weight == 0:
             unit = "K"
+        if other.is_rate and not other.is_constant:
+            unit = f"{unit}/min"
         message = f"{other.shown} is in {other.unit_shown}, but {bare.shown} has no unit"
         raise ComparisonFault(
             "policy.missing_unit", message, f"write: {bare.shown} {unit}", bare.place
@@ -677,7 +677,10 @@ def _unit_and_time(written: str, place: SourceSpan, *, is_rate: bool = False) ->
         unit_named(before)
         return before, per_ms
     except InvalidInput as error:
-        raise ComparisonFault("policy.unknown_unit", error.message, error.hint, place) from error
+        hint = error.hint
+        if slash and not per_ms and _is_unit(before):
+            hint = f"a rate is per s, min, h or d, such as {before}/min"
+        raise ComparisonFault("policy.unknown_unit", error.message, hint, place) from error
 
 
 def _is_unit(name: str) -> bool:
