@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from rapport.core.errors import PolicyError
+from rapport.core.times import format_duration
 from rapport.policy.language.comparisons import (
     COMPARATOR_WORDS,
     begins_comparator,
@@ -94,11 +95,11 @@ def parse_situation_policy(name: str, text: str) -> SituationTree:
     """
     refuse_large(text, name=name)
     faults = Diagnostics(name, text)
-    sections = _Sections(text, faults)
+    sections = SituationSections(text, faults)
     same: list[list[Token]] = []
     definitions: list[list[Token]] = []
     for line in sections.lines["concepts"]:
-        (same if _says_same(line) else definitions).append(line)
+        (same if says_same(line) else definitions).append(line)
     concepts = parse_definitions(definitions, faults)
     aliases = frozenset(concept.alias for concept in concepts)
     may_be_same = _may_be_same(same, aliases, faults)
@@ -125,7 +126,7 @@ def parse_situation_policy(name: str, text: str) -> SituationTree:
     )
 
 
-class _Sections:
+class SituationSections:
     """The logical lines of each section; reports wrong names and a wrong order."""
 
     def __init__(self, text: str, faults: Diagnostics) -> None:
@@ -273,7 +274,7 @@ class _Sections:
         return name in self.actions and bool(self.actions[name].actions())
 
 
-def _says_same(line: list[Token]) -> bool:
+def says_same(line: list[Token]) -> bool:
     """True for `A and B may be the same` and for attempts at it."""
     words = [token.text.lower() for token in line]
     return words[-4:] == list(_SAME) or "may" in words[2:5] or words[1:2] == ["and"]
@@ -310,6 +311,16 @@ def _report_unused(concepts: tuple[ConceptDef, ...], used: set[str], faults: Dia
             message = f"neither 'situation' nor 'cleared by' names {concept.alias!r}"
             hint = "leave it out of the concepts, or say what must hold for it"
             faults.add("policy.unused_alias", message, concept.alias_place, hint=hint)
+
+
+def format_line(tokens: list[Token], aliases: frozenset[str]) -> str:
+    """A logical line of `situation` or `cleared by` that has no fault, in canonical form."""
+    lines = _SectionLines(aliases, Diagnostics("", ""))
+    found = lines.read([tokens], "situation")
+    if found is None:
+        assert lines.once_per_ms is not None, "the line has no fault"
+        return f"at most once per {format_duration(lines.once_per_ms)}"
+    return print_situation_condition(found)
 
 
 class _SectionLines:
