@@ -20,7 +20,7 @@ _COMPARATORS = ("above", "below", "at least", "at most", "is not below", "is not
 _EQUALITIES = ("=", "!=")
 _CONSTANTS = {
     "temperature": ("26.5 degC", "27 degC", "28 degC", "30 degC", "300.15 K", "86 degF"),
-    "difference": ("0 K", "1 K", "1.5 K", "-1.5 K", "3 K"),
+    "difference": ("0 K", "1 K", "1.5 K", "-1.5 K", "3 K", "1.71 K"),
     "humidity": ("30 %", "40 %", "50 %", "500 permille"),
     "level": ("1 m", "150 cm", "1.05 m"),
     "change of level": ("0 m", "5 cm", "-0.5 m"),
@@ -33,7 +33,7 @@ _CONSTANTS = {
     "length": ("3 m", "5 m", "200 cm", "10 m"),
 }
 _RANGES = {
-    "temperature": ("27 and 30 degC", "26.5 degC and 28 degC", "30 degC and 300.15 K"),
+    "temperature": ("27 and 30 degC", "26.5 degC and 28 degC", "299.15 K and 86 degF"),
     "difference": ("0 K and 2 K", "-1 and 1.5 K"),
     "humidity": ("30 and 50 %", "40 % and 40 %"),
     "level": ("1 and 1.5 m",),
@@ -46,8 +46,8 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MEANS = ("mean", "min", "max", "median", "percentile 50", "percentile 90", "percentile 33.4")
 _PROPERTIES = {
-    "station": ("region='north'", "region != 'south'", "limit > 27 degC", "id != '2'"),
-    "person": ("status='guest'", "status != 'guest'", "status='employee'", "id != '10'"),
+    "station": ("region='north'", "region != 'south'", "limit > 27 degC", "name='One'"),
+    "person": ("status='guest'", "status != 'guest'", "status='employee'"),
     "room": ("security='restricted'", "limit <= 300.15 K"),
 }
 _ALIASES = {"station": "ST", "person": "AB", "room": "RQ"}

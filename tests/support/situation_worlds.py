@@ -95,6 +95,7 @@ ONTOLOGY = Ontology(
     },
     kinds={"employee": Kind("employee", "person", (Constraint("status", "=", "employee"),))},
     parents={"employee": "person"},
+    day_tables=("holidays",),
 )
 DISTANCES = {("2", "10"): 3.0, ("10", "2"): 3.0, ("2", "ann"): 1.0, ("ann", "2"): 1.0}
 DAYS = {"holidays": frozenset({"2024-01-06", "2024-03-31", "2024-12-25"})}
@@ -114,7 +115,7 @@ class SituationTables(msgspec.Struct, frozen=True, kw_only=True):
         """In force from a time on; by default from the beginning."""
         rows = {"station": self.station, "person": self.person, "room": self.room}
         instances = {concept: _instances(concept, one) for concept, one in rows.items()}
-        pull = Pull(instances, {"minimumDistance": DISTANCES})
+        pull = Pull(instances, {"minimumDistance": DISTANCES}, self.days)
         if since is None:
             return TableVersion(pull=pull, days=self.days)
         return TableVersion(pull=pull, days=self.days, since=since)
@@ -126,12 +127,12 @@ class SituationWorld(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[TableVersion, ...]
     readings: tuple[Reading, ...]
     """In the order of their times."""
-    zone: str = "Europe/Berlin"
     start: int | None = None
     """By default the time of the first reading."""
     until: int | None = None
     """By default the time of the last reading."""
     ontology: Ontology = ONTOLOGY
+    """With the zone of the site."""
 
 
 # Drawing.
@@ -244,9 +245,9 @@ def situation_worlds(
     start = first + 500 * draw(st.integers(0, 20)) if draw(st.integers(0, 9)) == 9 else None
     until = time + draw(st.sampled_from((0, 1000, 5000, 30_000)))
     return SituationWorld(
+        ontology=msgspec.structs.replace(ONTOLOGY, zone=zone),
         tables=tuple(tables),
         readings=tuple(readings),
-        zone=zone,
         start=start,
         until=until,
     )
@@ -272,8 +273,8 @@ def _stream(source: str) -> str:
 # Judging.
 
 
-def judge_world(world: SituationWorld, text: str) -> SituationVerdict:
-    """What the judge says of a policy's text."""
+def judge_world(world: SituationWorld, text: str, also_at: Sequence[int] = ()) -> SituationVerdict:
+    """What the judge says of a policy's text; see `judge_situation`."""
     return judge_situation(
         parse_situation_policy(NAME, text),
         world.ontology,
@@ -281,7 +282,7 @@ def judge_world(world: SituationWorld, text: str) -> SituationVerdict:
         world.readings,
         start=world.start,
         until=world.until,
-        zone=world.zone,
+        also_at=also_at,
     )
 
 
