@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
-from hypothesis import strategies as st
+from support.varied.sites import Draws
 
-DURATIONS = ("1 s", "2 s", "3 s", "5 s", "6 s", "1500 ms")
+DURATIONS = ("1 s", "1 s", "2 s", "3 s", "5 s", "1500 ms")
 WINDOWS = ("3 s", "5 s", "10 s", "20 s")
 ZONES = ("Europe/Berlin", "Asia/Kathmandu", "America/New_York")
 _COMPARATORS = ("above", "below", "at least", "at most", "is not below", "is not above", ">", "<=")
@@ -44,7 +44,7 @@ _RANGES = {
 }
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MEANS = ("mean", "min", "max", "median", "percentile 50", "percentile 90", "percentile 33.4")
+_MEANS = ("mean", "mean", "min", "max", "median", "median", "percentile 90", "percentile 33.4")
 _PROPERTIES = {
     "station": ("region='north'", "region != 'south'", "limit > 27 degC", "name='One'"),
     "person": ("status='guest'", "status != 'guest'", "status='employee'"),
@@ -54,6 +54,9 @@ _ALIASES = {"station": "ST", "person": "AB", "room": "RQ"}
 _CASTS: Sequence[tuple[str, ...]] = (
     ("station",),
     ("station",),
+    ("station",),
+    ("station",),
+    ("station", "station"),
     ("station", "station"),
     ("person",),
     ("person", "room"),
@@ -86,8 +89,8 @@ class Measured(NamedTuple):
 class PolicyWriter:
     """Writes the parts of one policy; `edge` is a moment that clocks should turn at."""
 
-    def __init__(self, draw: st.DrawFn, edge: int, zone: str) -> None:
-        self._draw, self._edge, self._zone = draw, edge, zone
+    def __init__(self, draws: Draws, edge: int, zone: str) -> None:
+        self._draws, self._edge, self._zone = draws, edge, zone
         self._made = 0
 
     def policy(self) -> str:
@@ -100,7 +103,7 @@ class PolicyWriter:
             if not _names(text, alias):
                 situation.append(f"  {self._about(alias, scope)}")
         if self._chance(30):
-            situation.append(f"  at most once per {self._one(('3 s', '5 s', '10 s', '20 s'))}")
+            situation.append(f"  at most once per {self._one(('3 s', '10 s', '20 s', '60 s'))}")
         if cleared:
             cleared.insert(0, "cleared by")
         whole = ["concepts", *lines, "situation", *situation, *cleared, "actions", "  look"]
@@ -149,7 +152,7 @@ class PolicyWriter:
         return self._quantified(scope, depth)
 
     def _quantified(self, scope: Scope, depth: int) -> str:
-        concept = self._one(("station", "person", "person", "room"))
+        concept = self._one(("station", "station", "person", "person", "room"))
         self._made += 1
         inner = Alias(f"X{self._made}", concept)
         inside = (*scope, inner)
@@ -289,7 +292,7 @@ class PolicyWriter:
         name = alias.name
         others = [one.name for one in scope if one.concept == "station" and one != alias]
         kind = self._number(0, 11)
-        if kind <= 2:
+        if kind <= 3:
             return self._one(
                 (
                     Measured(f"temperature of {name}", "temperature"),
@@ -298,9 +301,9 @@ class PolicyWriter:
                     Measured(f"level of {name}", "level"),
                 )
             )
-        if kind <= 5:
+        if kind <= 8:
             return self._aggregate(name)
-        if kind <= 7 and others:
+        if kind == 9 and others:
             other = self._one(others)
             return self._one(
                 (
@@ -407,17 +410,16 @@ class PolicyWriter:
     # Draws.
 
     def _one(self, options: Sequence[_Drawn]) -> _Drawn:
-        return self._draw(st.sampled_from(options))
+        return self._draws.choice(options)
 
     def _number(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
+        return self._draws.randint(low, high)
 
     def _chance(self, percent: int) -> bool:
-        """Shrinks to false."""
-        return self._draw(st.integers(0, 99)) >= 100 - percent
+        return self._draws.randint(0, 99) >= 100 - percent  # small draws are false
 
     def _sample(self, items: Sequence[_Drawn]) -> list[_Drawn]:
-        return self._draw(st.permutations(items))
+        return self._draws.sample(items, len(items))
 
 
 def _names(text: str, alias: Alias) -> bool:
