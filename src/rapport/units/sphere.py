@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 RADIUS_METRES = 6_371_008.8
 """Mean radius (2a + b) / 3 of the WGS 84 ellipsoid."""
 _RADIANS = math.pi / 180.0
-# Taylor series of the sine up to x^23: exact to the last bit or two for angles up to a quarter turn.
+# Taylor series of the sine up to x^23: exact to the last bits for angles up to a quarter turn.
 _SINE = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(11, -1, -1))
 # Rational approximation of (asin(x) - x) / x^3 for x <= 0.5, as in the C library fdlibm.
 _ARC_ABOVE = (

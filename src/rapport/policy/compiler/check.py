@@ -203,7 +203,7 @@ def _constraint(definition: ConceptDef, item: Property, scope: Scope) -> Constra
         raise ComparisonFault("policy.unknown_attribute", message, hint)
     unit = scope.ontology.units.get(concept, {}).get(item.attribute, "")
     if f"{concept}.{item.attribute}" in scope.streams:
-        is_comparable = kind not in ("point", "rectangle")
+        is_comparable = kind in ("number", "text", "boolean")
         raise _comes_as_events(definition, concept, item, unit, is_comparable=is_comparable)
     shown = repr(item.attribute)
     sort = OperandType(comparable(kind, shown, item.place), unit, shown, item.place)
