@@ -339,10 +339,8 @@ def _clean(ring: Ring) -> Ring:
 
 def check_position(lon: float, lat: float) -> str:
     """Why two numbers are no longitude and latitude; empty if they are."""
-    if abs(lat) > 90 and abs(lat) <= 180 and abs(lon) <= 90:
-        return "longitude comes first, then latitude"
     if abs(lat) > 90:
-        return "a latitude is between -90 and 90"
+        return "a latitude is between -90 and 90; the longitude comes first"
     if abs(lon) > 180:
         return "a longitude is between -180 and 180"
     return ""
