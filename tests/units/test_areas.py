@@ -194,7 +194,7 @@ def test_longitudes_and_latitudes_have_their_ranges(text: str, hint: str) -> Non
     assert hint in refused.value.hint
 
 
-@given(st.text(alphabet="POLYGNCIRE()[]{}\",:0123456789.-e ", max_size=40))
+@given(st.text(alphabet='POLYGNCIRE()[]{}",:0123456789.-e ', max_size=40))
 def test_any_text_is_an_area_or_refused(text: str) -> None:
     try:
         area = areas.parse_area(text)

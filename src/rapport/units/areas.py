@@ -331,7 +331,7 @@ def _short(text: str) -> str:
 
 def _clean(ring: Ring) -> Ring:
     """Without points that follow themselves; the first does not stand at the end again."""
-    kept = [point for before, point in pairwise((None, *ring)) if point != before]
+    kept = [*ring[:1], *(point for before, point in pairwise(ring) if point != before)]
     while len(kept) > 1 and kept[-1] == kept[0]:
         kept.pop()
     return tuple(kept)

@@ -99,17 +99,18 @@ def _ratio(square: Any) -> Any:
 def _arc(sine: float) -> float:
     """The angle of a sine between 0 and 1."""
     if sine <= 0.5:
-        return sine + sine * _ratio(sine * sine)
+        return float(sine + sine * _ratio(sine * sine))
     rest = (1.0 - sine) * 0.5
     root = math.sqrt(rest) if rest >= 0.0 else rest
-    return math.pi / 2 - 2.0 * (root + root * _ratio(rest))
+    return float(math.pi / 2 - 2.0 * (root + root * _ratio(rest)))
 
 
 def _arc_many(sines: Floats) -> Floats:
     rest = (1.0 - sines) * 0.5
     roots = np.sqrt(rest)
     large = math.pi / 2 - 2.0 * (roots + roots * _ratio(rest))
-    return np.where(sines <= 0.5, sines + sines * _ratio(sines * sines), large)
+    found = np.where(sines <= 0.5, sines + sines * _ratio(sines * sines), large)
+    return np.asarray(found, np.float64)
 
 
 def positions(points: npt.NDArray[Any]) -> Floats:

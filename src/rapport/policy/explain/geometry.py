@@ -20,6 +20,7 @@ _INWARD = 1e-12
 _LEAST = 1e-9
 _MARGINS = (0.0, 1e-12, 1e-9, 1e-6, 1e-3, 1e-2)
 """How much further than computed a point is moved until it is where it should be."""
+_DIRECTIONS = [(math.cos(turn * math.pi / 8), math.sin(turn * math.pi / 8)) for turn in range(16)]
 
 
 def distance(first: Sequence[float], second: Sequence[float], space: Space | None = None) -> float:
@@ -74,7 +75,7 @@ def moved_point(
         # Beside a corner, or from the border itself, further along is not across.
         aims += [
             (border[0] + dx * margin * size, border[1] + dy * margin * size)
-            for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1))
+            for dx, dy in _DIRECTIONS
         ]
         for aim in aims:
             if areas.contains(area, aim, geographic=geographic) == inside:
