@@ -98,7 +98,7 @@ ONTOLOGY = Ontology(
     parents={"employee": "person"},
     day_tables=("holidays",),
 )
-DISTANCES: Mapping[tuple[str, ...], float] = {
+DISTANCES: dict[tuple[str, ...], float] = {
     ("2", "10"): 3.0,
     ("10", "2"): 3.0,
     ("2", "ann"): 1.0,

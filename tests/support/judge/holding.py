@@ -19,6 +19,7 @@ from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Constraint
 from rapport.units.quantities import converter
+from support.judge.areas import related_by_area, sphere_distance
 from support.judge.keys import (
     CallOf,
     ComparisonKey,
@@ -161,8 +162,12 @@ class Holding:
             return False
         if self._is_reversed(key):
             first, second = second, first
+        metres = _metres(key.parameter)
+        of_areas = related_by_area(relationship.function, first, second, metres)
+        if of_areas is not None:
+            return of_areas
         relation = relations.get(relationship.function)
-        return bool(relation.holds(first, second, _metres(key.parameter)))
+        return bool(relation.holds(first, second, metres))
 
     def _operand(self, operand: Operand, bindings: Mapping[str, str], events: Events) -> Any:
         """A number, a text or a truth; None when it is missing."""
@@ -178,6 +183,8 @@ class Holding:
         function = self._ontology.functions[operand.function]
         if not function.measure:
             return self._pull.pairs(function.name).get(tuple(value[0] for value in values))
+        if function.measure == "distance_geo":
+            return float(sphere_distance(*values))
         number = float(measures.get(function.measure).one(*values))
         return None if math.isnan(number) else number
 

@@ -36,6 +36,7 @@ from rapport.policy.ontology import resolve_kind
 from rapport.policy.plan import Constraint
 from rapport.units.quantities import converter
 from support.judge import clock_times
+from support.judge.areas import related_by_area
 from support.judge.holding import Reading
 from support.judge.situation_reads import (
     Read,
@@ -141,6 +142,9 @@ class Truths:
         parameter = None
         if relation.parameter_kind != "none":
             parameter = relations.parse_parameter(atom.parameter, relation.parameter_kind)
+        of_areas = related_by_area(sides.function, first.value, second.value, parameter)
+        if of_areas is not None:
+            return of_areas
         return bool(relation.holds(first.value, second.value, parameter))
 
     def _compared(

@@ -22,6 +22,7 @@ from rapport.policy.language.situation_tree import (
 )
 from rapport.policy.language.tree import AttributeOf, Call, Quantity
 from rapport.units.quantities import converter, unit_named
+from support.judge.areas import sphere_distance
 from support.judge.holding import Reading
 from support.judge.situation_reads import attributes_read
 from support.judge.situation_units import (
@@ -182,6 +183,8 @@ class Values:
             if found is None:
                 return None
             values.append(found.value)
+        if function.measure == "distance_geo":
+            return float(sphere_distance(*values))
         if function.measure:
             return _finite(float(measures.get(function.measure).one(*values)))
         pairs = self.world.tables_at(t).pull.pairs(function.name)
