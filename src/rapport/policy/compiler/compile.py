@@ -14,7 +14,7 @@ from rapport.policy.compiler.logic_tree import build_logic_tree
 from rapport.policy.compiler.normal_form import atoms_of_expression, normalize
 from rapport.policy.compiler.planner import CompilerDraft, make_plan
 from rapport.policy.compiler.scope import aliases_of
-from rapport.policy.compiler.situation_planner import plan_situation
+from rapport.policy.compiler.situation_planner import plan_guard, plan_situation
 from rapport.policy.delivery import read_delivery
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
@@ -150,7 +150,9 @@ def _in_canonical_terms(
         own = f"{each.written} in the terms of {terms.interpretation}"
         message = f"{own} is {each.root} in canonical terms"
         faults.add("policy.own_terms", message, each.place, severity="hint")
-    return msgspec.structs.replace(draft, tree=tree, condition=tree.condition, rewritten=rewritten)
+    return msgspec.structs.replace(
+        draft, tree=tree, condition=tree.condition, rewritten=rewritten, has_own_terms=True
+    )
 
 
 def _check(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
@@ -183,6 +185,17 @@ def _lint(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     return draft
 
 
+def _guard(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
+    assert draft.plan is not None
+    if draft.tree.guard is not None and draft.has_own_terms:
+        message = "'while' uses the terms of the site, not those of an interpretation"
+        hint = "take the policy out of [policies.interpretations]"
+        faults.add("policy.untranslatable", message, hint=hint)
+        return draft
+    plan = plan_guard(draft.tree, draft.plan, draft.ontology, faults)
+    return msgspec.structs.replace(draft, plan=plan)
+
+
 def _by_concepts(draft: CompilerDraft) -> PolicyTree:
     """The tree with concepts instead of kinds, which may name the same instances."""
     concepts = draft.scope.concepts
@@ -192,4 +205,4 @@ def _by_concepts(draft: CompilerDraft) -> PolicyTree:
     return msgspec.structs.replace(draft.tree, concepts=resolved)
 
 
-STAGES: tuple[Stage, ...] = (_check, _normalize, _logic_tree, make_plan, _lint)
+STAGES: tuple[Stage, ...] = (_check, _normalize, _logic_tree, make_plan, _guard, _lint)
