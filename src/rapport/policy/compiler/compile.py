@@ -21,7 +21,9 @@ from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.situation_tree import ParsedPolicy, SituationTree
 from rapport.policy.language.situations import is_situation, parse_situation_policy
 from rapport.policy.language.tree import PolicyTree
+from rapport.policy.lint.meant_situations import lint_meant_situation
 from rapport.policy.lint.satisfiability import lint_aliases, lint_satisfiable
+from rapport.policy.lint.situations import lint_situation
 from rapport.policy.lint.times import lint_times
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
@@ -97,6 +99,7 @@ def compile_situation(
     plan = plan_situation(tree, ontology, faults)
     if plan is None:
         raise PolicyError(faults.problems())
+    lint_situation(tree, plan, ontology, text, faults)
     return CompiledSituation(tree, plan, faults.problems())
 
 
@@ -182,6 +185,7 @@ def _lint(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     assert draft.plan is not None
     lint_times(draft.plan, draft.ontology, draft.condition, faults)
     lint_satisfiable(draft.tree, draft.plan, faults)
+    lint_meant_situation(draft.tree, draft.plan, faults)
     return draft
 
 
