@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def test_points_lie_inside_as_shapely_and_fractions_say(
     area = made(ring)
     if area is None:
         return
-    middles = [((a[0] + b[0]) / 2, (a[1] + b[1]) / 2) for a, b in zip(ring, ring[1:], strict=False)]
+    middles = [((a[0] + b[0]) / 2, (a[1] + b[1]) / 2) for a, b in pairwise(ring)]
     points = [*others, *ring, *(near for middle in middles for near in nudged(middle))]
     many = areas.contains_many([area.text] * len(points), np.array(points)).tolist()
     assert many == [areas.contains(area, point) for point in points]

@@ -291,7 +291,8 @@ def rows_of_json(data: bytes, path: str, fields: Sequence[str], *, name: str) ->
     """The rows of the list at `path` (`data.items`; empty: the document is the list).
 
     `{"position": {"x": 1}, "tags": ["a"]}` has the columns `position.x` and `tags.0`, and
-    `position` as JSON and `tags` as a list where `fields` name them. Raises SiteError. A list of a million objects takes some seconds.
+    `position` as JSON and `tags` as a list where `fields` name them. Raises SiteError. A list of a
+    million objects takes some seconds.
     """
     items = _list_at(_decoded(data, name), path, name)
     check_size(name, len(items))
