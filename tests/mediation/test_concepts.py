@@ -65,7 +65,8 @@ def test_a_reserved_name_is_reported_and_affects_no_other_concept(concept, attri
 
 
 def _parts(kind):
-    one = {"text": st.text(), "boolean": st.booleans()}.get(
+    texts = dict.fromkeys(("text", "area", "geo_area"), st.text())
+    one = {**texts, "boolean": st.booleans()}.get(
         kind, st.floats(allow_nan=False, allow_infinity=False) | st.integers()
     )
     return st.tuples(

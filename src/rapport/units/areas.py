@@ -449,6 +449,8 @@ def _check_simple(part: Polygon) -> None:
 
 
 def _check_holes(part: Polygon) -> None:
+    if len(part) == 1:
+        return
     outline, *holes = (_polygons(((ring,),)) for ring in part)
     for number, hole in enumerate(holes):
         if not _is_within(hole, outline):
@@ -541,6 +543,8 @@ def turn_many(edges: npt.NDArray[Any], points: npt.NDArray[Any]) -> Rows:
         apart = one - other
         clear = sign_one != sign_other
         sure = clear | (sign_one == 0)
+        is_end = (points[:, 0] == edges[:, 2]) & (points[:, 1] == edges[:, 3])
+        apart[is_end], sure = 0.0, sure | is_end
         sure |= (size > _SMALLEST) & (size < np.inf) & (np.abs(apart) > _TURN_ERROR * size)
         found: Rows = np.sign(np.where(clear, sign_one - sign_other, apart)).astype(np.int64)
     for row in np.flatnonzero(~sure).tolist():
