@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.actions import Action, Effect, OwnAction, Phrases, no_own_action
+from rapport.communication.actions import Action, Effect, Phrases, PolicyActions, no_own_actions
 from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.answers import USUAL_DECLINES, Declines
@@ -61,7 +61,7 @@ from rapport.communication.peers import (
 )
 from rapport.communication.privacy import (
     NO_FUNCTIONS,
-    Allowed,
+    AllowedDelivery,
     Hold,
     PrivacyFacts,
     PrivacyFunctions,
@@ -99,8 +99,8 @@ class EngineParts(msgspec.Struct, kw_only=True):
     """Actions of the site by phrase, as `same_phrase` writes it."""
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
-    own_action: OwnAction = no_own_action
-    """The action that a policy itself declares for a phrase; it overrides that of the site."""
+    own_actions: PolicyActions = no_own_actions
+    """The actions that a version of a policy declares itself; they override those of the site."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     act_within_ms: int = ACT_WITHIN_MS
@@ -139,7 +139,7 @@ _SLICE_BYTES = 16_000_000
 """About as much is queued in one slice."""
 _RECENT_SENDS = "communication.recent"
 _LOOK_AGAIN_MS = 60_000
-_ALLOWED = Allowed()
+_ALLOWED = AllowedDelivery()
 _UNKNOWN_PEER = Refuse("peer.unknown")
 """For a peer that was known when the message began: its rules are not known any more."""
 _log = get_logger(__name__)

@@ -15,7 +15,7 @@ import msgspec
 from rapport.core.errors import Problem
 from rapport.core.schema import AREAS, PART_UNITS, PARTS, AttributeType
 from rapport.mediation.interpretations.model import CANONICAL, Interpretation
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import BUILT_IN, Attribute, ComplexType, PrimitiveType, Type
 from rapport.units.quantities import unit_named
 
@@ -97,13 +97,13 @@ def reading_parts(value: Any, kind: AttributeType, place: str) -> list[Any]:
     if kind not in _PLACES:
         if _is_of(value, kind):
             return [value]
-        raise Rejected("value.wrong_kind", f"{place} is not a {kind}")
+        raise RejectedValue("value.wrong_kind", f"{place} is not a {kind}")
     if value.__class__ is dict:
         parts = [value.get(name) for name in PARTS[kind]]
         if all(_is_of(part, "number") for part in parts):
             return parts
     names = ", ".join(PARTS[kind])
-    raise Rejected("value.wrong_kind", f"{place} is not a {kind} of the numbers {names}")
+    raise RejectedValue("value.wrong_kind", f"{place} is not a {kind} of the numbers {names}")
 
 
 def _is_of(value: Any, kind: AttributeType) -> bool:

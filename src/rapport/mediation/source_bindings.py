@@ -35,7 +35,7 @@ from rapport.mediation.interpretations.model import (
 from rapport.mediation.interpretations.repository import ActiveInterpretations
 from rapport.mediation.mapping_results import ShapeChecker
 from rapport.mediation.plans import ConvertStep
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 RAW_PREFIX = "raw."
 """Received events are in the channels `raw.<source>`."""
@@ -288,7 +288,7 @@ class SourcePayload(msgspec.Struct, frozen=True):
             return ""
         try:
             documents = get_format(self.format.name, self.format.options).read(event, {})
-        except Rejected:
+        except RejectedValue:
             return ""  # quarantined later with the reason
         return field_id(documents[0].value, self.own_id) if len(documents) == 1 else ""
 

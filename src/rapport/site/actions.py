@@ -8,23 +8,24 @@ policy take precedence over `[actions]` of the same phrase, line by line, in tha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 
 import msgspec
 
 from rapport.communication.action_config import people_behind
-from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
-from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, template_fields
+from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, same_phrase, template_fields
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
 from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.delivery import DeliveryBlock, Reach, Receiver, Ways, read_delivery
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.situation_tree import ParsedPolicy, actions_of
 from rapport.policy.language.tree import Action as PolicyAction
-from rapport.policy.language.tree import PolicyTree
 from rapport.policy.lifecycle.record import stop_of
 from rapport.tables.tables import Tables
 
@@ -36,8 +37,8 @@ _WAYS: dict[Ways, PeerDelivery] = {
 }
 _NOBODY = Identifier("peer", "")
 _ANY_CONTENT = ContentRules({})
-_MOST = 10_000
-"""Versions whose actions are remembered; beyond, all are read again."""
+_REMEMBERED = 10_000
+"""Versions whose actions are remembered."""
 
 
 class OwnActions:
@@ -48,21 +49,16 @@ class OwnActions:
         known.
         """
         self._people, self._text_of = people, text_of
-        self._known: dict[tuple[str, str], dict[str, Action]] = {}
+        self.of = lru_cache(_REMEMBERED)(self._read)
+        """The actions by policy and version, each by its phrase."""
 
     def use(self, people: CommunicationConfig) -> None:
-        """Uses the actions of a reloaded site; not while `find` runs."""
+        """Uses the actions of a reloaded site; not while one is read."""
         self._people = people
-        self._known.clear()
+        self.of.cache_clear()
 
-    def find(self, policy: str, version: str, phrase: str) -> Action | None:
-        """What is done; None when that policy leaves it to the site."""
-        if (policy, version) not in self._known:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            text = self._text_of(policy, version)
-            self._known[policy, version] = _actions_in(policy, text, self._people)
-        return self._known[policy, version].get(same_phrase(phrase))
+    def _read(self, policy: str, version: str) -> dict[str, Action]:
+        return _actions_in(policy, self._text_of(policy, version), self._people)
 
 
 def _actions_in(name: str, text: str, people: CommunicationConfig) -> dict[str, Action]:
@@ -135,7 +131,7 @@ def identifier_of(receiver: Receiver, people: CommunicationConfig) -> Identifier
 
 
 def check_deliveries(
-    tree: PolicyTree,
+    tree: ParsedPolicy,
     people: CommunicationConfig,
     known: Collection[str],
     faults: Diagnostics,
@@ -145,7 +141,7 @@ def check_deliveries(
     never let pass, and actions for which policy and site together are incomplete. `known` are the
     fields of the policy's aliases.
     """
-    for action in tree.actions:
+    for action in actions_of(tree):
         if not action.delivery:
             continue
         block = read_delivery(
