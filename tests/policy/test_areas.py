@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rapport.kernel.chance import Chance
 
 from rapport.core.errors import InvalidInput
+from rapport.kernel.clock import Chance
 from rapport.kernel.toml import TomlFile
 from rapport.policy import measures, relations
 from rapport.policy.config.loader import ontology_from_site

@@ -65,7 +65,7 @@ class EdgeBands(NamedTuple):
 
     low: float
     height: float
-    count: int
+    bands: int
     first: Rows
     """Where the list of each band begins, and the end."""
     listed: Rows
@@ -578,7 +578,7 @@ def contains(area: Area, point: Sequence[float], *, geographic: bool = False) ->
     if not (x1 <= x <= x2 and y1 <= y <= y2):
         return False
     for one in area.bands:
-        band = int(_bands(y, one.low, one.height, one.count))
+        band = int(_bands(y, one.low, one.height, one.bands))
         edges = area.edges[one.listed[one.first[band] : one.first[band + 1]]]
         if _place(edges, (x, y)) != "outside":
             return True
@@ -654,7 +654,7 @@ def _in_polygons(areas: Sequence[Area], owner: Rows, points: Floats) -> Mask:
     lists = np.cumsum([0, *(len(part.listed) for part, _ in parts)]).tolist()
     begins = np.concatenate([part.first + at for (part, _), at in zip(parts, lists, strict=False)])
     first_band = np.cumsum([0, *(len(part.first) for part, _ in parts)])
-    shape = np.array([(part.low, part.height, part.count) for part, _ in parts], np.float64)
+    shape = np.array([(part.low, part.height, part.bands) for part, _ in parts], np.float64)
     part_ends = np.cumsum([len(area.bands) for area in areas])
     first_part = np.concatenate(([0], part_ends[:-1]))
     rows, own = _spread(first_part[owner], part_ends[owner])
