@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, SiteError
 from rapport.kernel.clock import Chance
 from rapport.kernel.toml import TomlFile
 from rapport.policy import measures, relations
@@ -25,6 +26,7 @@ from rapport.policy.explain.geometry import (
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.policy.operators.spatial import Grid, Reach
 from rapport.policy.readings import columns_of_data, read_payload
+from rapport.policy.recordings.files import read_recorded
 from rapport.tables.instances import Instances
 from rapport.units import areas, sphere
 from support.judge.holding import Reading
@@ -131,6 +133,21 @@ def test_readings_beyond_the_poles_are_refused_one_by_one_and_as_columns() -> No
     assert problem.code == "reading.bad_value"
     assert "a latitude is between -90 and 90" in problem.message
     assert not hasattr(read_payload(good[1], "geo_point"), "code")
+
+
+def test_a_recorded_row_beyond_the_poles_is_refused_at_its_place(tmp_path: Path) -> None:
+    ontology, problems = declared(
+        '[sources.gps]\nconcept = "truck"\nattribute = "place"\nid = "id"\ntime = "ts"\n'
+        'key = "truck"\nvalue = ["lon", "lat"]\nevents = "gps.csv"\n'
+    )
+    assert problems == []
+    file = tmp_path / "gps.csv"
+    file.write_text("id,ts,truck,lon,lat\ng1,1,t,13.4,52.5\ng2,2,t,13.4,92.5\n")
+    with pytest.raises(SiteError) as refused:
+        list(read_recorded(file, ontology.sources["gps"], ontology))
+    [problem] = refused.value.problems
+    assert (problem.code, problem.line) == ("events.bad_position", 3)
+    assert "a latitude is between -90 and 90" in problem.hint
 
 
 # --- the same in bulk, and indexes that lose nothing ---
