@@ -646,17 +646,19 @@ def _in_circles(areas: Sequence[Area], owner: Rows, points: Floats, *, geographi
 
 def _in_polygons(areas: Sequence[Area], owner: Rows, points: Floats) -> Mask:
     edges = np.concatenate([area.edges for area in areas])
-    before = np.cumsum([0, *(len(area.edges) for area in areas)]).tolist()
-    parts = [
-        (part, first) for area, first in zip(areas, before, strict=False) for part in area.bands
-    ]
-    listed = np.concatenate([part.listed + first for part, first in parts])
-    lists = np.cumsum([0, *(len(part.listed) for part, _ in parts)]).tolist()
-    begins = np.concatenate([part.first + at for (part, _), at in zip(parts, lists, strict=False)])
-    first_band = np.cumsum([0, *(len(part.first) for part, _ in parts)])
-    shape = np.array([(part.low, part.height, part.bands) for part, _ in parts], np.float64)
-    part_ends = np.cumsum([len(area.bands) for area in areas])
-    first_part = np.concatenate(([0], part_ends[:-1]))
+    first_edge = _starts([len(area.edges) for area in areas])
+    part_counts = [len(area.bands) for area in areas]
+    parts = [part for area in areas for part in area.bands]
+    list_sizes, band_sizes = [len(one.listed) for one in parts], [len(one.first) for one in parts]
+    # Numbers of one polygon become those of all: of edges, then of places in the lists.
+    listed = np.concatenate([one.listed for one in parts])
+    listed += np.repeat(np.repeat(first_edge, part_counts), list_sizes)
+    begins = np.concatenate([one.first for one in parts])
+    begins += np.repeat(_starts(list_sizes), band_sizes)
+    first_band = _starts(band_sizes)
+    shape = np.array([one[:3] for one in parts], np.float64)
+    first_part = _starts(part_counts)
+    part_ends = first_part + part_counts
     rows, own = _spread(first_part[owner], part_ends[owner])
     bands = first_band[own] + _bands(points[rows, 1], *shape[own].T)
     starts, stops = begins[bands], begins[bands + 1]
@@ -668,6 +670,12 @@ def _in_polygons(areas: Sequence[Area], owner: Rows, points: Floats) -> Mask:
         inside = _in_parts(edges, listed, (starts[some], stops[some]), points[rows[some]])
         found[rows[some][inside]] = True
     return found
+
+
+def _starts(sizes: Sequence[int]) -> Rows:
+    """Where each of consecutive ranges begins."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return np.concatenate((np.zeros(1, np.int64), ends[:-1]))
 
 
 def _in_parts(edges: Floats, listed: Rows, lists: tuple[Rows, Rows], points: Floats) -> Mask:
