@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, SiteError
@@ -122,8 +123,6 @@ def data_of(*values: tuple[float, float]) -> list[bytes]:
 
 
 def test_readings_beyond_the_poles_are_refused_one_by_one_and_as_columns() -> None:
-    import pyarrow as pa
-
     good, bad = data_of((13.4, 52.5), (-180, 90)), data_of((13.4, 52.5), (52.5, 113.4))
     keys, parts = columns_of_data(pa.array(good, pa.binary()), "geo_point") or (None, [])
     assert keys is not None
@@ -353,16 +352,17 @@ def random_trial(chance: Chance, *, geographic: bool) -> Trial:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geographic", [False, True])
 def test_policies_find_what_the_judge_finds(geographic: bool) -> None:
     found = 0
-    for seed in range(40):
+    for seed in range(24):
         chance = Chance(seed)
         trial = random_trial(chance, geographic=geographic)
         expected = judged(trial)
         assert run_any_way(chance, trial, lateness_ms=60) == expected, trial.text
         found += len(expected.detections)
-    assert found > 100
+    assert found > 60
 
 
 # --- explanations ---
@@ -370,6 +370,7 @@ def test_policies_find_what_the_judge_finds(geographic: bool) -> None:
 
 @settings(max_examples=60)
 @given(st.sampled_from(AREAS), st.tuples(st.floats(-9, 9), st.floats(-9, 9)))
+@example(AREAS[3], (0.07703815055590194, 0.07703815055590194))
 def test_a_moved_point_is_where_it_should_be(text: str, point: tuple[float, float]) -> None:
     relation = relations.INSIDE_AREA
     for wanted in (True, False):
