@@ -462,6 +462,8 @@ class Results:
 
     def _given(self, stream: str, name: str, symbol: Symbol, attribute: ConceptAttribute) -> Given:
         kind, columns = attribute.type, tuple(part_columns(attribute.type).values())
+        if kind == "geo_point":
+            raise NotColumnsError(name, "longitudes and latitudes have ranges")
         if len(PARTS[kind]) == 1:
             return Given(stream, name, (self._scalar(symbol, kind, name),), columns, needed=False)
         whole = opened(symbol, self._types, name)
