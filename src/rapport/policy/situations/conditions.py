@@ -264,6 +264,10 @@ class WhileKnown(Trace):
         self.fill, self._none = inner.fill, inner._none
         self.now, self._base, self.points = inner.now, inner._base, inner.points
 
+    def keep_history(self, history_ms: int) -> None:
+        super().keep_history(history_ms)
+        self._inner.keep_history(history_ms)
+
     def compute(self, step: Step) -> Points:
         fresh, known = self._inner.fresh, self._known.fresh
         rows, times = union(step, [(fresh.rows, fresh.times), (known.rows, known.times)])

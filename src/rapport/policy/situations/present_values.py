@@ -189,6 +189,14 @@ class StreamReadings(Trace):
                 found.append(None)
         return found
 
+    def ids(self, places: Rows) -> Array:
+        """The ids of readings of the step, by their place in `rows`."""
+        found = np.empty(len(places), object)
+        if len(places):
+            assert self._ids is not None
+            found[:] = self._ids.take(pa.array(self._places[places])).to_pylist()
+        return found
+
     def instants(self) -> tuple[Rows, Rows]:
         """The distinct (row, time) of the readings of the step."""
         return self.rows[self._is_newest], self.times[self._is_newest]
@@ -246,6 +254,20 @@ class StreamReadings(Trace):
 
     def _missing(self, count: int) -> Array:
         return np.full((count, *self.now.shape[1:]), self.fill, self.now.dtype)
+
+
+class IdentityTexts(Trace):
+    """`id of X`: the identity of a known instance."""
+
+    def __init__(self, rows: ConceptRows, known: KnownInstances) -> None:
+        super().__init__(rows, None, kind=object)
+        self._rows, self._known = rows, known
+
+    def compute(self, step: Step) -> Points:
+        rows, times, values = self._known.fresh
+        texts = self._rows.identities.texts(rows)
+        texts[values != TRUE] = None
+        return Points(rows, times, texts)
 
 
 class TableValues(Trace):
@@ -367,6 +389,10 @@ class AllowedInstances(Trace):
             values = self._known.sample(rows, times)
         found = np.where(self._satisfied[rows], values, FALSE).astype(np.int8)
         return changes_only(Points(rows, times, found), self.now)
+
+    @property
+    def tables_changed(self) -> bool:
+        return self._rows.tables_changed
 
     def could_hold(self) -> Mask:
         """Which rows are allowed at some time of the step, after `run`."""

@@ -125,6 +125,11 @@ class Trace:
             self._keys = self._step.keys(points.rows, points.times)
         return sampled(points, self._keys, self._base, rows, self._step.keys(rows, times))
 
+    def keep_history(self, history_ms: int) -> None:
+        """Keeps the points of the last `history_ms`; before the first step."""
+        self.history_ms = max(self.history_ms, history_ms)
+        self._base = self.now.copy() if self.history_ms else self.now
+
     def due(self) -> int | None:
         """The next time at which something changes without a reading; may be too early."""
         return None
@@ -303,6 +308,15 @@ class ConstantScope:
     def __init__(self) -> None:
         self.size = 1
         self.new_rows = self.new_since = NO_ROWS
+        self.is_begun = False
+
+    def begin(self, step: Step) -> None:
+        if not self.is_begun:
+            self.new_rows, self.new_since = np.zeros(1, np.int64), np.array([step.begin])
+            self.is_begun = True
+
+    def commit(self) -> None:
+        self.new_rows = self.new_since = NO_ROWS
 
 
 class SpreadTrace:
@@ -311,15 +325,15 @@ class SpreadTrace:
     def __init__(self, trace: Trace, scope: Scope, index: RowIndex) -> None:
         """`index`: for each row of the scope the row of the trace."""
         self.trace, self._scope, self._index = trace, scope, index
-        self._made: tuple[Points, int, Points] | None = None
+        self._made: tuple[Points, Step | None, int, Points] | None = None
 
     @property
     def fresh(self) -> Points:
-        fresh = self.trace.fresh
+        fresh, step, version = self.trace.fresh, self.trace._step, self._index.version
         made = self._made
-        if made is None or made[0] is not fresh or made[1] != self._index.version:
-            made = self._made = (fresh, self._index.version, self._spread())
-        return made[2]
+        if made is None or made[0] is not fresh or made[1] is not step or made[2] != version:
+            made = self._made = (fresh, step, version, self._spread())
+        return made[3]
 
     def sample(self, rows: Rows, times: Rows) -> Array:
         return self.trace.sample(self._index.targets(rows), times)
