@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.actions import Action, Effect, OwnAction, Phrases, no_own_action
+from rapport.communication.actions import Action, Effect, Phrases, PolicyActions, no_own_actions
 from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.answers import USUAL_DECLINES, Declines
@@ -99,8 +99,8 @@ class EngineParts(msgspec.Struct, kw_only=True):
     """Actions of the site by phrase, as `same_phrase` writes it."""
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
-    own_action: OwnAction = no_own_action
-    """The action that a policy itself declares for a phrase; it overrides that of the site."""
+    own_actions: PolicyActions = no_own_actions
+    """The actions that a version of a policy declares itself; they override those of the site."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     act_within_ms: int = ACT_WITHIN_MS

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rapport.core.event import CAUSE, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 
 DETECTED = "rapport.policy.detected"
 ENDED = "rapport.policy.ended"

@@ -8,15 +8,16 @@ policy take precedence over `[actions]` of the same phrase, line by line, in tha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 
 import msgspec
 
 from rapport.communication.action_config import people_behind
-from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
-from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, template_fields
+from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, same_phrase, template_fields
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
 from rapport.policy.compiler.compile import CompiledPolicy
@@ -36,8 +37,8 @@ _WAYS: dict[Ways, PeerDelivery] = {
 }
 _NOBODY = Identifier("peer", "")
 _ANY_CONTENT = ContentRules({})
-_MOST = 10_000
-"""Versions whose actions are remembered; beyond, all are read again."""
+_REMEMBERED = 10_000
+"""Versions whose actions are remembered."""
 
 
 class OwnActions:
@@ -48,21 +49,16 @@ class OwnActions:
         known.
         """
         self._people, self._text_of = people, text_of
-        self._known: dict[tuple[str, str], dict[str, Action]] = {}
+        self.of = lru_cache(_REMEMBERED)(self._read)
+        """The actions by policy and version, each by its phrase."""
 
     def use(self, people: CommunicationConfig) -> None:
-        """Uses the actions of a reloaded site; not while `find` runs."""
+        """Uses the actions of a reloaded site; not while one is read."""
         self._people = people
-        self._known.clear()
+        self.of.cache_clear()
 
-    def find(self, policy: str, version: str, phrase: str) -> Action | None:
-        """What is done; None when that policy leaves it to the site."""
-        if (policy, version) not in self._known:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            text = self._text_of(policy, version)
-            self._known[policy, version] = _actions_in(policy, text, self._people)
-        return self._known[policy, version].get(same_phrase(phrase))
+    def _read(self, policy: str, version: str) -> dict[str, Action]:
+        return _actions_in(policy, self._text_of(policy, version), self._people)
 
 
 def _actions_in(name: str, text: str, people: CommunicationConfig) -> dict[str, Action]:

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from rapport.core.errors import Problem, SiteError, UnknownName
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.tables.context_source import ContextSource, drop_unusable_values
 from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
 from rapport.tables.instances import Instances, join_fewest
