@@ -127,7 +127,8 @@ class PolicySituations:
             allowed = all_of(*(one.sample(rows, times) for one in self._allowed)) == TRUE
             begins &= allowed
             ends |= ~allowed
-        return begins.astype(np.int8) - ends
+        found: Array = begins.astype(np.int8) - ends
+        return found
 
     def _with_began(self, rows: Rows, times: Rows, is_begin: Mask) -> list[Turn]:
         turns: list[Turn] = []
@@ -256,9 +257,7 @@ class CauseSearch:
     """The causes of a condition for some rows and times: of every atom whose truth, with the NOTs
     before it, is true."""
 
-    def __init__(
-        self, placed: PlacedCondition, frame: Frame, rows: Rows, times: Rows
-    ) -> None:
+    def __init__(self, placed: PlacedCondition, frame: Frame, rows: Rows, times: Rows) -> None:
         self.found: list[set[Cause]] = [set() for _ in range(len(rows))]
         self._visit(placed, frame, rows, times, np.arange(len(rows)), wanted=True)
 
@@ -312,7 +311,8 @@ class CauseSearch:
     ) -> None:
         """The first rows that count, in the order of ids."""
         frame, truth = placed.inner, placed.counted
-        assert frame is not None and truth is not None
+        assert frame is not None
+        assert truth is not None
         inner = frame.rows
         assert isinstance(inner, BindingRows)
         places, found = inner.parents.find(rows)
@@ -342,4 +342,3 @@ class CauseSearch:
 def _targets(frame: Frame, inner: Frame, rows: Rows) -> Rows:
     index = frame.index(inner)
     return rows if index is None else index.targets(rows)
-
