@@ -97,7 +97,12 @@ ONTOLOGY = Ontology(
     parents={"employee": "person"},
     day_tables=("holidays",),
 )
-DISTANCES = {("2", "10"): 3.0, ("10", "2"): 3.0, ("2", "ann"): 1.0, ("ann", "2"): 1.0}
+DISTANCES: dict[tuple[str, ...], float] = {
+    ("2", "10"): 3.0,
+    ("10", "2"): 3.0,
+    ("2", "ann"): 1.0,
+    ("ann", "2"): 1.0,
+}
 DAYS = {"holidays": frozenset({"2024-01-06", "2024-03-31", "2024-12-25"})}
 Rows = Mapping[str, Mapping[str, object]]
 """The values of each identity; what is left out is missing."""
