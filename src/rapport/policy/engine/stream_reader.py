@@ -48,6 +48,7 @@ from rapport.policy.engine.stream_steps import (
 )
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.plan import Plan
 from rapport.policy.readings import bare_readings, received_readings, split_events
 
 _MOST_WARNINGS = 1_000
@@ -503,7 +504,9 @@ class StreamReader:
         overdue = [one for one in detections if one.time < oldest_ms]
         if overdue:
             plans = {plan.policy: plan for plan in self.active.runner.plans()}
-            lasting = {name for name, plan in plans.items() if plan.is_lasting()}
+            lasting = {
+                name for name, plan in plans.items() if isinstance(plan, Plan) and plan.is_lasting()
+            }
             states = [one for one in overdue if one.policy in lasting]
             self._overdue |= {_state_of(one): one for one in states}
 
