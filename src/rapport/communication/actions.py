@@ -34,6 +34,8 @@ MOST_HOPS = 5
 SENDER = Identifier("component", "policy")
 Phrases = Callable[[str, str], Sequence[str]]
 """Policy and version to the phrases of that version's actions."""
+EndPhrases = Callable[[str, str], Sequence[str] | None]
+"""Policy and version to the phrases of `actions when cleared`, None without a situation."""
 ACTION_HOPS = "actionhops"
 
 
@@ -225,6 +227,15 @@ def too_old_text(detection: Detection, now_ms: int, act_within_ms: int) -> str:
     when, age = format_time(detection.time), shown_age(now_ms - detection.time)
     limit = format_duration(act_within_ms)
     return f"not carried out: detected for {when}, {age} ago, limit {limit}"
+
+
+def why_end_skipped(event: Event, *, was_acted_on: bool) -> str:
+    """Why the end of a situation is recorded and not told; empty = it is told, at any age:
+    whoever was notified of the beginning is told of the end.
+    """
+    if HISTORY in event.headers and NOTIFY not in event.headers:
+        return f"not carried out: found in imported history, for {format_time(event.time)}"
+    return "" if was_acted_on else "not carried out: nothing was done when the situation began"
 
 
 def shown_age(age_ms: int) -> str:

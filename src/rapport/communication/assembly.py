@@ -12,7 +12,13 @@ from pathlib import Path
 import msgspec
 
 from rapport.channel.channel import AppendResult, Channels
-from rapport.communication.actions import Action, OwnAction, Phrases, no_own_action
+from rapport.communication.actions import (
+    Action,
+    EndPhrases,
+    OwnAction,
+    Phrases,
+    no_own_action,
+)
 from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.attempts import OutcomeData
@@ -110,6 +116,10 @@ class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The action phrases of each version of a policy."""
     own_action: OwnAction = no_own_action
     """The action that a policy itself declares for a phrase."""
+    end_phrases: EndPhrases | Mapping[str, Sequence[str]] = {}
+    """The phrases of `actions when cleared`; None for a version without a situation."""
+    own_end_action: OwnAction = no_own_action
+    """The action that a policy itself declares for such a phrase."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     append: Append | None = None
@@ -296,6 +306,8 @@ class Assembly:
             actions=dict(declared.actions),
             phrases=options.phrases,
             own_action=options.own_action,
+            end_phrases=options.end_phrases,
+            own_end_action=options.own_end_action,
             facts=options.facts,
             act_within_ms=declared.act_within_ms,
             contents=self.services.infos,

@@ -262,6 +262,8 @@ class DeliveryRecord(msgspec.Struct, kw_only=True):
     """Is notified of the result; empty = nobody."""
     policy: str = ""
     detection: str = ""
+    situation: str = ""
+    """Key of the situation whose beginning it is about."""
     routed: bool = False
     """It belongs to an additional receiver, which decides nothing about the message."""
     lines: int = 0
