@@ -17,7 +17,14 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.delivery_state import CollectiveDelivery, DoneWhen, PeerDelivery
 from rapport.communication.peers import shown_address
-from rapport.communication.texts import LONGEST_TEXT, Facts, fill_template, no_facts
+from rapport.communication.rendering import DEFAULT_READER, TextPiece, TextReader
+from rapport.communication.texts import (
+    LONGEST_TEXT,
+    Facts,
+    fill_template,
+    filled_text,
+    no_facts,
+)
 from rapport.core.detection import Detection
 from rapport.core.event import MAX_NAME, Event
 from rapport.core.ids import content_id
@@ -252,6 +259,13 @@ def shown_age(age_ms: int) -> str:
     return " ".join(part for part in parts[first : first + 2] if part) or "0 s"
 
 
+class ActionMessage(msgspec.Struct, frozen=True):
+    """The message of an action, and the pieces of its text for readers in other zones."""
+
+    message: Message
+    pieces: tuple[TextPiece, ...] = ()
+
+
 def message_for(
     action: Action,
     detection: Detection,
@@ -260,17 +274,25 @@ def message_for(
     is_late: bool = False,
     effect: Effect | None = None,
     about: str = "",
-) -> Message:
-    """The message of an action; its id follows from detection, phrase and receiver alone. `about`:
-    the id of the event that it concerns, where that is not the detection.
+    reader: TextReader = DEFAULT_READER,
+) -> ActionMessage:
+    """The message of an action as the site's `reader` sees it; its id follows from detection,
+    phrase and receiver alone. `about`: the id of the event that it concerns, where that is not the
+    detection.
 
     `is_late`: the situation was found long after it occurred; the text begins with its time. The
     text of an `effect` describes it.
     """
-    text = effect.shown() if effect else fill_template(action.text, detection, facts)
+    pieces: tuple[TextPiece, ...] = ()
+    if effect is not None:
+        text = effect.shown()
+    else:
+        text, pieces = filled_text(action.text, detection, facts, reader)
     if is_late:
-        text = f"LATE, for {format_time(detection.time)}: {text}"[:LONGEST_TEXT]
-    return message_saying(action, text, about or detection.id())
+        remark = f"LATE, for {format_time(detection.time)}: "
+        text = f"{remark}{text}"[:LONGEST_TEXT]
+        pieces = (remark, *pieces) if pieces else ()
+    return ActionMessage(message_saying(action, text, about or detection.id()), pieces)
 
 
 def message_saying(action: Action, text: str, detection_id: str = "") -> Message:

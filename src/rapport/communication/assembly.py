@@ -58,6 +58,7 @@ from rapport.communication.message_query import MessageQueries
 from rapport.communication.peers import CachedDirectory, PeerDirectory, SiteDirectory
 from rapport.communication.privacy import WorkerPrivacyFunctions
 from rapport.communication.records import LookupCounts
+from rapport.communication.rendering import TextReader
 from rapport.communication.routing import RoutingRecords
 from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
@@ -305,6 +306,7 @@ class Assembly:
             adapters=self.outputs.names,
             actions=dict(declared.actions),
             phrases=options.phrases,
+            reader=TextReader(declared.zone, declared.language),
             own_action=options.own_action,
             end_phrases=options.end_phrases,
             own_end_action=options.own_end_action,

@@ -60,6 +60,7 @@ from rapport.communication.people_config import (
     COLLECTIVE_KEYS,
     PEER_KEYS,
     read_collective,
+    read_language,
     read_peer,
 )
 from rapport.communication.privacy import is_zone
@@ -97,6 +98,8 @@ class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     webhook: WebhookSettings
     zone: str = "UTC"
     """Time zone of the site, for people without one of their own."""
+    language: str = "en"
+    """Language of times and values in texts, for people without one of their own."""
     media: dict[str, Any] = {}
     """Settings of the other built-in adapters, by name."""
     inputs: tuple[InputConfig, ...] = ()
@@ -194,6 +197,7 @@ def communication_from_site(
         mail=mail,
         webhook=webhook,
         zone=_zone(file, problems),
+        language=read_language(Fields(file.section("site"), problems), "en"),
         media=read_media(file, directory, problems),
         inputs=read_inputs(file, directory, problems),
         sending=read_sending(file, problems),

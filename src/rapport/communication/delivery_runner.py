@@ -90,7 +90,14 @@ from rapport.communication.records import (
     member_key,
     shown_key,
 )
-from rapport.communication.texts import Facts, no_facts
+from rapport.communication.rendering import (
+    DEFAULT_READER,
+    TextPiece,
+    TextReader,
+    is_local,
+    render,
+)
+from rapport.communication.texts import LONGEST_TEXT, Facts, no_facts
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import ACT_WITHIN_MS, Detection
 from rapport.core.errors import SourceUnavailable
@@ -116,6 +123,8 @@ class EngineParts(msgspec.Struct, kw_only=True):
     """As `own_action`, for a phrase of `actions when cleared`."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
+    reader: TextReader = DEFAULT_READER
+    """Zone and language of texts for people without their own."""
     act_within_ms: int = ACT_WITHIN_MS
     """Actions of older detections are recorded and not carried out."""
     contents: Contents = ANY_CONTENT
@@ -253,15 +262,29 @@ class _RecentSends(msgspec.Struct):
 
 
 class PrivacyCheck:
-    """Privacy verdicts about members. A peer without rules costs one look into the directory."""
+    """What the directory says of a member while a message is sent: privacy verdicts, and the zone
+    and language of texts. A peer without rules costs one look into the directory."""
 
     def __init__(
         self,
         transaction: Transaction,
         directory: PeerDirectory,
         functions: PrivacyFunctions = NO_FUNCTIONS,
+        reader: TextReader = DEFAULT_READER,
     ) -> None:
+        """`reader`: zone and language of people without their own."""
         self._transaction, self._directory, self._functions = transaction, directory, functions
+        self._reader = reader
+
+    def reader_of(self, name: str) -> TextReader | None:
+        """Zone and language of a peer; None where they are those of the site."""
+        try:
+            peer = self._directory.peer(name)
+        except SourceUnavailable:
+            return None  # the text of the site is better than none
+        if peer is None or not (peer.zone or peer.language):
+            return None
+        return TextReader(peer.zone or self._reader.zone, peer.language or self._reader.language)
 
     def verdict(
         self,
@@ -328,6 +351,7 @@ class DeliveryContext:
         now_ms: int,
         cause: str,
     ) -> None:
+        """A copy of `record` changes; `before` is what is stored, None for a new delivery."""
         self.before, self.record, self.now_ms, self.cause = before, record, now_ms, cause
         self._load_body, self._privacy = load_body, privacy
         self._body: MessageBody | None = None
@@ -352,6 +376,12 @@ class DeliveryContext:
             is_retry=_is_counted(member),
         )
 
+    def _text_for(self, peer: str) -> str:
+        """The text in the zone and language of a peer."""
+        body = self.body
+        reader = self._privacy.reader_of(peer) if body.pieces else None
+        return body.text if reader is None else render(body.pieces, reader)[:LONGEST_TEXT]
+
     def delivery(self, step: QueueDelivery) -> Delivery:
         """The delivery for the adapter."""
         record, body, state = self.record, self.body, self.record.tracking
@@ -360,7 +390,7 @@ class DeliveryContext:
             peer=step.peer,
             address=step.address,
             attempt=step.attempt,
-            text=body.text,
+            text=self._text_for(step.peer),
             policy=record.policy,
             detection=record.detection,
             time=body.time,
@@ -436,12 +466,14 @@ class DeliveryRunner:
         policy: str = "",
         detection: str = "",
         situation: str = "",
+        pieces: Sequence[TextPiece] = (),
         effect: Effect | None = None,
         only: Member | None = None,
     ) -> DeliveryRecord:
         """Begins the delivery of a message to a receiver and returns its record; one that fails at
         once leaves none behind. The fields are those of `DeliveryRecord` and `MessageBody`.
-        `routed`: to an additional receiver; `only`: the one member of an effect, in place of those
+        `routed`: to an additional receiver; `pieces`: of a text that readers may see differently;
+        `only`: the one member of an effect, in place of those
         of the receiver.
         """
         state = DeliveryState(
@@ -475,6 +507,7 @@ class DeliveryRunner:
             conversation=message.conversation,
             refers_to=message.refers_to,
             language=message.language,
+            pieces=tuple(pieces) if is_local(pieces) else (),
             effect=effect,
             peer_delivery=options.peer_delivery,
         )

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rapport.communication.actions import (
     SENDER,
     Action,
+    ActionMessage,
     Effect,
     effect_of,
     message_for,
@@ -184,7 +185,7 @@ class DetectionActions:
         """
         told: set[str] = set()
         begun: list[str] = []
-        first: list[Message] = []
+        first: list[ActionMessage] = []
         is_late = (since_ms or now_ms) - ended.time > self._parts.act_within_ms
 
         def act(phrase: str) -> None:
@@ -214,9 +215,15 @@ class DetectionActions:
         waiting = self._each(phrases, act)
         message = None
         if first:
-            message = replace(first[0], id="", receiver=None, conversation=situation.detection)
+            message = replace(
+                first[0].message, id="", receiver=None, conversation=situation.detection
+            )
         notice = EndNotice(
-            detection=event.id, time=ended.time, message=message, messages=tuple(begun)
+            detection=event.id,
+            time=ended.time,
+            message=message,
+            pieces=first[0].pieces if first else (),
+            messages=tuple(begun),
         )
         after = replace(situation, end=notice)
         for peer in sorted(notified - told) if waiting is None else ():
@@ -260,6 +267,7 @@ class DetectionActions:
             cause=notice.detection,
             policy=situation.policy,
             detection=notice.detection,
+            pieces=notice.pieces,
         )
 
     def acknowledge(self, event: Event, now_ms: int) -> None:
@@ -311,7 +319,9 @@ class DetectionActions:
         if action is None:
             return
         effect = self._effect(action, detection, now_ms, 0)
-        message = message_for(action, detection, self._parts.facts, effect=effect)
+        message = message_for(
+            action, detection, self._parts.facts, effect=effect, reader=self._parts.reader
+        ).message
         if self._runner.records.get(message.id) is None:
             for line in skipped_events(message, detection, event.id, reason, now_ms=now_ms):
                 self._transaction.emit("log", line)
@@ -333,9 +343,15 @@ class DetectionActions:
         *,
         effect: Effect | None = None,
         is_late: bool = False,
-    ) -> Message:
+    ) -> ActionMessage:
         return message_for(
-            action, detection, self._parts.facts, is_late=is_late, effect=effect, about=event.id
+            action,
+            detection,
+            self._parts.facts,
+            is_late=is_late,
+            effect=effect,
+            about=event.id,
+            reader=self._parts.reader,
         )
 
     def _begin(
@@ -355,13 +371,15 @@ class DetectionActions:
         begins; `conversation`: that of the beginning, for an end.
         """
         is_late = is_late or LATE in event.headers or event.type == STILL_LASTS
-        message = self._message(action, detection, event, effect=effect, is_late=is_late)
+        made = self._message(action, detection, event, effect=effect, is_late=is_late)
+        message = made.message
         if self._runner.records.get(message.id) is not None:
             return message.id
         misfit = self._parts.contents.fault(message)
         if misfit is not None and is_late:
             # Content for machines has no room for the remark that it is late.
-            message = self._message(action, detection, event, effect=effect)
+            made = self._message(action, detection, event, effect=effect)
+            message = made.message
             misfit = self._parts.contents.fault(message)
         message = replace(message, conversation=conversation or message.conversation)
         if misfit is not None:
@@ -386,6 +404,7 @@ class DetectionActions:
             policy=detection.policy,
             detection=event.id,
             situation=situation,
+            pieces=made.pieces,
             effect=effect,
             only=only,
         )

@@ -411,7 +411,7 @@ class BatchTransaction:
         self.wanted: list[str] = []
         """Messages that have to be looked up before the next call."""
         lookup = ReceiverLookup(parts.directory, parts.adapters)
-        privacy = PrivacyCheck(transaction, parts.directory, parts.functions)
+        privacy = PrivacyCheck(transaction, parts.directory, parts.functions, parts.reader)
         self._runner = DeliveryRunner(
             transaction,
             self.schedule,

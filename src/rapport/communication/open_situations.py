@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from rapport.communication.rendering import TextPiece
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import situation_key
 from rapport.core.message import Message
@@ -27,6 +28,8 @@ class EndNotice(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     message: Message | None = None
     """Without id and receiver; None = the policy tells nobody."""
+    pieces: tuple[TextPiece, ...] = ()
+    """Of its text, for readers in other zones or languages."""
     messages: tuple[str, ...] = ()
     """Keys of the delivery records of the receivers that the policy names."""
 
