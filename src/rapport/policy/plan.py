@@ -17,14 +17,7 @@ import msgspec
 
 from rapport.core.ids import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
-
-
-class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An attribute of an instance compared with a constant."""
-
-    attribute: str
-    operator: Operator
-    value: str | float
+from rapport.policy.ontology import Constraint as Constraint
 
 
 class Side(msgspec.Struct, frozen=True, omit_defaults=True):

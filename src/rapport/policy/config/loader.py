@@ -209,6 +209,17 @@ def ontology_from_site(file: TomlFile, *, trusted: bool = True) -> tuple[Ontolog
         parents=draft.parents,
         containers=draft.containers,
         derived=derived,
+        zone=draft.site_zone,
+        day_tables=_day_tables(draft),
     )
     check_streams(draft, ontology)
     return ontology, draft.problems
+
+
+def _day_tables(draft: OntologyDraft) -> tuple[str, ...]:
+    """The tables that can list days: without a concept, with one key."""
+    return tuple(
+        name
+        for name, section in draft.tables("tables", quiet=True)
+        if not section.values.get("concept") and isinstance(section.values.get("key"), str)
+    )

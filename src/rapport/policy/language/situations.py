@@ -68,6 +68,22 @@ _SOME = ("any", "a", "an", "one", "exists")
 _SAME = ("may", "be", "the", "same")
 
 
+def is_situation(text: str) -> bool:
+    """True if a text has a section that only policies with a situation have; a misspelt one counts
+    where there are no `conditions`."""
+    phrases = []
+    for line in text.splitlines():
+        phrase = phrase_of(line).lower().removesuffix(":").strip()
+        if phrase == "actions":
+            break
+        phrases.append(phrase)
+    if "situation" in phrases or "cleared by" in phrases:
+        return True
+    alike = (phrase for phrase in phrases if phrase[:1] == "s" and " " not in phrase)
+    misspelt = any(nearest_word(phrase, ("situation",)) for phrase in alike)
+    return misspelt and "conditions" not in phrases
+
+
 def parse_situation_policy(name: str, text: str) -> SituationTree:
     """Parses a policy with a situation; raises PolicyError with every fault.
 
