@@ -252,6 +252,18 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """The concepts whose instances the plan looks up, sorted."""
         return tuple(sorted({bound.concept for bound in self.bound_aliases()}))
 
+    def table_attributes(self) -> set[tuple[str, str]]:
+        """The (concept, attribute) pairs that tables give: values, and properties of aliases."""
+        found = {
+            (bound.concept, one.attribute)
+            for bound in self.bound_aliases()
+            for one in bound.constraints
+        }
+        for node in plan_nodes(self):
+            if isinstance(node, PresentValue) and node.stream is None and node.attribute != "id":
+                found.add((node.concept, node.attribute))
+        return found
+
     def bound_aliases(self) -> list[BoundAlias]:
         """The aliases of the plan and those of its quantifiers."""
         inner = [node.bound for node in plan_nodes(self) if isinstance(node, CountedInstances)]

@@ -18,7 +18,7 @@ from rapport.policy.compiler.situation_planner import plan_situation
 from rapport.policy.delivery import read_delivery
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
-from rapport.policy.language.situation_tree import SituationTree
+from rapport.policy.language.situation_tree import ParsedPolicy, SituationTree
 from rapport.policy.language.situations import is_situation, parse_situation_policy
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.lint.satisfiability import lint_aliases, lint_satisfiable
@@ -50,6 +50,14 @@ class CompiledSituation(msgspec.Struct, frozen=True):
 
 
 CompiledPolicy = CompiledConditions | CompiledSituation
+
+
+def parse_text(text: str, *, name: str) -> ParsedPolicy:
+    """Parses a policy with `conditions` or with a `situation`; raises PolicyError with every
+    fault."""
+    if is_situation(text):
+        return parse_situation_policy(name, text)
+    return parse_policy(text, name=name)
 
 
 def compile_policy(

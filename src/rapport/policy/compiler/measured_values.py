@@ -133,6 +133,14 @@ class ValueChecker:
         unit = constant.unit
         plain, per = _unit_and_time(unit, constant.place)
         weight: Fraction | None = Fraction(1)
+        if per and unit_named(plain or "1").offset:
+            message = f"a change of temperature is in K, not in {plain}"
+            raise ComparisonFault(
+                "policy.temperature_difference",
+                message,
+                f"write: {print_value(constant.value)} K/{unit.rpartition('/')[2]}",
+                constant.place,
+            )
         if plain and unit_named(plain).dimension == _TEMPERATURE:
             weight = Fraction(0) if per else Fraction(1) if unit_named(plain).offset else _FREE
         return ValueType(

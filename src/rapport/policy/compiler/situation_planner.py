@@ -290,7 +290,7 @@ class ConditionPlanner:
         if any(isinstance(each, _NOT_COUNTED) for each in nodes):
             message = "a count is of what single readings decide"
             hint = "leave 'for', 'no ... for', 'some', 'no' and aggregates out of its parentheses"
-            raise ComparisonFault("policy.bad_count", message, hint, value.place)
+            raise ComparisonFault("policy.bad_counted_term", message, hint, value.place)
         heard = [each for each in nodes if isinstance(each, PresentValue) and each.stream]
         aliases = list(dict.fromkeys(each.alias for each in heard))
         if len(aliases) == 1:
@@ -302,7 +302,7 @@ class ConditionPlanner:
             message = f"a count is of the readings of one instance, but {' and '.join(aliases)} "
             message += "both have readings here"
             hint = "count each on its own"
-        raise ComparisonFault("policy.bad_count", message, hint, value.place)
+        raise ComparisonFault("policy.bad_counted_term", message, hint, value.place)
 
     # --- other atoms ---
 

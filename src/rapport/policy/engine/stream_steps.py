@@ -22,7 +22,7 @@ from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 
 LATE_TYPE = "rapport.policy.late"
 TIME_TYPE = "rapport.policy.time"
@@ -164,7 +164,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     act: PlanChangeKind
     policy: str
-    plan: Plan | None = None
+    plan: PolicyPlan | None = None
 
 
 class TablesChange(msgspec.Struct, frozen=True):
@@ -184,8 +184,8 @@ StreamStep = TimeMoved | TimeReset | PlanChange | TablesChange
 class PlansAt(msgspec.Struct, frozen=True):
     """The running plans and their shadows."""
 
-    plans: tuple[Plan, ...] = ()
-    shadows: tuple[Plan, ...] = ()
+    plans: tuple[PolicyPlan, ...] = ()
+    shadows: tuple[PolicyPlan, ...] = ()
 
 
 class PolicyCommand(msgspec.Struct, frozen=True):
@@ -222,7 +222,7 @@ class PlanSource(Protocol):
 class FixedPlans:
     """Plans without a record of changes."""
 
-    def __init__(self, plans: Iterable[Plan]) -> None:
+    def __init__(self, plans: Iterable[PolicyPlan]) -> None:
         self.plans = {plan.policy: plan for plan in plans}
 
     async def plans_at(self, position: int) -> PlansAt:
