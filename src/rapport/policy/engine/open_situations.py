@@ -6,12 +6,11 @@ Pure and part of what the engine commits, so that a second pass over the stream 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from rapport.core.detection import Detection, identity_order
-from rapport.policy.situation_plan import SituationPlan
 
 BindingsKey = tuple[tuple[str, str], ...]
 
@@ -41,7 +40,30 @@ class OpenSituations:
         for each in found:
             self._open.setdefault(each.policy, {})[bindings_key(each.bindings)] = each
 
-    def note(self, found: Iterable[Detection], situations: Mapping[str, SituationPlan]) -> None:
+    def continued(self, found: Sequence[Detection], situations: Container[str]) -> list[Detection]:
+        """What is new: a situation that is open already does not begin a second time, and its end
+        names the beginning that was emitted. That is so after a version was replaced, or policies
+        began anew because the clock jumped.
+        """
+        if not any(each.policy in situations for each in found):
+            return list(found)
+        began: dict[tuple[str, BindingsKey], int | None] = {}
+        new: list[Detection] = []
+        for each in found:
+            if each.policy not in situations:
+                new.append(each)
+                continue
+            key = bindings_key(each.bindings)
+            known = self._open.get(each.policy, {}).get(key)
+            since = began.get((each.policy, key), None if known is None else known.began)
+            is_begin = each.began is None
+            if is_begin is (since is not None):
+                continue
+            began[each.policy, key] = each.time if is_begin else None
+            new.append(each if is_begin else msgspec.structs.replace(each, began=since))
+        return new
+
+    def note(self, found: Iterable[Detection], situations: Container[str]) -> None:
         """Notes the beginnings and ends of policies with a situation."""
         for each in found:
             own = self._open.setdefault(each.policy, {})
@@ -57,6 +79,10 @@ class OpenSituations:
         """The open situations of a policy, in the order of their identities."""
         own = self._open.get(policy, {}).values()
         return sorted(own, key=lambda each: _order(each.bindings))
+
+    def find(self, policy: str, bindings: Mapping[str, str]) -> OpenSituation | None:
+        """The open situation of these bindings, or None."""
+        return self._open.get(policy, {}).get(bindings_key(bindings))
 
     def count(self) -> dict[str, int]:
         """Open situations by policy."""

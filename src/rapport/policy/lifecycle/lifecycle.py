@@ -203,6 +203,8 @@ class PolicyLifecycle:
         engine.follow(self._record)
         self.phrases: Callable[[str, str], Sequence[str]] = self._record.phrases
         """The actions of a version, by policy and version; see `PolicyRecord.phrases`."""
+        self.end_phrases: Callable[[str, str], Sequence[str] | None] = self._record.end_phrases
+        """Those of `actions when cleared`; None without a situation."""
 
     @property
     def texts(self) -> CompiledTexts:
