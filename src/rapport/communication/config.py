@@ -68,7 +68,7 @@ from rapport.communication.routing import RoutingRule, routing_from_site
 from rapport.communication.sessions.passwords import PasswordSettings
 from rapport.communication.sessions.sessions import SessionSettings
 from rapport.communication.texts import ALWAYS_KNOWN, constant_text, named_in_texts, template_fields
-from rapport.core.detection import ACT_WITHIN_MS
+from rapport.core.detection import ACT_WITHIN_MS, phrase_key
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts, is_loopback
 from rapport.kernel.config_fields import Fields
@@ -275,7 +275,7 @@ def _unknown_fields(
             hint=named_in_texts(known, field),
         )
         for key, field in fields
-        if field not in known
+        if phrase_key(field) not in known
     ]
 
 

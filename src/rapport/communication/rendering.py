@@ -25,7 +25,7 @@ _MONTHS = {
         *("Juli", "Aug.", "Sep.", "Okt.", "Nov.", "Dez."),
     ),
 }
-_WORDS = {
+_WORDS: dict[str, dict[str | bool, str]] = {
     "en": {"unknown": "unknown", True: "yes", False: "no", "d": "d"},
     "de": {"unknown": "unbekannt", True: "ja", False: "nein", "d": "Tg."},
 }

@@ -22,7 +22,7 @@ from rapport.communication.rendering import (
     render,
     shown_moment,
 )
-from rapport.core.detection import Detection, NamedValue
+from rapport.core.detection import Detection, NamedValue, phrase_key
 from rapport.core.errors import InvalidInput, nearest_names
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO
 from rapport.core.times import format_time
@@ -128,7 +128,7 @@ def _piece(field: str, detection: Detection, facts: Facts) -> TextPiece:
         case "why":
             return clean(detection.reason or detection.holds) or "?"
     if _is_phrase(field):
-        value = detection.values.get(same_field(field), NamedValue())
+        value = detection.values.get(phrase_key(field), NamedValue())
         known = value.value
         if isinstance(known, str):
             value = NamedValue(clean(known), value.unit)
@@ -152,15 +152,6 @@ def _for_machines(piece: TextPiece) -> str:
             return str(known) if is_text else msgspec.json.encode(known).decode()
         case _:
             return piece
-
-
-def same_field(field: str) -> str:
-    """A field as it is compared: blanks do not matter.
-
-    >>> same_field("mean  of pm10 of S in the last 24 h")
-    'mean of pm10 of S in the last 24 h'
-    """
-    return " ".join(field.split())
 
 
 def constant_text(template: str) -> str | None:

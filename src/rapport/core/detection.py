@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
+from rapport.core.times import format_duration, parse_duration
 
 DETECTED = "rapport.policy.detected"
 ENDED = "rapport.policy.ended"
@@ -23,6 +26,8 @@ STILL_LASTS = "rapport.policy.still_lasts"
 ACT_WITHIN_MS = 600_000
 """`[site] act_within`: actions of detections older than this are recorded, not carried out."""
 
+_WINDOW = re.compile(r"(.+ in the last )(.+?)( \(at least \d+ readings?\))?")
+
 Cause = tuple[int, str]
 """Event time and id of a causing event; ordered by time, then id by code points."""
 
@@ -32,6 +37,23 @@ class NamedValue(msgspec.Struct, frozen=True, omit_defaults=True):
 
     value: float | str | bool | None = None
     unit: str = ""
+
+
+def phrase_key(phrase: str) -> str:
+    """The phrase of a named value as it is compared: blanks and the form of a window do not matter.
+
+    >>> phrase_key("mean of pm10  of S in the last 24 h (at least 18 readings)")
+    'mean of pm10 of S in the last 1d (at least 18 readings)'
+    """
+    text = " ".join(phrase.split())
+    found = _WINDOW.fullmatch(text)
+    if found is None:
+        return text
+    try:
+        window = format_duration(parse_duration(found[2]))
+    except InvalidInput:
+        return text
+    return f"{found[1]}{window}{found[3] or ''}"
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):

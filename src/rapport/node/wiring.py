@@ -77,7 +77,7 @@ from rapport.node.table_updates import TableUpdates
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.replay.reevaluation import ReevaluationService
-from rapport.site.actions import OwnActions, TemplateFacts
+from rapport.site.actions import OwnActions, TemplateFacts, TextNeeds
 from rapport.site.context import context_from_site
 from rapport.site.ensemble import ensemble_from_site
 from rapport.site.parts import has_errors
@@ -122,6 +122,10 @@ def make_node(
     )
     address = NodeAddress(settings.public_url)
     own_actions = OwnActions(base.people, policy.policies.life.text_of)
+    text_needs = TextNeeds(
+        base.people, own_actions, policy.policies.life.compiled, lambda: policy.engine.ontology
+    )
+    policy.engine.use_texts(text_needs.of)
     communication = _make_communication(base, policy.policies, intake, address, own_actions)
     lake = site.data_directory / "lake"
     return Node(
@@ -144,6 +148,7 @@ def make_node(
                 policies=policy.policies,
                 communication=communication,
                 own_actions=own_actions,
+                text_needs=text_needs,
                 plugins=base.plugins,
             ),
             maintenance=ChannelMaintenance(
@@ -319,6 +324,8 @@ def _make_communication(
             plugins=base.plugins,
             facts=TemplateFacts(site.tables, life.compiled).find,
             own_action=own_actions.find,
+            end_phrases=life.end_phrases,
+            own_end_action=own_actions.find_end,
             site=site.directory,
             arrivals=_checked(arrivals_from_site(site.file)),
             engines=_checked(engines_from_site(site.file)),

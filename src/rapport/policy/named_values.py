@@ -7,13 +7,12 @@ name are taken when a detection is made (`engine/value_record.py`), not when som
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rapport.core.errors import InvalidInput
-from rapport.core.times import format_duration, parse_duration
+from rapport.core.detection import phrase_key
+from rapport.core.times import format_duration
 from rapport.policy.compiler.compile import CompiledPolicy, CompiledSituation
 from rapport.policy.language.printer import print_expression
 from rapport.policy.language.situation_printer import print_situation_condition
@@ -34,7 +33,6 @@ from rapport.policy.situation_plan import (
 )
 
 WHY, BEGAN, DURATION = "why", "began", "duration"
-_WINDOW = re.compile(r"(.+ in the last )(.+?)( \(at least \d+ readings?\))?")
 _SHOWN = ("number", "text", "boolean")
 """Types of attributes that a text can show."""
 
@@ -91,16 +89,16 @@ def vocabulary(compiled: CompiledPolicy, ontology: Ontology) -> dict[str, NamedQ
                 found[f"{attribute} of {alias}"] = NamedQuantity(value, unit)
     if isinstance(compiled, CompiledSituation):
         found |= _aggregates(compiled, concepts, ontology)
-    return found
+    return {phrase_key(phrase): value for phrase, value in found.items()}
 
 
 def needed_values(
     fields: Iterable[str], compiled: CompiledPolicy, ontology: Ontology
 ) -> NeededValues:
     """What the fields of its texts need of a policy; fields that it does not have are left out."""
-    known = {_same(phrase): value for phrase, value in vocabulary(compiled, ontology).items()}
-    named = {field: value for field in fields if (value := known.get(_same(field))) is not None}
-    why = _why_parts(compiled, ontology) if WHY in fields else ()
+    known, wanted = vocabulary(compiled, ontology), set(map(phrase_key, fields))
+    named = {phrase: known[phrase] for phrase in sorted(wanted) if phrase in known}
+    why = _why_parts(compiled, ontology) if WHY in wanted else ()
     return NeededValues(named, why)
 
 
@@ -109,29 +107,6 @@ def moments_of(compiled: CompiledPolicy) -> tuple[str, ...]:
     if isinstance(compiled, CompiledSituation):
         return (WHY, BEGAN, DURATION)
     return (WHY,)
-
-
-def same_phrase_as(field: str, phrases: Iterable[str]) -> bool:
-    """Whether a field of a text is one of the phrases: durations may be written differently."""
-    wanted = _same(field)
-    return any(_same(phrase) == wanted for phrase in phrases)
-
-
-def _same(phrase: str) -> str:
-    """A phrase as it is compared.
-
-    >>> _same("mean of pm10 of S in the last 1 d") == _same("mean of pm10 of S in the last 24 h")
-    True
-    """
-    text = " ".join(phrase.split())
-    found = _WINDOW.fullmatch(text)
-    if found is None:
-        return text
-    try:
-        window = format_duration(parse_duration(found[2]))
-    except InvalidInput:
-        return text
-    return f"{found[1]}{window}{found[3] or ''}"
 
 
 def _concepts(compiled: CompiledPolicy, ontology: Ontology) -> dict[str, str]:

@@ -115,5 +115,5 @@ class OpenSituations:
         return iter(self.state())
 
 
-def _order(bindings: Mapping[str, str]) -> Sequence[object]:
+def _order(bindings: Mapping[str, str]) -> list[tuple[str, tuple[int, int, str]]]:
     return [(alias, identity_order(identity)) for alias, identity in sorted(bindings.items())]
