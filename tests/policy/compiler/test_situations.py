@@ -254,7 +254,7 @@ def test_a_value_is_converted_where_it_needs_to_be(
         ("count of id of S in the last 1 h above 3", "policy.no_readings"),
         ("mean of open of S in the last 1 h above 3", "policy.wrong_type"),
         ("colour of S above 'red'", "policy.bad_operator"),
-        ("colour of S above 3", "policy.wrong_type"),
+        ("colour of S above 3", "policy.bad_operator"),
         ("colour of S = 3", "policy.wrong_type"),
         ("colour of S + 1 above 3", "policy.wrong_type"),
         ("level of S = colour of S", "policy.wrong_type"),

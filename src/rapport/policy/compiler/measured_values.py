@@ -539,11 +539,11 @@ def _check_bare(bare: ValueType, other: ValueType) -> None:
         if unit_named(other.unit).dimension == unit_named("1").dimension:
             return
     elif bare.is_constant:
-        unit = other.unit
-        if other.is_rate and not other.is_constant:
-            unit = f"{other.unit or '1'}/min"
-        elif other.is_temperature and other.weight == 0:
+        unit = other.unit or "1"
+        if other.is_temperature and other.weight == 0:
             unit = "K"
+        if other.is_rate and not other.is_constant:
+            unit = f"{unit}/min"
         message = f"{other.shown} is in {other.unit_shown}, but {bare.shown} has no unit"
         raise ComparisonFault(
             "policy.missing_unit", message, f"write: {bare.shown} {unit}", bare.place
@@ -657,13 +657,11 @@ def _calculated(left: float, operator: str, right: float) -> float:
             return left / right if right else math.nan
 
 
-def _unit_and_time(
-    written: str, place: SourceSpan, *, is_rate: bool | None = None
-) -> tuple[str, int]:
+def _unit_and_time(written: str, place: SourceSpan, *, is_rate: bool = False) -> tuple[str, int]:
     """A unit and the milliseconds of the time after its slash, 0 without one.
 
-    `is_rate`: whether `mm/h` means millimetres per hour or the unit of that name; None: the unit
-    if there is one of that name. Raises ComparisonFault for an unknown unit.
+    `is_rate`: whether `mm/h` means millimetres per hour, or if there is one the unit of that name.
+    Raises ComparisonFault for an unknown unit.
     """
     if not written:
         return "", 0
@@ -673,13 +671,16 @@ def _unit_and_time(
         if is_rate and per_ms:
             unit_named(before or "1")
             return before or "1", per_ms
-        if not per_ms or is_rate is False or _is_unit(written):
+        if not per_ms or _is_unit(written):
             unit_named(written)
             return written, 0
         unit_named(before)
         return before, per_ms
     except InvalidInput as error:
-        raise ComparisonFault("policy.unknown_unit", error.message, error.hint, place) from error
+        hint = error.hint
+        if slash and not per_ms and _is_unit(before):
+            hint = f"a rate is per s, min, h or d, such as {before}/min"
+        raise ComparisonFault("policy.unknown_unit", error.message, hint, place) from error
 
 
 def _is_unit(name: str) -> bool:

@@ -60,7 +60,7 @@ def print_situation(tree: SituationTree) -> str:
 def _section(condition: Condition) -> list[str]:
     if not isinstance(condition, AndOf):
         return [f"  {print_situation_condition(condition)}"]
-    return [f"  {_part(part)}" for part in condition.parts]
+    return [f"  {print_situation_condition(part)}" for part in condition.parts]
 
 
 def print_situation_condition(condition: Condition) -> str:
