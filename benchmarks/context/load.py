@@ -20,7 +20,7 @@ import msgspec
 from benchmarks.context.broker_process import CLOCK
 from benchmarks.context.subject import Keys, client_keys, question_of, record_of
 from rapport.context.protocol import RECEIVED, Answer, Message, Put, Request, Status, decode, encode
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
 from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name

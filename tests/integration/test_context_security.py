@@ -41,8 +41,7 @@ from rapport.context.protocol import (
 from rapport.context.v0.v0_state import V0Settings
 from rapport.context.v0_endpoint import V0Endpoint
 from rapport.core.errors import NotAllowed, RapportError
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
 from rapport.transport.keys import (

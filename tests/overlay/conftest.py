@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.membership import Membership
 from rapport.overlay.membership_steps import (
     Isolated,

@@ -25,6 +25,7 @@ from rapport.communication.privacy import (
     Verdict,
     verdict,
 )
+from rapport.communication.texts import same_phrase
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
 from rapport.core.times import parse_time
@@ -55,7 +56,7 @@ def test_the_sentence_of_the_coordinator_is_one_policy_and_its_people(tmp_path: 
     check_deliveries(parse_policy(POLICY, name="water"), people, ["G"], faults)
     assert faults.problems() == ()
     own = OwnActions(people, lambda _name, _version: POLICY)
-    assert own.find("water", "1", "call the volunteers") == Action(
+    assert own.of("water", "1").get(same_phrase("call the volunteers")) == Action(
         phrase="call the volunteers",
         send_to=Identifier("collective", "volunteers"),
         text="Water is rising at {G}: please come to the depot",
@@ -146,7 +147,7 @@ class Drill:
             people,
             AssemblyOptions(
                 phrases={"water": ["call the volunteers"]},
-                own_action=OwnActions(people, lambda _name, _version: POLICY).find,
+                own_actions=OwnActions(people, lambda _name, _version: POLICY).of,
                 site=directory,
             ),
         )

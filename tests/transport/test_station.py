@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import TooLarge
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from rapport.transport.base import Address, Sender
 from rapport.transport.fragments import WHOLE, ReassemblyLimits
 from rapport.transport.keys import DatagramKeys, make_key

@@ -19,8 +19,7 @@ from rapport.channel.channel import Channels
 from rapport.communication.ledger_events import LONGEST_ANSWER, PROOF, LoggedData, logged_data_of
 from rapport.communication.links import is_answer_token
 from rapport.core.errors import InvalidInput, NotAllowed
-from rapport.core.event import CAUSE, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, cause_text, content_id, make_event
 from rapport.core.message import CONTROL
 
 ANSWER = "rapport.control.answer"

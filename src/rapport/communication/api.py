@@ -75,6 +75,7 @@ from rapport.communication.ledger import (
     TimelineLine,
 )
 from rapport.communication.ledger_rows import LedgerRow
+from rapport.communication.links import PublicAddress
 from rapport.communication.message_info import MessageInformation, RelatedMessage
 from rapport.communication.message_query import (
     CriteriaFields,
@@ -91,8 +92,7 @@ from rapport.core.errors import Conflict, InvalidInput, Problem, RapportError, S
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.tasks import Tasks
-from rapport.kernel.threads import run_blocking, run_in_thread
+from rapport.kernel.tasks import Tasks, run_blocking, run_in_thread
 from rapport.kernel.toml import TomlFile
 from rapport.store.segment_store import SEGMENT_BYTES
 
@@ -448,7 +448,7 @@ def _options(
 ) -> AssemblyOptions:
     services = services_from_site(file, site, peers=config.peers, collectives=config.collectives)
     return AssemblyOptions(
-        public_url=lambda: public_url,
+        address=PublicAddress(public_url),
         plugins=plugins,
         site=site,
         arrivals=_checked(arrivals_from_site(file)),

@@ -28,7 +28,7 @@ from rapport.communication.transaction import OUTBOX, TABLE, Outgoing
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Identifier, Message
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.store.base import (
     READ_BYTES,
     Change,

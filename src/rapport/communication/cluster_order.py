@@ -39,9 +39,8 @@ from rapport.communication.cluster_leases import HeldShare, ShareSettings, share
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.store.base import Put, RecordStore
 
 REACHED = "communication.reached"

@@ -38,7 +38,7 @@ import msgspec
 
 from rapport.channel.config import ChannelsConfig, channels_from_site
 from rapport.communication.action_config import ACTION_KEYS, read_action
-from rapport.communication.actions import Action, message_saying, same_phrase
+from rapport.communication.actions import Action
 from rapport.communication.adapters.adapter_config import (
     BUILT_IN,
     InputConfig,
@@ -54,6 +54,7 @@ from rapport.communication.adapters.webhook import WebhookSettings
 from rapport.communication.arrival_checks import ArrivalSettings, OnExpired, Unproven
 from rapport.communication.cluster_leases import LEASE_MS, SHARES, ShareSettings
 from rapport.communication.content_rules import ContentFault, ContentRules
+from rapport.communication.detection_actions import message_saying
 from rapport.communication.message_info import Kind, MessageInformation, info_from_site
 from rapport.communication.peers import Collective, Peer, adapter_of
 from rapport.communication.people_config import (
@@ -67,7 +68,13 @@ from rapport.communication.privacy import is_zone
 from rapport.communication.routing import RoutingRule, routing_from_site
 from rapport.communication.sessions.passwords import PasswordSettings
 from rapport.communication.sessions.sessions import SessionSettings
-from rapport.communication.texts import ALWAYS_KNOWN, constant_text, named_in_texts, template_fields
+from rapport.communication.texts import (
+    ALWAYS_KNOWN,
+    constant_text,
+    named_in_texts,
+    same_phrase,
+    template_fields,
+)
 from rapport.core.detection import ACT_WITHIN_MS, phrase_key
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts, is_loopback

@@ -17,9 +17,9 @@ from rapport.communication.actions import (
     Action,
     Effect,
     EndPhrases,
-    OwnAction,
     Phrases,
-    no_own_action,
+    PolicyActions,
+    no_own_actions,
 )
 from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery
@@ -115,12 +115,12 @@ class EngineParts(msgspec.Struct, kw_only=True):
     """Actions of the site by phrase, as `same_phrase` writes it."""
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
-    own_action: OwnAction = no_own_action
-    """The action that a policy itself declares for a phrase; it overrides that of the site."""
+    own_actions: PolicyActions = no_own_actions
+    """The actions that a version of a policy declares itself; they override those of the site."""
     end_phrases: EndPhrases | Mapping[str, Sequence[str]] = {}
     """The phrases of `actions when cleared`; None for a version without a situation."""
-    own_end_action: OwnAction = no_own_action
-    """As `own_action`, for a phrase of `actions when cleared`."""
+    own_end_actions: PolicyActions = no_own_actions
+    """As `own_actions`, for phrases of `actions when cleared`."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     reader: TextReader = DEFAULT_READER

@@ -1,27 +1,22 @@
 """Actions of detections: each action phrase of a policy becomes one message, as the policy or the
 site declares. The end of a situation stops the messages of its beginning and becomes messages of
-its own. [CO-7, PO-10, SI-14]
+its own. [CO-1, CO-7, PO-10, SI-14]
+
+The id of a message or an effect follows from the detection, so that a second attempt is the same
+message, the same event and the same call. An event that an action appended has the header
+`actionhops`: it keeps policies that feed each other from running for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.actions import (
-    SENDER,
-    Action,
-    ActionMessage,
-    Effect,
-    effect_of,
-    message_for,
-    message_saying,
-    same_phrase,
-    too_old_text,
-    why_end_skipped,
-    why_skipped,
-)
+from rapport.channel.channel import Channels
+from rapport.communication.actions import ACTION_HOPS, SENDER, Action, Effect, EffectTemplate
 from rapport.communication.content_rules import ContentFault
 from rapport.communication.delivery_runner import DeliveryRunner, EngineParts
 from rapport.communication.delivery_state import (
@@ -41,6 +36,15 @@ from rapport.communication.ledger_events import (
 from rapport.communication.notifications import notify_sender
 from rapport.communication.open_situations import EndNotice, OpenSituation
 from rapport.communication.records import DeliveryRecord, PartlyHandled
+from rapport.communication.rendering import DEFAULT_READER, TextPiece, TextReader
+from rapport.communication.texts import (
+    LONGEST_TEXT,
+    Facts,
+    fill_template,
+    filled_text,
+    no_facts,
+    same_phrase,
+)
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import (
     STILL_LASTS,
@@ -50,10 +54,10 @@ from rapport.core.detection import (
     situation_key,
 )
 from rapport.core.errors import SourceUnavailable
-from rapport.core.event import Event
-from rapport.core.ids import content_id
+from rapport.core.event import MAX_NAME, Event, content_id
 from rapport.core.message import Identifier, Message
-from rapport.core.release import LATE
+from rapport.core.release import HISTORY, LATE, NOTIFY
+from rapport.core.times import format_duration, format_time
 from rapport.kernel.telemetry import get_logger
 
 _SITUATION_ENDED = "the situation ended"
@@ -307,9 +311,9 @@ class DetectionActions:
 
     def _action(self, phrase: str, detection: Detection) -> Action | None:
         is_end, parts = detection.began is not None, self._parts
-        find = parts.own_end_action if is_end else parts.own_action
-        own = find(detection.policy, detection.version, phrase)
-        return own or self._parts.actions.get(same_phrase(phrase))
+        declared = parts.own_end_actions if is_end else parts.own_actions
+        own, named = declared(detection.policy, detection.version), same_phrase(phrase)
+        return own.get(named) or parts.actions.get(named)
 
     def _skip(
         self, phrase: str, detection: Detection, event: Event, now_ms: int, reason: str
@@ -440,6 +444,9 @@ def _raise_waiting(waiting: SourceUnavailable | None) -> None:
         raise PartlyHandled(waiting.message, code=waiting.code, hint=waiting.hint) from waiting
 
 
+# --- messages and effects of a detection ---
+
+
 def _options(action: Action) -> DeliveryOptions:
     within = action.answer_within_ms
     return DeliveryOptions(
@@ -455,3 +462,162 @@ def _options(action: Action) -> DeliveryOptions:
         repeat_most=action.repeat_most,
         peer_delivery=action.peer_delivery,
     )
+
+
+def effect_of(
+    template: EffectTemplate,
+    phrase: str,
+    detection: Detection,
+    facts: Facts,
+    *,
+    now_ms: int,
+    hops: int = 0,
+) -> Effect:
+    """The effect for one detection; `hops` is how many actions led to it."""
+    detection_id = detection.id()
+    found = template.data is None
+    data = _as_found(detection) if found else _filled(template.data, detection, facts)
+    return Effect(
+        kind=template.kind,
+        id=content_id("action", detection_id, phrase, template.address),
+        target=template.target,
+        type=template.type,
+        subject=fill_template(template.subject, detection, facts)[:MAX_NAME],
+        time=now_ms,
+        data=msgspec.json.encode(data).decode(),
+        hops=hops + 1,
+        most_hops=template.most_hops,
+    )
+
+
+def _as_found(detection: Detection) -> dict[str, Any]:
+    return {
+        "policy": detection.policy,
+        "time": detection.time,
+        "detection": detection.id(),
+        "bindings": detection.bindings,
+    }
+
+
+def _filled(value: Any, detection: Detection, facts: Facts) -> Any:
+    """Texts with their fields filled in; everything else unchanged."""
+    match value:
+        case str():
+            return fill_template(value, detection, facts)
+        case dict():
+            return {key: _filled(item, detection, facts) for key, item in value.items()}
+        case list():
+            return [_filled(item, detection, facts) for item in value]
+        case _:
+            return value
+
+
+def why_skipped(event: Event, detection: Detection, *, now_ms: int, act_within_ms: int) -> str:
+    """Why the actions of a detection are recorded and not carried out; empty = they are carried
+    out. Those that an operator asks for are carried out at any age.
+    """
+    if NOTIFY in event.headers:
+        return ""
+    when = format_time(detection.time)
+    if HISTORY in event.headers:
+        return f"not carried out: found in imported history, for {when}"
+    if now_ms - detection.time <= act_within_ms:
+        return ""
+    return too_old_text(detection, now_ms, act_within_ms)
+
+
+def too_old_text(detection: Detection, now_ms: int, act_within_ms: int) -> str:
+    """Why the actions of a detection that is too old are not carried out."""
+    when, age = format_time(detection.time), shown_age(now_ms - detection.time)
+    limit = format_duration(act_within_ms)
+    return f"not carried out: detected for {when}, {age} ago, limit {limit}"
+
+
+def why_end_skipped(event: Event, *, was_acted_on: bool) -> str:
+    """Why the end of a situation is recorded and not told; empty = it is told, at any age: whoever
+    was notified of the beginning is told of the end.
+    """
+    if HISTORY in event.headers and NOTIFY not in event.headers:
+        return f"not carried out: found in imported history, for {format_time(event.time)}"
+    return "" if was_acted_on else "not carried out: nothing was done when the situation began"
+
+
+def shown_age(age_ms: int) -> str:
+    """An age in words: two units at most, none below a second.
+
+    >>> shown_age(11_100_000), shown_age(601_000), shown_age(22_500_000_000)
+    ('3 h 5 min', '10 min 1 s', '260 d 10 h')
+    """
+    left, parts = age_ms // 1_000, []
+    for seconds, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, seconds)
+        parts.append(f"{count} {unit}" if count else "")
+    first = next((place for place, part in enumerate(parts) if part), len(parts) - 1)
+    return " ".join(part for part in parts[first : first + 2] if part) or "0 s"
+
+
+class ActionMessage(msgspec.Struct, frozen=True):
+    """The message of an action, and the pieces of its text for readers in other zones."""
+
+    message: Message
+    pieces: tuple[TextPiece, ...] = ()
+
+
+def message_for(
+    action: Action,
+    detection: Detection,
+    facts: Facts = no_facts,
+    *,
+    is_late: bool = False,
+    effect: Effect | None = None,
+    about: str = "",
+    reader: TextReader = DEFAULT_READER,
+) -> ActionMessage:
+    """The message of an action as the site's `reader` sees it; its id follows from detection,
+    phrase and receiver alone. `about`: the id of the event that it concerns, where that is not the
+    detection.
+
+    `is_late`: the situation was found long after it occurred; the text begins with its time. The
+    text of an `effect` describes it.
+    """
+    pieces: tuple[TextPiece, ...] = ()
+    if effect is not None:
+        text = effect.shown()
+    else:
+        text, pieces = filled_text(action.text, detection, facts, reader)
+    if is_late:
+        remark = f"LATE, for {format_time(detection.time)}: "
+        text = f"{remark}{text}"[:LONGEST_TEXT]
+        pieces = (remark, *pieces) if pieces else ()
+    return ActionMessage(message_saying(action, text, about or detection.id()), pieces)
+
+
+def message_saying(action: Action, text: str, detection_id: str = "") -> Message:
+    """The message of an action with that content."""
+    return Message(
+        type="NOTIFICATION" if action.effect is None else "ACTION",
+        subtype=action.phrase,
+        sender=SENDER,
+        id=content_id("message", detection_id, action.phrase, str(action.send_to)),
+        receiver=action.send_to,
+        conversation=detection_id,
+        content=text,
+        ttl=action.ttl_ms,
+        urgent=action.urgent,
+    )
+
+
+async def hops_before(channels: Channels, detection: Event) -> int:
+    """The most actions that led to one of a detection's causes; one look-up for each."""
+    found = [await channels.find_event(id) for id in detection.causes()]
+    return max((hops_of(stored.event) for held in found for _, stored in held), default=0)
+
+
+def hops_of(event: Event) -> int:
+    """The number in the header; 0 when it is absent or no number.
+
+    >>> hops_of(Event("s", "1", "t", "", 0, headers={"actionhops": "2"}))
+    2
+    """
+    text = event.headers.get(ACTION_HOPS, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import DEAD_LETTERS, REPLAYS, STATES, Replay, dead_letter_event
 from rapport.channel.validation import MAX_DATA_BYTES
-from rapport.communication.actions import Action, hops_before, same_phrase
+from rapport.communication.actions import Action
 from rapport.communication.adapters.attempts import OUTCOME, OutcomeData, outcome_event
 from rapport.communication.answers import ANSWER, HistoryNeeded, MessageHistory
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
@@ -30,7 +30,7 @@ from rapport.communication.delivery_runner import (
     PrivacyCheck,
     ReceiverLookup,
 )
-from rapport.communication.detection_actions import DetectionActions
+from rapport.communication.detection_actions import DetectionActions, hops_before
 from rapport.communication.fast_path import FastPath
 from rapport.communication.ledger_events import held_event
 from rapport.communication.links import answer_secret
@@ -48,6 +48,7 @@ from rapport.communication.records import (
     pending_retries,
     split_key,
 )
+from rapport.communication.texts import same_phrase
 from rapport.communication.transaction import (
     TABLE,
     Outgoing,
@@ -67,9 +68,8 @@ from rapport.core.errors import Corrupt, InvalidInput, RapportError, SourceUnava
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import CONTROL, MESSAGE, Message
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.store.base import RecordStore
 
 INPUTS = ("control", "input", "detections")

@@ -36,16 +36,15 @@ from rapport.communication.content_rules import (
 from rapport.communication.ledger_events import PROOF
 from rapport.communication.logged_records import LoggedRecords
 from rapport.core.errors import InvalidInput, Problem, UnknownName
-from rapport.core.event import Event, StoredEvent
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import MESSAGE, MESSAGEINFO, Identifier, Message
 from rapport.core.message import PREDEFINED as RESERVED
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import is_file, is_inside
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 
@@ -535,7 +534,7 @@ class MessageInfoService:
 
     def fault(self, message: Message) -> ContentFault | None:
         """Why the content of a message does not fit the schema of its type; see `Contents`."""
-        return self._rules.fault(message)
+        return None if self._rules.is_empty else self._rules.fault(message)
 
     async def _message(self, id: str) -> Message:
         for _channel, stored in await self._channels.find_event(id):

@@ -23,7 +23,7 @@ from rapport.communication.delivery_state import CollectiveDelivery, PeerDeliver
 from rapport.communication.privacy import PrivacyRule
 from rapport.communication.sessions.seals import SEALED_MARK
 from rapport.core.errors import InvalidInput, SourceUnavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import suggest
 

@@ -26,12 +26,11 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.logged_records import LoggedRecords
 from rapport.core.errors import Conflict, DuplicateName, InvalidInput, Problem
-from rapport.core.event import Event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields, suggest
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 

@@ -279,3 +279,12 @@ def _words(name: str) -> str:
     """The name of a type in words: `FIRE_DRILL` is `Fire drill`."""
     plain = name.replace("_", " ").replace("-", " ").strip()
     return f"{plain[:1].upper()}{plain[1:].lower()}" if plain.isupper() else plain
+
+
+def same_phrase(text: str) -> str:
+    """The phrase as it is compared: blanks and letter case do not matter.
+
+    >>> same_phrase("Raise  alarm")
+    'raise alarm'
+    """
+    return " ".join(text.split()).casefold()

@@ -19,8 +19,7 @@ from rapport.context.v0.v0_search import V0Allows
 from rapport.context.v0.v0_state import V0Settings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, DueTimer, Now
+from rapport.kernel.clock import Chance, Clock, DueTimer, Now
 from rapport.kernel.tasks import Tasks
 from rapport.transport.addresses import format_address, ip_of, resolve
 from rapport.transport.base import Address, Endpoint

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event import CAUSE, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 from rapport.core.times import format_duration, parse_duration
 
 DETECTED = "rapport.policy.detected"

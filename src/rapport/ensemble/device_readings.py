@@ -18,11 +18,11 @@ from typing import IO, Any
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput, TooLarge
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.ensemble.model.component import Component, process
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.role import Local, Role
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.kernel.files import atomic_replacement
 
 MOST_BYTES = 4_096

@@ -27,8 +27,7 @@ from rapport.ensemble.model.faults import Fault
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.protocol import Message, Outgoing, Published
 from rapport.ensemble.trace import Tracing
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 Grouping = GroupClient | GrouperMachine

@@ -24,7 +24,7 @@ from rapport.core.event import (
     StoredEvent,
     cause_text,
 )
-from rapport.core.times import parse_time
+from rapport.core.times import from_epoch, from_iso, from_pattern, parse_time
 from rapport.mediation.conversion.lookups import NoTables, SiteTables, numbers_finder, text_finder
 from rapport.mediation.fields_compiler import ResolvedFields, generate_transformer, resolve
 from rapport.mediation.formats.base import TRUTHS, Document, Format, added_fields, decimal_mark
@@ -40,7 +40,6 @@ from rapport.mediation.rejections import Rejected, Rejection, kind_of_value, rea
 from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import DecimalMark, looks_like_number, parse_number
-from rapport.units.timeformats import from_epoch, from_iso, from_pattern
 
 MISSING: Any = msgspec.UNSET
 """Marks an absent field, as opposed to null."""

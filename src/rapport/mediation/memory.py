@@ -15,7 +15,7 @@ from typing import Any, Literal, overload
 import msgspec
 
 from rapport.core.errors import Corrupt
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.mediation.conversion.conversions import Chain, Conversion, Stateful
 from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents
 from rapport.mediation.conversion.lookups import ContextLookup

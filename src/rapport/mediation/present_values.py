@@ -14,8 +14,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.errors import Corrupt
-from rapport.core.event import Event, StoredEvent
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id
 from rapport.core.release import HISTORY
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger

@@ -20,6 +20,7 @@ from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InterpretationError, InvalidInput, UnknownName
 from rapport.core.event import ADDED_FIELDS, CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
 from rapport.core.release import HISTORY
+from rapport.core.times import LOCAL_TIMES, LocalTimes
 from rapport.mediation.codegen.json_fast_path import JsonFastPath, convert_batch
 from rapport.mediation.codegen.transformer import Transformer, make_transformer
 from rapport.mediation.concepts import KEY, TIME, reading_parts
@@ -53,7 +54,6 @@ from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.mediation.types import TAG, TypeRef, Types, element_of
 from rapport.units.catalogue import BY_NAME
 from rapport.units.quantities import Affine, DecimalMark, converter, parse_number
-from rapport.units.timeformats import LOCAL_TIMES, LocalTimes
 
 _NOT_PLAIN = frozenset((DATA_TYPE, DATA_ENCODING, ADDED_FIELDS))
 _ENOUGH = 4

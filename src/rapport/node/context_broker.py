@@ -24,8 +24,7 @@ from rapport.context.v0_endpoint import V0Endpoint
 from rapport.core.context_record import CONTEXT_UPDATES, ContextUpdate, EntityRef
 from rapport.core.errors import RapportError, SourceUnavailable, Unavailable, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.kernel.tasks import ClosableComponent, close_all, first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.node.maintenance import TrafficSummaries

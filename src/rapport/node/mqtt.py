@@ -28,8 +28,7 @@ from rapport.channel.mqtt.client import BrokerClient, ReceivedPacket
 from rapport.channel.query.query_kinds import make_query
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.tasks import Tasks, close_all
 from rapport.kernel.telemetry import get_logger
 from rapport.node.links import ChannelStatus, LinkStatus

@@ -23,16 +23,14 @@ from rapport.communication.api import Communication
 from rapport.communication.assembly import Assembly
 from rapport.communication.ledger import Ledger, LedgerIndex
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
-from rapport.communication.links import is_answer_token
+from rapport.communication.links import PublicAddress, is_answer_token
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
-from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
+from rapport.kernel.tasks import ClosableComponent, Tasks, close_all, run_blocking
 from rapport.kernel.telemetry import DegradedConditions, get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
@@ -59,12 +57,6 @@ if TYPE_CHECKING:
     from rapport.node.ensemble import NodeEnsemble
 
 _log = get_logger(__name__)
-
-
-class NodeAddress(msgspec.Struct):
-    """The base URL for links in messages; empty until the node's endpoints are open."""
-
-    url: str = ""
 
 
 class MediationParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +99,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     channels: LoggedChannels
     admission: Admission
     intake: EventIntake
-    address: NodeAddress
+    address: PublicAddress
     mediation: MediationParts
     policy: PolicyParts
     communication: Assembly

@@ -63,11 +63,9 @@ from rapport.channel.xmessages.messages import write_batch as write_xml_batch
 from rapport.channel.xmessages.messages import write_gaps
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError, SourceUnavailable
 from rapport.core.xml import XmlNode, parse_xml
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, ClockJumpGuard
-from rapport.kernel.tasks import cancel_until_done, first_of
+from rapport.kernel.clock import Chance, Clock, ClockJumpGuard
+from rapport.kernel.tasks import cancel_until_done, first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 
 MOST_PUSHES = 1_000
 DEADLINE_MS = 10_000

@@ -31,11 +31,11 @@ from rapport.communication.config import (
     services_from_site,
 )
 from rapport.communication.ledger import LEDGER_FILE, LedgerIndex
+from rapport.communication.links import PublicAddress
 from rapport.communication.message_query import with_log_index
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.node_identity import write_node_id
 from rapport.kernel.plugins import Plugins
@@ -65,7 +65,6 @@ from rapport.node.node import (
     ConnectionParts,
     MediationParts,
     Node,
-    NodeAddress,
     NodeParts,
     PolicyParts,
 )
@@ -120,7 +119,7 @@ def make_node(
         channels_per_identity=base.declared.channels_per_identity,
         open_sources=site.open_sources,
     )
-    address = NodeAddress(settings.public_url)
+    address = PublicAddress(settings.public_url)
     own_actions = OwnActions(base.people, policy.policies.life.text_of)
     text_needs = TextNeeds(
         base.people, own_actions, policy.policies.life.compiled, lambda: policy.engine.ontology
@@ -303,7 +302,7 @@ def _make_communication(
     base: _Base,
     policies: Policies,
     intake: EventIntake,
-    address: NodeAddress,
+    address: PublicAddress,
     own_actions: OwnActions,
 ) -> Assembly:
     site, life = base.site, policies.life
@@ -320,12 +319,12 @@ def _make_communication(
         base.people,
         AssemblyOptions(
             phrases=life.phrases,
-            public_url=lambda: address.url,
+            address=address,
             plugins=base.plugins,
             facts=TemplateFacts(site.tables, life.compiled).find,
-            own_action=own_actions.find,
+            own_actions=own_actions.of,
             end_phrases=life.end_phrases,
-            own_end_action=own_actions.find_end,
+            own_end_actions=own_actions.of_ends,
             site=site.directory,
             arrivals=_checked(arrivals_from_site(site.file)),
             engines=_checked(engines_from_site(site.file)),

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.policy.ontology import (
     AnyOf,
     Derivation,

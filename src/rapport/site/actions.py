@@ -8,15 +8,16 @@ policy take precedence over `[actions]` of the same phrase, line by line, in tha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
 from rapport.communication.action_config import people_behind
-from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
-from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, template_fields
+from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, same_phrase, template_fields
 from rapport.core.detection import phrase_key
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
@@ -45,8 +46,8 @@ _WAYS: dict[Ways, PeerDelivery] = {
 }
 _NOBODY = Identifier("peer", "")
 _ANY_CONTENT = ContentRules({})
-_MOST = 10_000
-"""Versions whose actions are remembered; beyond, all are read again."""
+_REMEMBERED = 10_000
+"""Versions whose actions are remembered."""
 
 
 class OwnActions:
@@ -59,28 +60,25 @@ class OwnActions:
         known.
         """
         self._people, self._text_of = people, text_of
-        self._known: dict[tuple[str, str], tuple[dict[str, Action], dict[str, Action]]] = {}
+        self._both = lru_cache(_REMEMBERED)(self._read)
 
     def use(self, people: CommunicationConfig) -> None:
-        """Uses the actions of a reloaded site; not while `find` runs."""
+        """Uses the actions of a reloaded site; not while one is read."""
         self._people = people
-        self._known.clear()
+        self._both.cache_clear()
 
-    def find(self, policy: str, version: str, phrase: str) -> Action | None:
-        """What is done; None when that policy leaves it to the site."""
-        return self._of(policy, version)[0].get(same_phrase(phrase))
+    def of(self, policy: str, version: str) -> dict[str, Action]:
+        """The actions of a version, each by its phrase; none where the policy leaves all to the
+        site.
+        """
+        return self._both(policy, version)[0]
 
-    def find_end(self, policy: str, version: str, phrase: str) -> Action | None:
-        """As `find`, for a phrase of `actions when cleared`."""
-        return self._of(policy, version)[1].get(same_phrase(phrase))
+    def of_ends(self, policy: str, version: str) -> dict[str, Action]:
+        """As `of`, for `actions when cleared`."""
+        return self._both(policy, version)[1]
 
-    def _of(self, policy: str, version: str) -> tuple[dict[str, Action], dict[str, Action]]:
-        if (policy, version) not in self._known:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            text = self._text_of(policy, version)
-            self._known[policy, version] = _actions_in(policy, text, self._people)
-        return self._known[policy, version]
+    def _read(self, policy: str, version: str) -> tuple[dict[str, Action], dict[str, Action]]:
+        return _actions_in(policy, self._text_of(policy, version), self._people)
 
 
 def _actions_in(
@@ -304,21 +302,13 @@ class TextNeeds:
         ontology: Callable[[], Ontology],
     ) -> None:
         self._people, self._own, self._find, self._ontology = people, own, find, ontology
-        self._known: dict[tuple[str, str], NeededValues] = {}
+        self.of = lru_cache(_REMEMBERED)(self._read)
+        """What is needed when a detection is made, by policy and version."""
 
     def use(self, people: CommunicationConfig) -> None:
         """Uses the actions of a reloaded site."""
         self._people = people
-        self._known.clear()
-
-    def of(self, policy: str, version: str) -> NeededValues:
-        """What is needed when a detection of that version is made."""
-        key = policy, version
-        if key not in self._known:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            self._known[key] = self._read(policy, version)
-        return self._known[key]
+        self.of.cache_clear()
 
     def _read(self, policy: str, version: str) -> NeededValues:
         compiled = self._find(policy, version)
@@ -326,9 +316,10 @@ class TextNeeds:
             return NOTHING_NEEDED
         tree, fields = compiled.tree, set[str]()
         ends = tree.cleared_actions if isinstance(tree, SituationTree) else ()
-        for find, actions in ((self._own.find, tree.actions), (self._own.find_end, ends)):
+        for declared, actions in ((self._own.of, tree.actions), (self._own.of_ends, ends)):
+            own = declared(policy, version)
             for each in actions:
-                action = find(policy, version, each.phrase)
+                action = own.get(same_phrase(each.phrase))
                 action = action or declared_action(each.phrase, self._people)
                 for _key, text in action.texts() if action is not None else ():
                     fields.update(template_fields(text))

@@ -19,7 +19,6 @@ from rapport.channel.federation import links_from_site
 from rapport.channel.interceptors.builtin import InterceptorContext, Mediate
 from rapport.channel.interceptors.builtin import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.bridge import bridges_from_site
-from rapport.communication.actions import same_phrase
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.config import (
     CommunicationConfig,
@@ -32,6 +31,7 @@ from rapport.communication.config import (
 from rapport.communication.config import check_actions as check_action_texts
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.message_info import content_rules, info_from_site
+from rapport.communication.texts import same_phrase
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported, nearest_names
 from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock

@@ -19,8 +19,7 @@ import msgspec
 
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Problem
-from rapport.core.event import Event, as_subject
-from rapport.core.ids import content_id
+from rapport.core.event import Event, as_subject, content_id
 from rapport.kernel.telemetry import get_logger
 from rapport.tables.declaration import Concepts, TableDeclaration
 from rapport.tables.rows import (

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from rapport.communication.adapters.base import Delivery, Outcome, Sent, adapter
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 
 
 class ScriptedAdapter:

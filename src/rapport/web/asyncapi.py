@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from rapport.channel.mqtt.bridge import Bridge, Incoming, Outgoing
-from rapport.core.event import Gap
-from rapport.core.ids import content_id
+from rapport.core.event import Gap, content_id
 from rapport.web.channel_socket import ClientFrame
 from rapport.web.schemas import (
     CHANNEL_PATTERN,

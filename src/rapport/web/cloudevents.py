@@ -27,9 +27,8 @@ from rapport.core.codec import (
     octets_event_parts,
 )
 from rapport.core.errors import InvalidInput, KeyReused, NotAllowed, TooLarge
-from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, check_envelope
+from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, check_envelope, content_id
 from rapport.core.event_columns import parse_times_vectorized
-from rapport.core.ids import content_id
 from rapport.core.times import parse_time
 from rapport.core.xml import check_xml
 from rapport.mediation.formats.objects import unpack

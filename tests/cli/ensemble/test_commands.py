@@ -19,8 +19,7 @@ from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import fetch_status
 from rapport.ensemble.trace import Kind, NodeFacts, System, Trace
 from rapport.ensemble.trace_files import read_trace, write_trace
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
 from support.processes.ensemble_nodes import PROGRAM, node_process

@@ -25,8 +25,7 @@ from rapport.communication.adapters.dispatch import (
     PendingDelivery,
 )
 from rapport.core.errors import Corrupt
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import Chance, ManualClock, SystemClock
 from rapport.store.memory import MemoryRecordStore
 from rapport.testing.adapters import FaltersAdapter, GatedAdapter, ManyAdapter
 

@@ -12,8 +12,7 @@ from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients
 from rapport.ensemble.protocol import Message, Outgoing
 from rapport.ensemble.trace import IP, RADIO, Recorder
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 

@@ -7,7 +7,7 @@ from typing import Any
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.strategies import Adaptive, CounterBased
 from rapport.ensemble.protocol import Header, Headers, Part, Published, Pull, PullParts
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Sender
 
 WALL = 1_700_000_000_000

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.protocol import Published, PullParts
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 
 WALL = 1_700_000_000_000

@@ -17,8 +17,7 @@ from rapport.ensemble.model.role import Role
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.node_machine import NodeMachine
 from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 

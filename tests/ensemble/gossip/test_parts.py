@@ -12,8 +12,7 @@ from rapport.ensemble.gossip.gossip_machine import GossipMachine
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.parts import Splitter, join
 from rapport.ensemble.protocol import MAX_MESSAGE, MAX_PARTS, Part, Published, PullParts, encode
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 from support.work import lines
 

@@ -11,8 +11,7 @@ from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients
 from rapport.ensemble.gossip.strategies import CounterBased
 from rapport.ensemble.protocol import Header, Headers, Published, Pull, encode
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 WALL = 1_700_000_000_000

@@ -22,7 +22,7 @@ from rapport.ensemble.gossip.strategies import (
 )
 from rapport.ensemble.protocol import Published
 from rapport.ensemble.trace import Kind
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 RANGE = 250.0
 Make = Callable[[str, dict[str, Place]], Strategy]

@@ -12,7 +12,7 @@ from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.grouping.grouper import GrouperMachine
 from rapport.ensemble.protocol import Outgoing, Published
 from rapport.ensemble.trace import Recorder
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 

@@ -11,7 +11,7 @@ from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.role import Role
 from rapport.ensemble.node_machine import NodeMachine
 from rapport.ensemble.protocol import Outgoing, decode, encode
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 

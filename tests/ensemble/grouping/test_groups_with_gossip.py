@@ -21,8 +21,7 @@ from rapport.ensemble.grouping.group_client import (
 from rapport.ensemble.grouping.grouper import GrouperMachine
 from rapport.ensemble.protocol import Message, Published
 from rapport.ensemble.trace import IP, NodeFacts, Recorder, System, Trace, address_text
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.ensemble.rules.check import check_all
 from rapport_lab.ensemble.rules.trace_index import report

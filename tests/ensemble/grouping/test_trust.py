@@ -13,8 +13,7 @@ from rapport.ensemble.grouping.group_tables import (
 )
 from rapport.ensemble.grouping.grouper import GrouperMachine
 from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 OWN: Address = ("10.1.0.1", 1)

@@ -17,8 +17,7 @@ from rapport.ensemble.model.role import RoleType, plan_of, role_names
 from rapport.ensemble.model.snapshots import snapshot_of
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 
 class Giver(Role):
@@ -181,7 +180,7 @@ def values(one: Component) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(systems(), st.booleans())
 def test_a_host_does_what_a_naive_evaluator_does(
     system: tuple[list[Component], list[Component], list[type[Ensemble]]], as_bytes: bool

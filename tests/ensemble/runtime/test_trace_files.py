@@ -13,8 +13,7 @@ from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.node_machine import NodeMachine
 from rapport.ensemble.trace import Kind, Recorder, TraceEvent
 from rapport.ensemble.trace_files import TraceFile, read_trace
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 PROCESS_MS = 500
 

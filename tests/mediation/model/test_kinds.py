@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rapport.core.times import from_iso
 from rapport.mediation.codegen.runtime import callable_of
 from rapport.mediation.codegen.transformer import make_transformer
 from rapport.mediation.conversion.conversions import (
@@ -42,7 +43,6 @@ from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.memory import MOST_RATES, ConversionMemory, TrackedDict, remembers
 from rapport.mediation.rejections import Rejected
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type, Types
-from rapport.units.timeformats import from_iso
 
 
 def numbers(*names: str) -> tuple[Attribute, ...]:

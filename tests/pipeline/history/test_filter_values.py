@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history.reading_filter import (
     Boxes,
     Interval,

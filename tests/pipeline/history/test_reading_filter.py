@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rapport.core.errors import PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history.reading_filter import (
     Interval,
     Numbers,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, detection_order
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.metrics import LoadMeter, PolicyMeter
 from rapport.policy.operators.detection_output import in_output_order

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.columns import pack_state, unpack_state

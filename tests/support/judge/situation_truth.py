@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from rapport.core.detection import Cause, identity_order
 from rapport.core.errors import InvalidInput
 from rapport.policy import relations
@@ -383,6 +385,8 @@ def _sides(atom: ValueComparison | Between | OneOf) -> list[Value]:
         case ValueComparison(left, _, right):
             return [left, right]
         case Between(value, low, high):
+            if isinstance(low, Quantity) and isinstance(high, Quantity) and not low.unit:
+                low = msgspec.structs.replace(low, unit=high.unit)  # it stands once, after `high`
             return [value, low, high]
         case OneOf(value, choices):
             return [value, *choices]

@@ -21,7 +21,7 @@ from rapport.policy.language.situation_tree import (
     Value,
 )
 from rapport.policy.language.tree import AttributeOf, Call, Quantity
-from rapport.units.quantities import converter
+from rapport.units.quantities import converter, unit_named
 from support.judge.holding import Reading
 from support.judge.situation_reads import attributes_read
 from support.judge.situation_units import (
@@ -193,15 +193,15 @@ class Values:
     ) -> Number | None:
         """`temperature of S in degC`."""
         own = self._sort(value, binding)
-        if own is None or not own.unit or own.per_ms or own.weight not in (None, 1):
-            if own is None or own.weight != 0 or own.per_ms:
-                raise InvalidInput(f"nothing is in {unit} here", code="policy.unit_mismatch")
-            number = self.number(value, own, binding, t, at)
-            assert not isinstance(number, Span)
-            return None if number is None else _finite(scaled(number, own.unit, unit))
+        is_difference = own is not None and own.weight == 0
+        refused = own is None or not own.unit or own.per_ms or own.weight not in (None, 0, 1)
+        if own is None or refused or (is_difference and unit_named(unit).offset):
+            raise InvalidInput(f"nothing is in {unit} here", code="policy.unit_mismatch")
         number = self.number(value, own, binding, t, at)
         assert not isinstance(number, Span)
-        return None if number is None else _finite(converter(own.unit, unit).apply(number))
+        if number is None or is_difference:
+            return None if number is None else _finite(scaled(number, own.unit, unit))
+        return _finite(converter(own.unit, unit).apply(number))
 
     def _calculation(
         self, value: Calculation, sort: Sort, binding: Binding, t: int, at: Reading | None

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rapport.core.errors import UnknownName
 from rapport.core.schema import PARTS
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.relations import relation
 from rapport.tables.instances import Instances

@@ -20,8 +20,7 @@ from rapport.ensemble.grouping.group_client import GroupClient, GroupSide, Group
 from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.grouping.grouper import GrouperMachine
 from rapport.ensemble.protocol import Message, Outgoing, Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.ensemble.experiments.city_run import PERIOD_MS, city_of, run_and_measure
 from rapport_lab.ensemble.experiments.experiment import Experiment, one_row

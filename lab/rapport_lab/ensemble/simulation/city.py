@@ -15,8 +15,7 @@ from rapport.ensemble.gossip.gossip_machine import Boundary, GossipMachine, Publ
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.protocol import Published
 from rapport.ensemble.trace import Kind
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork, IpSettings
 from rapport_lab.ensemble.simulation.measurements import KnowledgeAges, Sizes, Witness

@@ -64,8 +64,7 @@ from rapport.core.errors import (
     Unsupported,
 )
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Chance, Clock, Ids, SystemClock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore, RecordStore, all_blocks

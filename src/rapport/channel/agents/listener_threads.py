@@ -44,8 +44,7 @@ from rapport.channel.requests.leases import Answers, Settled
 from rapport.channel.requests.request import Request, read_batch, write_request
 from rapport.core.errors import InvalidInput, LeaseExpired, RapportError
 from rapport.core.event import Gap, clip_gaps
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.kernel.telemetry import get_logger
 
 _log = get_logger(__name__)

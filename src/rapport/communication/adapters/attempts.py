@@ -23,10 +23,9 @@ from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.delivery_state import OutcomeState
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.core.errors import Corrupt
-from rapport.core.event import CAUSE, Event, cause_text, check_envelope
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, check_envelope, content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 OUTCOME = "rapport.control.outcome"

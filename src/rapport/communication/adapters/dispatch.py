@@ -55,8 +55,7 @@ from rapport.communication.peers import shown_address
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.store.base import RecordStore
 
 CircuitState = Literal["closed", "open", "half-open"]

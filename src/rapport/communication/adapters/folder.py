@@ -45,12 +45,12 @@ from rapport.communication.adapters.base import (
 from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.peers import is_place_name
 from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event import CAUSE, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 
 FIRST_FAILURE_PAUSE_MS, LONGEST_FAILURE_PAUSE_MS = 1_000, 300_000
 """After a failure; doubled with each one in a row."""

@@ -25,8 +25,7 @@ from rapport.context.v0.v0_state import (
 )
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 
 Keep = Callable[[ContextRecord, bool, Callable[[int, Now], None]], None]

@@ -6,8 +6,7 @@ from rapport.context.broker.broker_state import TimerQueue
 from rapport.context.protocol import BAD_REQUEST, INTERNAL_ERROR, NOT_ALLOWED, PROCESSED, RECEIVED
 from rapport.context.v0 import v0_protocol as m
 from rapport.context.v0.v0_state import V0Caller, V0Hosts, V0Outbox, V0Settings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.overlay.liveness import Liveness, LostNeighbour
 from rapport.overlay.membership_steps import SendPing
 from rapport.transport.base import Address

@@ -31,8 +31,7 @@ from rapport.ensemble.gossip.versions import (
 )
 from rapport.ensemble.protocol import Headers, Message, Outgoing, Part, Published, Pull, PullParts
 from rapport.ensemble.trace import Kind, Tracing
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 Boundary = Callable[[Published], bool]

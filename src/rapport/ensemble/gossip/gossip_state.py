@@ -13,8 +13,7 @@ from rapport.ensemble.gossip.recipients import NoRecipients, Recipients
 from rapport.ensemble.gossip.versions import Reception, ReceptionBuffer
 from rapport.ensemble.protocol import Message, Outgoing, Part, Published
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 
 

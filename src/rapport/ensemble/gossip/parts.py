@@ -21,8 +21,7 @@ from rapport.ensemble.protocol import (
     decode,
     encode,
 )
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 if TYPE_CHECKING:

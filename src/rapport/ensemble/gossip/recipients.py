@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 
 

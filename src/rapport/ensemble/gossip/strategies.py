@@ -15,8 +15,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.ensemble.protocol import Headers, Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 
 AT_ONCE: Final = 0.0

@@ -29,8 +29,7 @@ from rapport.ensemble.grouping.group_tables import (
 )
 from rapport.ensemble.protocol import Headers, Outgoing, Published
 from rapport.ensemble.trace import IP, Kind, TraceEvent, Tracing, address_text
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 

@@ -37,8 +37,7 @@ from rapport.ensemble.grouping.group_tables import (
 )
 from rapport.ensemble.protocol import Outgoing, Published
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing, address_text
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.overlay.hash_ring import ring_position
 from rapport.overlay.routing import SeenFilter
 from rapport.transport.base import Address, Sender

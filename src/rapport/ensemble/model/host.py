@@ -20,8 +20,7 @@ from rapport.ensemble.model.snapshots import Snapshot, WithheldKnowledge, snapsh
 from rapport.ensemble.model.work_scheduler import HostSettings, WorkScheduler
 from rapport.ensemble.protocol import Published
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 
 def trace_outcome(node: str, call: Call, outcome: Outcome, trace: Tracing) -> None:

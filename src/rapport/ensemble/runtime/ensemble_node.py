@@ -32,8 +32,7 @@ from rapport.ensemble.runtime.node_status import (
 )
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.ensemble.trace_files import NodeTracer
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, Now
+from rapport.kernel.clock import Chance, Clock, Now
 from rapport.overlay.swim import Swim
 from rapport.overlay.swim_protocol import MAX_NAME
 from rapport.transport.addresses import format_address, ip_of, resolve

@@ -9,8 +9,7 @@ from collections.abc import Container, Iterable
 
 import msgspec
 
-from rapport.core.event import Event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id
 from rapport.core.times import DurationCounts, DurationHistogram
 from rapport.ensemble.protocol import Headers, Message, Part, Published, Pull, PullParts
 

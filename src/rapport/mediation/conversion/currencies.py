@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rapport.core.errors import InvalidInput
+from rapport.core.times import from_iso, from_pattern, to_iso
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.conversion.notations import ISO, whole_number
 from rapport.mediation.rejections import SHOWN, Calculation, Port, Rejected, finite, number, text
 from rapport.units.quantities import parse_number
-from rapport.units.timeformats import from_iso, from_pattern, to_iso
 
 if TYPE_CHECKING:
     from rapport.mediation.conversion.conversions import Conversion

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from rapport.core.times import Fold, from_epoch, from_iso, from_pattern, to_iso, to_pattern
 from rapport.mediation.rejections import (
     SHOWN,
     Calculation,
@@ -19,7 +20,6 @@ from rapport.mediation.rejections import (
 )
 from rapport.units.coordinates import AngleForm, Axis, parse_angle, write_angle
 from rapport.units.quantities import DecimalMark, parse_number
-from rapport.units.timeformats import Fold, from_epoch, from_iso, from_pattern, to_iso, to_pattern
 
 ISO, EPOCH_SECONDS, EPOCH_MILLISECONDS = "iso8601", "epoch_s", "epoch_ms"
 

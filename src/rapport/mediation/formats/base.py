@@ -17,8 +17,7 @@ import msgspec
 
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InvalidInput
-from rapport.core.event import ADDED_FIELDS, Event
-from rapport.core.ids import content_id
+from rapport.core.event import ADDED_FIELDS, Event, content_id
 from rapport.kernel.config_fields import suggest
 from rapport.mediation.interpretations.model import FormatChoice
 from rapport.mediation.rejections import Rejected

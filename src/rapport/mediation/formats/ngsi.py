@@ -16,6 +16,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
+from rapport.core.times import from_iso
 from rapport.mediation.formats.base import (
     MAX_NAMES,
     Document,
@@ -25,7 +26,6 @@ from rapport.mediation.formats.base import (
     read_options,
 )
 from rapport.mediation.rejections import Rejected
-from rapport.units.timeformats import from_iso
 
 _VALUE_KEYS = {
     "Property": "value",

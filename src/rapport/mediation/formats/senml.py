@@ -16,6 +16,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
+from rapport.core.times import from_epoch
 from rapport.mediation.formats.base import (
     MAX_DOCUMENTS,
     Document,
@@ -24,7 +25,6 @@ from rapport.mediation.formats.base import (
     read_options,
 )
 from rapport.mediation.rejections import Rejected
-from rapport.units.timeformats import from_epoch
 
 DEVICE, VALUE, SUM = "device", "value", "_sum"
 _VERSION = 10

@@ -17,8 +17,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.errors import Corrupt, UnknownName
-from rapport.core.event import Event, StoredEvent, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id, make_event
 from rapport.mediation.interpretations.change_requests import AnyChange, DeclareFields
 from rapport.mediation.interpretations.model import (
     CANONICAL,

@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from rapport.core.times import Fold
 from rapport.mediation.types import TAG, Types
 from rapport.units.quantities import Affine, DecimalMark
-from rapport.units.timeformats import Fold
 
 Path = tuple[str, ...]
 Kind = Literal["number", "integer", "text", "boolean"]

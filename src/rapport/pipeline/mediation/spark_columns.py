@@ -11,12 +11,12 @@ from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from rapport.core.times import EARLIEST_MS, LATEST_MS
 from rapport.pipeline.mediation import operations
 from rapport.pipeline.mediation.instants import FIRST_YEAR, ZoneDays, fixed_pattern, zone_days
 from rapport.pipeline.mediation.operations import Instant, Node
 from rapport.pipeline.mediation.payload import PAYLOAD, at
 from rapport.pipeline.mediation.steps import StepRunner
-from rapport.units.timeformats import EARLIEST_MS, LATEST_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import RapportError
+from rapport.core.times import from_iso, from_pattern
 from rapport.mediation.codegen.runtime import callable_of
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.conversion.lookups import ConversionEnvironment, SiteTables
@@ -20,7 +21,6 @@ from rapport.mediation.memory import ConversionMemory
 from rapport.mediation.rejections import Rejected
 from rapport.mediation.types import Types
 from rapport.units.coordinates import polar_to_cartesian
-from rapport.units.timeformats import from_iso, from_pattern
 
 ARROW_TYPES = {
     "number": pa.float64(),

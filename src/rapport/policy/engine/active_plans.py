@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Corrupt, Problem
-from rapport.core.event import CAUSE, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 from rapport.core.release import ReleaseDone
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.metrics import PolicyMeter

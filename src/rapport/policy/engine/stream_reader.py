@@ -15,9 +15,8 @@ import numpy.typing as npt
 from rapport.channel.channel import Channels, events_between
 from rapport.core.detection import Cause, Detection, SkippedAction, Undecided, still_lasts_event
 from rapport.core.errors import Problem
-from rapport.core.event import BareStoredEvent, Event, StoredEvent, make_event
+from rapport.core.event import BareStoredEvent, Event, StoredEvent, content_id, make_event
 from rapport.core.event_columns import BlockEvents
-from rapport.core.ids import content_id
 from rapport.core.release import HISTORY, NOTIFY, RELEASE_DONE, RELEASES, ReleaseDone
 from rapport.core.times import format_time
 from rapport.kernel.telemetry import get_logger

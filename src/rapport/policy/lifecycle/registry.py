@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.policy.engine.active_plans import ShadowTally
 from rapport.policy.engine.metrics import PolicyCounts
 from rapport.policy.engine.stream_steps import StreamPosition

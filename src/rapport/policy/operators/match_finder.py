@@ -186,13 +186,12 @@ class _PathMaker:
 
     def preference(self, term: int) -> tuple[int, bool]:
         """Larger values are joined first."""
-        step = self._window.plan.terms[term]
-        known = sum(alias in self._aliases for alias in {step.first.alias, step.second.alias})
+        known = sum(alias in self._aliases for alias in set(self._window.aliases[term]))
         return known, self._several(term)
 
     def add(self, term: int, *, old_only: bool) -> None:
-        step, suffix = self._window.plan.terms[term], str(len(self.steps))
-        first, second = (self._name(side.alias) for side in (step.first, step.second))
+        suffix = str(len(self.steps))
+        first, second = map(self._name, self._window.aliases[term])
         fact = self._window.is_constraint(term)
         operand = JoinOperand(self._window.occurrences[term], (first, second), suffix, fact)
         for part in PARTS:
@@ -386,8 +385,8 @@ def latest_end(window: Window, combination: Combination, frame: Columns) -> Arra
 
 def aliases_of(window: Window, combination: Combination) -> list[str]:
     """The `@alias` columns of a combination."""
-    steps = [window.plan.terms[term] for term in combination.terms]
-    return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})
+    named = {alias for term in combination.terms for alias in window.aliases[term]}
+    return sorted(f"@{alias}" for alias in named)
 
 
 _NOTHING: Columns = {}

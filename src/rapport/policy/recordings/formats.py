@@ -24,10 +24,9 @@ import pyarrow.parquet
 
 from rapport.core.errors import InvalidInput, Problem, SiteError, nearest_names
 from rapport.core.schema import PARTS, AttributeType
-from rapport.core.times import parse_time
+from rapport.core.times import from_iso, parse_time
 from rapport.policy.ontology import PushSource
 from rapport.policy.readings import FARTHEST_MS, part_type
-from rapport.units.timeformats import from_iso
 
 Report = Callable[[Problem], None]
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")

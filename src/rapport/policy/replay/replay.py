@@ -25,7 +25,7 @@ from rapport.core.errors import (
     UnknownName,
     Unsupported,
 )
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.files import make_private_directory, sync_path
 from rapport.policy.explain.evidence import Reading, readings_of
 from rapport.policy.ontology import Ontology, PushSource

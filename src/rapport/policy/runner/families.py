@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rapport.core.errors import Unsupported
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter

@@ -301,7 +301,7 @@ class BindingRows:
         return {"parents": self.parents.all(), "columns": columns}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.parents = RowIndex()
+        self.parents.keep(NO_ROWS)
         self.parents.add(state["parents"])
         for name, column in self.columns.items():
             column.keep(NO_ROWS)

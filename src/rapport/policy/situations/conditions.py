@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rapport.policy.language.tree import Operator
+from rapport.policy.measures import Measuring
 from rapport.policy.operators.columns import (
     NO_ROWS,
     Array,
@@ -16,8 +18,6 @@ from rapport.policy.operators.columns import (
     compare,
     widened,
 )
-from rapport.policy.language.tree import Operator
-from rapport.policy.measures import Measuring
 from rapport.policy.relations import Relation
 from rapport.policy.situations.present_values import KnownInstances, StreamReadings, is_present
 from rapport.policy.situations.traces import (

@@ -47,8 +47,10 @@ from rapport.policy.situations.conditions import (
     CountingRows,
     FromTheFind,
     Silence,
-    Sustained as SustainedTrace,
     WhileKnown,
+)
+from rapport.policy.situations.conditions import (
+    Sustained as SustainedTrace,
 )
 from rapport.policy.situations.counted_terms import CountedReadings, TermAtReadings
 from rapport.policy.situations.present_values import (
@@ -185,15 +187,15 @@ class SituationGraph:
         return {
             "begun": self.constant.is_begun,
             "concepts": {name: rows.state() for name, rows in self.concepts.items()},
-            "nodes": [stage.state() for stage in self._stages.values()],
+            "nodes": {repr(key): stage.state() for key, stage in self._stages.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.constant.is_begun = state["begun"]
         for name, rows in self.concepts.items():
             rows.restore(state["concepts"][name])
-        for stage, saved in zip(self._stages.values(), state["nodes"], strict=True):
-            stage.restore(saved)
+        for key, stage in self._stages.items():
+            stage.restore(state["nodes"][repr(key)])
 
     @property
     def widest(self) -> int:

@@ -145,7 +145,7 @@ class SituationOperator:
                 "this is not a snapshot of situations of this version", code="policy.bad_snapshot"
             )
         own = {name: plan.version() for name, plan in self.plans.items()}
-        if state["plans"] != own:
+        if not own.items() <= state["plans"].items():
             raise Corrupt(
                 "the snapshot is of other policies with situations",
                 code="policy.other_plan",

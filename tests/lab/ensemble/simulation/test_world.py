@@ -10,8 +10,7 @@ import pytest
 from rapport.core.errors import DuplicateName, InvalidInput, StoreUnavailable, UnknownName
 from rapport.ensemble.protocol import Header, Headers, Published
 from rapport.ensemble.trace import Kind, Recorder
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork, IpSettings
 from rapport_lab.ensemble.simulation.measurements import (
     KnowledgeAges,

@@ -24,8 +24,7 @@ from rapport.ensemble.node_machine import NodeMachine
 from rapport.ensemble.protocol import Message, Outgoing, Published
 from rapport.ensemble.trace import IP, RADIO, Kind, NodeFacts, Recorder, System, Trace
 from rapport.ensemble.trace_files import facts_of
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 

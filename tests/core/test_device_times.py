@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.core.times import format_time
-from rapport.units.timeformats import (
+from rapport.core.times import (
     EARLIEST_MS,
     LATEST_MS,
+    format_time,
     from_epoch,
     from_iso,
     from_pattern,
