@@ -16,6 +16,7 @@ from rapport.communication.rendering import TextPiece
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import situation_key
 from rapport.core.message import Message
+from rapport.store.base import RecordStore
 
 SITUATIONS = "communication.situations"
 
@@ -48,6 +49,14 @@ class OpenSituation(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged_by: str = ""
     end: EndNotice | None = None
     """None while it is open."""
+
+
+def acknowledged_by(records: RecordStore, key: str) -> str:
+    """Who looks after a situation; empty = nobody, or its beginning was not acted on."""
+    kept = records.get(SITUATIONS, key)
+    if kept is None:
+        return ""
+    return msgspec.msgpack.decode(kept, type=OpenSituation).acknowledged_by
 
 
 class OpenSituations:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,6 +34,7 @@ from rapport.communication.config import (
 from rapport.communication.ledger import LEDGER_FILE, LedgerIndex
 from rapport.communication.links import PublicAddress
 from rapport.communication.message_query import with_log_index
+from rapport.communication.open_situations import acknowledged_by
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Chance, Clock, Ids
@@ -125,6 +127,9 @@ def make_node(
         base.people, own_actions, policy.policies.life.compiled, lambda: policy.engine.ontology
     )
     policy.engine.use_texts(text_needs.of)
+    policy.policies.life.situations.acknowledged_by = partial(
+        acknowledged_by, base.channels.records
+    )
     communication = _make_communication(base, policy.policies, intake, address, own_actions)
     lake = site.data_directory / "lake"
     return Node(

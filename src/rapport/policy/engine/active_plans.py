@@ -25,7 +25,7 @@ from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 from rapport.core.release import ReleaseDone
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.metrics import PolicyMeter
-from rapport.policy.engine.open_situations import OpenSituation, OpenSituations
+from rapport.policy.engine.open_situations import OpenSituation, OpenSituations, bindings_key
 from rapport.policy.engine.stream_steps import PlanChange, PlansAt
 from rapport.policy.engine.value_record import NeededBy, ValueRecord
 from rapport.policy.ontology import Ontology
@@ -34,6 +34,7 @@ from rapport.policy.operators.plan_shape import longest_window_ms
 from rapport.policy.plan import Plan, PolicyPlan, conditions_plan, longest_duration_ms
 from rapport.policy.runner.local import LocalRunner
 from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situations.current_states import SituationStates
 
 SHADOW_TYPE = "rapport.policy.shadow"
 
@@ -383,8 +384,17 @@ class ActivePlans:
             return
         self._withdraw_for(plan)
         self.runner.deploy(plan)
+        self._continue_situations([plan.policy])
         self.began[plan.policy] = self.runner.watermark
         self.meter.deployed(plan, self.runner.spent_ns.get(plan.policy, 0))
+
+    def _continue_situations(self, policies: Iterable[str]) -> None:
+        """Tells policies that began anew what is open."""
+        for policy in policies:
+            known = self.situations.of(policy)
+            if known:
+                began = {bindings_key(one.bindings): one.began for one in known}
+                self.runner.continue_open(policy, began)
 
     def _withdraw_for(self, plan: PolicyPlan) -> None:
         """Stops what runs in the place of a plan. Its open situations stay open if the plan has a
@@ -438,6 +448,12 @@ class ActivePlans:
         """The running policies with a situation."""
         plans = (*self.runner.plans(), *self.runner.failed_plans())
         return {plan.policy: plan for plan in plans if isinstance(plan, SituationPlan)}
+
+    def situation_states(self, policy: str) -> SituationStates | None:
+        """What is open, pending and unknown; None for a policy that has no situation or does not
+        run.
+        """
+        return self.runner.situation_states(policy, self._ontology)
 
     def new_results(self, found: Sequence[Detection]) -> list[Detection]:
         """The detections that were not emitted, with the values that texts name."""
@@ -513,7 +529,9 @@ class ActivePlans:
             self.left += shadow.comparison.reset()
             shadow.runner.reset(clock_ms + skew_ms)
         self.began = dict.fromkeys(self.runner.policies(), clock_ms - self._lateness_ms)
-        return self.runner.reset(clock_ms + skew_ms)
+        dropped = self.runner.reset(clock_ms + skew_ms)
+        self._continue_situations(self.runner.policies())
+        return dropped
 
     def advance(self, time_ms: int) -> list[Detection]:
         for shadow in self._shadows.values():
@@ -585,6 +603,7 @@ class ActivePlans:
         known = self.runner.policies().keys() - set(anew)
         self.began = {name: at for name, at in state.began.items() if name in known}
         self.began |= dict.fromkeys(anew, self.runner.watermark)
+        self._continue_situations(anew)
         if anew:
             _log.info("policies begin anew", policies=anew)
         for plan in at.shadows:

@@ -32,6 +32,7 @@ from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import PolicyPlan
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situations.current_states import SituationStates
 
 __all__ = ["EngineCounts", "EngineProgress", "PolicyEngine"]
 
@@ -136,6 +137,12 @@ class PolicyEngine:
     def situations(self, policy: str) -> list[OpenSituation]:
         """The open situations of a policy."""
         return self._stream.active.situations.of(policy)
+
+    def situation_states(self, policy: str) -> SituationStates | None:
+        """What is open, pending and unknown of a running policy with a situation, else None. Call
+        it while holding `turn`.
+        """
+        return self._stream.active.situation_states(policy)
 
     def follow(self, source: PlanSource) -> None:
         """Runs the plans of `source` from the next step on; forgets the plans given before."""

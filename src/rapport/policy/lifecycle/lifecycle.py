@@ -56,6 +56,11 @@ from rapport.policy.lifecycle.registry import (
     policy_view,
     text_of_version,
 )
+from rapport.policy.lifecycle.situations import (
+    AcknowledgedSituations,
+    PolicyStates,
+    SituationService,
+)
 
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
@@ -197,6 +202,7 @@ class PolicyLifecycle:
         detections are recorded but not carried out.
         """
         self._channels, self._engine, self._clock = channels, engine, clock
+        self.situations = SituationService(channels, engine, clock)
         self._record = PolicyRecord(
             channels, clock, engine.name, CompiledTexts(compile), act_within_ms=act_within_ms
         )
@@ -487,6 +493,24 @@ class PolicyLifecycle:
         faults = Diagnostics(compiled.tree.name, text)
         lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)
         return (*compiled.problems, *faults.problems())
+
+    # --- situations ---
+
+    async def states(self, name: str) -> PolicyStates:
+        """What is open, pending and unknown of a policy with a situation; raises UnknownName, or
+        Conflict for one without.
+        """
+        entry = known_entry(self._registry, name)
+        return await self.situations.states(name, entry.version, entry.state)
+
+    async def acknowledge(
+        self, name: str, bindings: Mapping[str, str], *, by: str
+    ) -> AcknowledgedSituations:
+        """Somebody looks after open situations: nobody is asked any more, the end is still told.
+        Raises UnknownName, InvalidInput, or Conflict when none of these is open.
+        """
+        known_entry(self._registry, name)
+        return await self.situations.acknowledge(name, bindings, by)
 
     # --- queries ---
 
