@@ -20,7 +20,7 @@ from rapport.context.protocol import Answer, Request, decode, encode
 from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
-from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
+from rapport.transport.sealed_datagrams import RUN_BYTES, Sealer, Unsealer, receiver_name
 
 UNDER_WAY = 64
 _READ_EVERY = 100

@@ -23,7 +23,7 @@ from rapport.context.protocol import RECEIVED, Answer, Message, Put, Request, St
 from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
-from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
+from rapport.transport.sealed_datagrams import RUN_BYTES, Sealer, Unsealer, receiver_name
 
 WITHIN_MS = 2_000
 _ANY_SIZE = 65_535

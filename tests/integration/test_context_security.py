@@ -53,7 +53,7 @@ from rapport.transport.keys import (
     retire_key,
     share_keys,
 )
-from rapport.transport.sealing import Sealer, receiver_name
+from rapport.transport.sealed_datagrams import Sealer, receiver_name
 from support.processes.context import BrokerProcess
 from support.processes.context_network import BrokerNetwork, resident_kib
 

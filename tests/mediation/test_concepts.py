@@ -15,7 +15,7 @@ from rapport.mediation.concepts import (
     unit_type,
 )
 from rapport.mediation.interpretations.type_changes import load_all
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 STATION = {
     "temperature": ConceptAttribute("number", "degC"),
@@ -95,6 +95,6 @@ def test_a_reading_is_found_again_in_the_value_it_became(drawn):
     ],
 )
 def test_a_value_of_another_kind_is_rejected(kind, value):
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         reading_parts(value, kind, "c.a")
     assert caught.value.code == "value.wrong_kind"

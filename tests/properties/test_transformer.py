@@ -21,7 +21,7 @@ from rapport.mediation.interpretations.model import (
     TimeRule,
     ValueRule,
 )
-from rapport.mediation.rejections import Rejected, Rejection
+from rapport.mediation.rejections import RejectedValue, Rejection
 from rapport.mediation.source_bindings import SourceBinding
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import converter, parse_number
@@ -55,7 +55,7 @@ class Conversions:
 
     def call(self, rule: ConversionRule, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if rule.call == "refuse" and values[0] < 0:
-            raise Rejected("conversion.raised", "negative")
+            raise RejectedValue("conversion.raised", "negative")
         if rule.call == "nonsense":
             return tuple(None for _ in rule.give)
         return tuple(value * 2 for value in values)
@@ -74,7 +74,7 @@ def judge(rules: FieldsInterpretation, binding: SourceBinding, raw: Event) -> An
         return _judge(rules, binding, raw)
     except No as no:
         return str(no)
-    except Rejected as no:
+    except RejectedValue as no:
         return no.code
 
 

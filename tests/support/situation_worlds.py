@@ -7,12 +7,15 @@ grid, so limits are hit; days, nights and changes of clocks fall into the time o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
+from hypothesis import strategies as st
 
 from rapport.core.detection import detection_lines
+from rapport.core.times import parse_time
 from rapport.policy.language.situations import parse_situation_policy
 from rapport.policy.ontology import (
     Kind,
@@ -27,6 +30,7 @@ from rapport.tables.instances import Instances
 from support.judge.holding import Reading
 from support.judge.situation_world import TableVersion
 from support.judge.situations import SituationVerdict, judge_situation
+from support.situation_policies import ZONES, PolicyWriter
 from support.varied.worlds import Pull
 
 NAME = "random"
@@ -91,8 +95,14 @@ ONTOLOGY = Ontology(
     },
     kinds={"employee": Kind("employee", "person", (Constraint("status", "=", "employee"),))},
     parents={"employee": "person"},
+    day_tables=("holidays",),
 )
-DISTANCES = {("2", "10"): 3.0, ("10", "2"): 3.0, ("2", "ann"): 1.0, ("ann", "2"): 1.0}
+DISTANCES: dict[tuple[str, ...], float] = {
+    ("2", "10"): 3.0,
+    ("10", "2"): 3.0,
+    ("2", "ann"): 1.0,
+    ("ann", "2"): 1.0,
+}
 DAYS = {"holidays": frozenset({"2024-01-06", "2024-03-31", "2024-12-25"})}
 Rows = Mapping[str, Mapping[str, object]]
 """The values of each identity; what is left out is missing."""
@@ -110,7 +120,7 @@ class SituationTables(msgspec.Struct, frozen=True, kw_only=True):
         """In force from a time on; by default from the beginning."""
         rows = {"station": self.station, "person": self.person, "room": self.room}
         instances = {concept: _instances(concept, one) for concept, one in rows.items()}
-        pull = Pull(instances, {"minimumDistance": DISTANCES})
+        pull = Pull(instances, {"minimumDistance": DISTANCES}, self.days)
         if since is None:
             return TableVersion(pull=pull, days=self.days)
         return TableVersion(pull=pull, days=self.days, since=since)
@@ -122,16 +132,154 @@ class SituationWorld(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[TableVersion, ...]
     readings: tuple[Reading, ...]
     """In the order of their times."""
-    zone: str = "Europe/Berlin"
     start: int | None = None
     """By default the time of the first reading."""
     until: int | None = None
     """By default the time of the last reading."""
     ontology: Ontology = ONTOLOGY
+    """With the zone of the site."""
 
 
-def judge_world(world: SituationWorld, text: str) -> SituationVerdict:
-    """What the judge says of a policy's text."""
+# Drawing.
+
+EDGES = tuple(
+    parse_time(moment)
+    for moment in (
+        "2024-01-05T22:00:00+01:00",
+        "2024-01-06T00:00:00+01:00",  # a Saturday and a holiday
+        "2024-03-31T01:00:00Z",  # clocks of Berlin are put forward
+        "2024-10-27T01:00:00Z",  # clocks of Berlin are put back
+        "2024-11-03T06:00:00Z",  # clocks of New York are put back
+        "2024-02-29T00:00:00+05:45",
+        "2025-01-01T00:00:00+01:00",
+    )
+)
+"""Moments at which days and clocks change; the readings lie around one of them."""
+_BEFORE_MS = 15_000
+_STEPS = (0, 0, 250, 500, 1000, 1000, 1500, 2000, 3000, 4000)
+_TEMPERATURES = (20.0, 26.5, 27.0, 27.5, 28.0, 29.0, 30.0, 30.0, 31.5, 31.5, 33.0, -0.0, 1e308)
+_HUMIDITIES = (0.0, 30.0, 35.0, 40.0, 50.0, 50.0, 60.5, 100.0, 5e-324)
+_LEVELS = (0.0, 1.0, 1.0, 1.05, 1.1, 1.5, 2.0, -3.0)
+_PLACES = tuple((x, y) for x in (0.0, 5.0, 8.0, 10.0, 30.0) for y in (0.0, 4.0))
+_STATIONS, _PEOPLE = ("2", "10", "x1"), ("2", "10", "ann", "x8")
+"""The last one of each is in no table."""
+
+
+def _readings_of(
+    source: str, keys: Sequence[str], values: Sequence[object]
+) -> st.SearchStrategy[tuple[str, str, tuple[object, ...]]]:
+    parts = [value if isinstance(value, tuple) else (value,) for value in values]
+    return st.tuples(st.just(source), st.sampled_from(keys), st.sampled_from(parts))
+
+
+_SOURCES = {
+    "temperature": (
+        _readings_of("hut", _STATIONS, _TEMPERATURES),
+        _readings_of("roof", _STATIONS, _TEMPERATURES),
+    ),
+    "humidity": (_readings_of("cellar", _STATIONS, _HUMIDITIES),),
+    "level": (_readings_of("gauge", _STATIONS, _LEVELS),),
+    "door": (_readings_of("doors", _STATIONS, ("open", "shut", "")),),
+    "position": (
+        _readings_of("gates", _PEOPLE, _PLACES),
+        _readings_of("badges", _PEOPLE, _PLACES),
+    ),
+}
+"""By attribute, what its sources may give."""
+_WORDS = {"position": "position|inside|within|[dD]istance"}
+"""How a policy names an attribute, where not by its name."""
+
+
+@st.composite
+def situation_tables(draw: st.DrawFn) -> SituationTables:
+    """Rows of some identities, with cells missing."""
+
+    def rows(identities: Sequence[str], **cells: Sequence[object]) -> Rows:
+        listed = [identity for identity in identities if draw(st.integers(0, 9)) != 9]
+        return {
+            identity: {name: draw(st.sampled_from(values)) for name, values in cells.items()}
+            for identity in listed
+        }
+
+    areas = ((0.0, 0.0, 10.0, 10.0), (0.0, 0.0, 8.0, 4.0), (10.0, 0.0, 30.0, 10.0), None)
+    return SituationTables(
+        station=rows(
+            _STATIONS[:-1],
+            region=("north", "north", "south", None),
+            name=("One", "Two", None),
+            limit=(27.0, 28.0, 30.0, None),
+        ),
+        person=rows(_PEOPLE[:-1], status=("guest", "guest", "employee", "contractor", None)),
+        room=rows(
+            ("r1", "r2"),
+            security=("restricted", "restricted", "public"),
+            limit=(27.0, 30.0, None),
+            area=areas,
+        ),
+    )
+
+
+@st.composite
+def situation_worlds(
+    draw: st.DrawFn,
+    attributes: Sequence[str] = tuple(_SOURCES),
+    edge: int = EDGES[0],
+    zone: str = "Europe/Berlin",
+    changing_tables: bool = True,
+) -> SituationWorld:
+    """A world around `edge` with readings of these attributes.
+
+    Args:
+        changing_tables: whether tables may change while the readings come.
+    """
+    strategies = [one for attribute in attributes for one in _SOURCES[attribute]]
+    drawn = draw(
+        st.lists(
+            st.tuples(st.sampled_from(_STEPS), st.one_of(strategies)), min_size=14, max_size=36
+        )
+    )
+    time = first = edge - _BEFORE_MS
+    readings = []
+    for number, (step, (source, key, value)) in enumerate(drawn):
+        time += step
+        readings.append(Reading(time, f"e{number}", _stream(source), key, value, source))
+    tables = [draw(situation_tables()).version()]
+    if changing_tables and draw(st.integers(0, 3)) == 3:
+        since = first + 500 * draw(st.integers(0, 60))
+        tables.append(draw(situation_tables()).version(since))
+    start = first + 500 * draw(st.integers(0, 20)) if draw(st.integers(0, 9)) == 9 else None
+    until = time + draw(st.sampled_from((0, 1000, 5000, 30_000)))
+    return SituationWorld(
+        ontology=msgspec.structs.replace(ONTOLOGY, zone=zone),
+        tables=tuple(tables),
+        readings=tuple(readings),
+        start=start,
+        until=until,
+    )
+
+
+@st.composite
+def situation_trials(draw: st.DrawFn, changing_tables: bool = True) -> tuple[SituationWorld, str]:
+    """A world and the text of a policy over it."""
+    edge = draw(st.sampled_from(EDGES))
+    zone = draw(st.sampled_from(("Europe/Berlin", "UTC", *ZONES)))
+    text = PolicyWriter(draw, edge, zone).policy()
+    # Readings of other attributes make an instance known and end its silence.
+    others = draw(st.lists(st.sampled_from(tuple(_SOURCES)), max_size=1))
+    named = [name for name in _SOURCES if re.search(_WORDS.get(name, name), text)]
+    attributes = [*named, *others] or ["temperature"]
+    return draw(situation_worlds(attributes, edge, zone, changing_tables)), text
+
+
+def _stream(source: str) -> str:
+    return ONTOLOGY.sources[source].stream
+
+
+# Judging.
+
+
+def judge_world(world: SituationWorld, text: str, also_at: Sequence[int] = ()) -> SituationVerdict:
+    """What the judge says of a policy's text; see `judge_situation`."""
     return judge_situation(
         parse_situation_policy(NAME, text),
         world.ontology,
@@ -139,7 +287,7 @@ def judge_world(world: SituationWorld, text: str) -> SituationVerdict:
         world.readings,
         start=world.start,
         until=world.until,
-        zone=world.zone,
+        also_at=also_at,
     )
 
 

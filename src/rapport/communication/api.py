@@ -358,7 +358,7 @@ def _given_options(options: DeliveryOptions, wishes: DeliveryOptions | None) -> 
     return wishes
 
 
-class Opening(TypedDict, total=False):
+class OpenOptions(TypedDict, total=False):
     """The keyword arguments of `open_communication`."""
 
     peers: Iterable[Peer]
@@ -525,7 +525,7 @@ def _merged(kind: str, declared: Mapping[str, N], given: Iterable[N]) -> dict[st
 class LoopThread:
     """An event loop in a thread of its own, with `Communication` open in it."""
 
-    def __init__(self, directory: Path | str, options: Opening) -> None:
+    def __init__(self, directory: Path | str, options: OpenOptions) -> None:
         """Returns when it is open; raises what opening raises."""
         self._guard, self._closing = threading.Lock(), False
         self._calls: set[Future[Any]] = set()
@@ -615,7 +615,7 @@ class LoopThread:
         finally:
             self._in_callback.it = False
 
-    def _work(self, directory: Path | str, options: Opening) -> None:
+    def _work(self, directory: Path | str, options: OpenOptions) -> None:
         try:
             asyncio.run(self._until_closed(directory, options))
         except BaseException as error:
@@ -624,7 +624,7 @@ class LoopThread:
             else:
                 self._opened.set_exception(error)
 
-    async def _until_closed(self, directory: Path | str, options: Opening) -> None:
+    async def _until_closed(self, directory: Path | str, options: OpenOptions) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         async with open_communication(directory, **options) as communication:
             self._opened.set_result(communication)
@@ -702,7 +702,7 @@ class CommunicationSync:
     coroutines as always and run in the loop.
     """
 
-    def __init__(self, directory: Path | str, **options: Unpack[Opening]) -> None:
+    def __init__(self, directory: Path | str, **options: Unpack[OpenOptions]) -> None:
         self._thread = LoopThread(directory, options)
         self._communication = self._thread.communication
         self.ledger = LedgerSync(self._thread)

@@ -42,7 +42,7 @@ from rapport.communication.delivery_state import (
     TimeOutMember,
     VisitMembers,
 )
-from rapport.communication.privacy import Allowed, Hold, Verdict
+from rapport.communication.privacy import AllowedDelivery, Hold, Verdict
 
 _NEXT_LOOKUP = RetryPolicy()
 _Standing = tuple[bool, bool, bool, bool]
@@ -357,7 +357,7 @@ class _Transition:
             self._note_member(member, "failed", reason=reason)
             return
         match self.judge(member):
-            case Allowed():
+            case AllowedDelivery():
                 member.fate, member.held_until = "pending", 0
                 self._send_first(member)
             case Hold() as hold:
@@ -388,7 +388,7 @@ class _Transition:
     def _try_again(self, member: Member, entries: list[AddressState]) -> None:
         """The next attempt at failed addresses, if privacy rules still allow it."""
         match self.judge(member):
-            case Allowed():
+            case AllowedDelivery():
                 for entry in entries:
                     self._queue(member, entry)
             case Hold() as hold:
@@ -412,7 +412,7 @@ class _Transition:
             member.repeat_at = 0
         elif isinstance(verdict, Hold):
             member.repeat_at = max(verdict.until, self.now_ms + 1)
-        elif not isinstance(verdict, Allowed):
+        elif not isinstance(verdict, AllowedDelivery):
             member.repeat_at = 0
         else:
             sent = ("handed", "confirmed", "failed") if member.fate == "reached" else ()
@@ -462,7 +462,7 @@ class _Transition:
             if self.tracking.closed or member.has_spoken() or member.fate != "pending":
                 return
             match self.judge(member):
-                case Allowed():
+                case AllowedDelivery():
                     self._queue(member, following)
                     self._set_fallback(member)
                     return

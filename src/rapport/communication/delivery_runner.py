@@ -70,7 +70,7 @@ from rapport.communication.peers import (
 )
 from rapport.communication.privacy import (
     NO_FUNCTIONS,
-    Allowed,
+    AllowedDelivery,
     Hold,
     PrivacyFacts,
     PrivacyFunctions,
@@ -177,7 +177,7 @@ _SLICE_BYTES = 16_000_000
 """About as much is queued in one slice."""
 _RECENT_SENDS = "communication.recent"
 _LOOK_AGAIN_MS = 60_000
-_ALLOWED = Allowed()
+_ALLOWED = AllowedDelivery()
 _UNKNOWN_PEER = Refuse("peer.unknown")
 """For a peer that was known when the message began: its rules are not known any more."""
 _log = get_logger(__name__)

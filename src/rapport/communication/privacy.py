@@ -281,7 +281,7 @@ class PrivacyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None = not counted, and a rule that needs it refuses."""
 
 
-class Allowed(msgspec.Struct, frozen=True, tag="allowed"):
+class AllowedDelivery(msgspec.Struct, frozen=True, tag="allowed"):
     """Send it now."""
 
 
@@ -298,7 +298,7 @@ class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
     reason: str
 
 
-Verdict = Allowed | Hold | Refuse
+Verdict = AllowedDelivery | Hold | Refuse
 
 
 def fits_pattern(pattern: str, text: str) -> bool:
@@ -346,7 +346,7 @@ def ask_function(
         case None:
             return None
         case True:
-            return Allowed()
+            return AllowedDelivery()
         case False:
             return Refuse(rule.reason or _UNWANTED)
         case str():
@@ -443,7 +443,7 @@ def verdict(
         found = _apply_rule(rule, facts, functions)
         if found is not None:
             return found
-    return Allowed()
+    return AllowedDelivery()
 
 
 def quiet_rule(
@@ -487,7 +487,7 @@ def _decided(
         return ask_function(rule, facts, functions)
     match rule.then:
         case "allow":
-            return Allowed()
+            return AllowedDelivery()
         case "refuse":
             return Refuse(_reason(rule))
     until = _hold_end(rule, facts, ends)

@@ -25,7 +25,7 @@ from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.faults import Fault
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.protocol import Message, Outgoing, Published
+from rapport.ensemble.protocol import Message, OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import Tracing
 from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
@@ -89,9 +89,9 @@ class NodeMachine:
         self._at_once, self._stopped = at_once, False
         self._not_registered = 0
         self._last = Now(0, 0.0)
-        self.outbox: list[Outgoing] = self.gossip.outbox
+        self.outbox: list[OutgoingMessage] = self.gossip.outbox
         """What to send, in order; the shell empties this very list."""
-        self.changed: list[Published] = []
+        self.changed: list[PublishedKnowledge] = []
         """Versions that became replicas; the shell empties this very list."""
         for component in host.components:
             self._adopt(component)
@@ -158,7 +158,11 @@ class NodeMachine:
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
         """Acts on a message."""
-        if self.grouping is not None and type(message) is Published and is_of_groupers(message):
+        if (
+            self.grouping is not None
+            and type(message) is PublishedKnowledge
+            and is_of_groupers(message)
+        ):
             self.grouping.received(message, sender, now)
             self._send_of_grouping()
             return
@@ -223,7 +227,11 @@ class NodeMachine:
         if isinstance(self.grouping, GrouperMachine) and self.grouping.outbox:
             for outgoing in self.grouping.outbox:
                 message, to = outgoing.message, outgoing.to
-                if type(message) is Published and to is not None and not is_of_groupers(message):
+                if (
+                    type(message) is PublishedKnowledge
+                    and to is not None
+                    and not is_of_groupers(message)
+                ):
                     self.gossip.send(message, to)
                 else:  # tables and announcements are made to fit, and their parts nobody collects
                     self.outbox.append(outgoing)

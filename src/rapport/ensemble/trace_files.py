@@ -15,7 +15,7 @@ from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.grouping.grouper import GrouperMachine
 from rapport.ensemble.node_machine import NodeMachine
-from rapport.ensemble.protocol import Message, Outgoing
+from rapport.ensemble.protocol import Message, OutgoingMessage
 from rapport.ensemble.trace import (
     IP,
     RADIO,
@@ -251,7 +251,7 @@ class NodeTracer:
         medium = RADIO if sender.to_all else IP
         self.recorder.received(self._node, message, other, medium, now)
 
-    def sent(self, outgoing: Outgoing, now: Now) -> None:
+    def sent(self, outgoing: OutgoingMessage, now: Now) -> None:
         """Records a message about to be sent."""
         self.recorder.sent(self._node, outgoing, now)
 

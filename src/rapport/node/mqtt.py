@@ -13,8 +13,8 @@ from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.mqtt.bridge import (
     BRIDGE,
     Bridge,
-    Incoming,
-    Outgoing,
+    IncomingTopic,
+    OutgoingTopic,
     Packet,
     is_redelivery,
     last_of_topics,
@@ -93,7 +93,7 @@ class RunningBridge:
         if self._client is not None:
             await self._client.stop()
 
-    async def publish(self, event: Event, outgoing: Outgoing) -> None:
+    async def publish(self, event: Event, outgoing: OutgoingTopic) -> None:
         """One event to the broker."""
         assert self._client is not None
         await self._client.publish(topic_of(event, outgoing.topic), payload_of(event, outgoing))
@@ -170,7 +170,9 @@ class RunningBridge:
                 _log.warning("message waits", bridge=self.bridge.name, why=trouble.message)
                 await self._clock.sleep(_PAUSE_MS)
 
-    def _event(self, packet: Packet, incoming: Incoming, recent: Sequence[StoredEvent]) -> Event:
+    def _event(
+        self, packet: Packet, incoming: IncomingTopic, recent: Sequence[StoredEvent]
+    ) -> Event:
         """The event of a packet, which is the last of its topic from now on."""
         lasts = self._lasts.get(incoming.channel)
         if lasts is None:
@@ -192,7 +194,7 @@ class RunningBridge:
             del lasts[next(iter(lasts))]
         return event
 
-    def _receivers(self, topic: str) -> list[Incoming]:
+    def _receivers(self, topic: str) -> list[IncomingTopic]:
         """The first declared that covers the topic, and others of the same filter: several sources
         may read different fields of one message.
         """
@@ -213,7 +215,7 @@ class _Sending:
     def __init__(
         self,
         running: RunningBridge,
-        outgoing: Outgoing,
+        outgoing: OutgoingTopic,
         number: int,
         channels: Channels,
         clock: Clock,

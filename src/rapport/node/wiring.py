@@ -42,7 +42,7 @@ from rapport.kernel.files import make_private_directory
 from rapport.kernel.node_identity import write_node_id
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
-from rapport.kernel.signing import SigningKey
+from rapport.kernel.signing_keys import SigningKey
 from rapport.kernel.telemetry import DegradedConditions
 from rapport.mediation.interpretations.repository import Repository
 from rapport.mediation.interpretations.updater import InterpretationUpdater

@@ -16,7 +16,7 @@ from rapport.transport.addresses import format_address, ip_of, is_loopback
 from rapport.transport.base import Address, Endpoint, Sender, check_size
 from rapport.transport.fragments import WHOLE, Reassembler, ReassemblyLimits, split_message
 from rapport.transport.keys import DatagramKey, DatagramKeys
-from rapport.transport.sealing import (
+from rapport.transport.sealed_datagrams import (
     OVERHEAD_BYTES,
     RUN_BYTES,
     DatagramOrigin,

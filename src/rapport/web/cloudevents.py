@@ -33,7 +33,7 @@ from rapport.core.times import parse_time
 from rapport.core.xml import check_xml
 from rapport.mediation.formats.objects import unpack
 from rapport.mediation.interpretations.model import FormatChoice
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.node.node import Node
 
 BATCH_TYPE, EVENT_TYPE = "application/cloudevents-batch+json", "application/cloudevents+json"
@@ -340,5 +340,5 @@ def check_json(body: bytes, *, hint: str = "") -> None:
 def _check_msgpack(body: bytes) -> None:
     try:
         unpack(body)
-    except Rejected as fault:
+    except RejectedValue as fault:
         raise InvalidInput(fault.message, code="event.bad_data", hint=fault.hint) from None

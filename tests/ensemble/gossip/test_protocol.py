@@ -20,7 +20,7 @@ from rapport.ensemble.protocol import (
     Header,
     Headers,
     Part,
-    Published,
+    PublishedKnowledge,
     Pull,
     PullParts,
     decode,
@@ -38,7 +38,8 @@ addresses = st.none() | st.tuples(st.text("abc.:", min_size=1, max_size=15), st.
 words = st.lists(st.text(max_size=10), max_size=4).map(tuple)
 messages = st.one_of(
     st.builds(
-        Published, names, versions, times, names, words, st.binary(max_size=99), addresses, words
+        PublishedKnowledge,
+        *(names, versions, times, names, words, st.binary(max_size=99), addresses, words),
     ),
     st.builds(
         Headers, st.lists(st.builds(Header, names, times, addresses), max_size=4).map(tuple), names
@@ -50,7 +51,7 @@ messages = st.one_of(
     ),
     st.builds(PullParts, names, versions, st.lists(st.integers(0, 99)).map(tuple), addresses),
 )  # fmt: skip
-GOOD = Published("x", 5, 5, "n", ("Role",), b"\x80")
+GOOD = PublishedKnowledge("x", 5, 5, "n", ("Role",), b"\x80")
 
 
 @given(messages)

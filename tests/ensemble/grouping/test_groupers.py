@@ -17,7 +17,7 @@ from rapport.ensemble.grouping.group_register import KnownGroupers
 from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.model.ensemble import plan_of_ensemble
 from rapport.ensemble.model.role import role_names
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -154,7 +154,7 @@ def test_a_grouper_may_be_a_member_of_groups_itself(town: Any) -> None:
     members = [one for one in here.clients() if one.groups == ("sector 1",)]
     assert {one.address for one in members} <= set(sent)
     assert all(here.groupers()[1].address in one.peers("sector 1") for one in members)
-    in_a_group = Published("x", 1, 1, "far", (), b"", None, ("sector 1",))
+    in_a_group = PublishedKnowledge("x", 1, 1, "far", (), b"", None, ("sector 1",))
     assert bus.to_pass_on(in_a_group, here.scheduler.now) == []
 
 

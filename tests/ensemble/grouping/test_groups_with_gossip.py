@@ -19,7 +19,7 @@ from rapport.ensemble.grouping.group_client import (
     is_of_groupers,
 )
 from rapport.ensemble.grouping.grouper import GrouperMachine
-from rapport.ensemble.protocol import Message, Published
+from rapport.ensemble.protocol import Message, PublishedKnowledge
 from rapport.ensemble.trace import IP, NodeFacts, Recorder, System, Trace, address_text
 from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
@@ -64,7 +64,7 @@ class Node:
 
     def handle(self, message: Message, sender: Sender) -> None:
         now = self.world.scheduler.now
-        if isinstance(message, Published) and is_of_groupers(message):
+        if isinstance(message, PublishedKnowledge) and is_of_groupers(message):
             if self.grouping is not None:
                 self.grouping.received(message, sender, now)
         else:

@@ -44,7 +44,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.interpretations.type_changes import load_all
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 
 FEET, METRES, YARDS = (PrimitiveType(name, "number") for name in ("Feet", "Metres", "Yards"))
@@ -196,7 +196,7 @@ def plainly(data: bytes, *transformers: Transformer) -> str | None:
         for transform in transformers:
             value = transform(value)
         return canonical(msgspec.json.encode(value))
-    except (Rejected, msgspec.DecodeError, UnicodeError, TypeError, OverflowError):
+    except (RejectedValue, msgspec.DecodeError, UnicodeError, TypeError, OverflowError):
         return None
 
 

@@ -19,7 +19,7 @@ from rapport.ensemble.gossip.recipients import RandomRecipients
 from rapport.ensemble.grouping.group_client import GroupClient, GroupSide, GroupsOf, is_of_groupers
 from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.grouping.grouper import GrouperMachine
-from rapport.ensemble.protocol import Message, Outgoing, Published
+from rapport.ensemble.protocol import Message, OutgoingMessage, PublishedKnowledge
 from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.ensemble.experiments.city_run import PERIOD_MS, city_of, run_and_measure
@@ -87,12 +87,12 @@ class GroupedNode:
             recipients=self._side,
             address=actor.address,
         )
-        self.outbox: list[Outgoing] = self.gossip.outbox
-        self.changed: list[Published] = []
+        self.outbox: list[OutgoingMessage] = self.gossip.outbox
+        self.changed: list[PublishedKnowledge] = []
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
         """See SimulatedNode."""
-        if type(message) is Published and is_of_groupers(message):
+        if type(message) is PublishedKnowledge and is_of_groupers(message):
             self._side.received(message, sender, now)
         else:
             self.gossip.handle(message, sender, now)

@@ -29,7 +29,7 @@ from rapport.core.signature import (
     without_raw_signature,
 )
 from rapport.kernel.files import is_file
-from rapport.kernel.signing import (
+from rapport.kernel.signing_keys import (
     KeyRing,
     PublicKey,
     SigningKey,

@@ -23,7 +23,7 @@ from rapport.core.codec import encode_cloudevent
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import Chance, Clock, Ids, SystemClock
-from rapport.kernel.signing import SigningKey, sign_event
+from rapport.kernel.signing_keys import SigningKey, sign_event
 
 _FIELDS = frozenset(("source", "id", "type", "time", "subject", "data", "headers"))
 _ATTRIBUTES = frozenset(("specversion", "datacontenttype", *_FIELDS)) - {"headers"}

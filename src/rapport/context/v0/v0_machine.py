@@ -164,9 +164,9 @@ class V0Broker:
                 self._neighbourhood.refused(caller, now)
             case m.V0Refusal():
                 self._searching.refusal(message, caller, now)
-            case m.V0Joining():
+            case m.V0JoinMessage():
                 self._neighbourhood.join(message, caller, now)
-            case m.V0Leaving():
+            case m.V0LeaveMessage():
                 self._neighbourhood.leave(message, caller, now)
             case m.V0StartMonitoring():
                 self._neighbourhood.monitor(caller, now)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.protocol import Headers, Published
+from rapport.ensemble.protocol import Headers, PublishedKnowledge
 from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 
@@ -30,15 +30,15 @@ class Strategy(Protocol):
     needs_headers: bool
     """Whether it works only where neighbours send headers by radio."""
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         """For a version received for the first time: 0 = pass on now, ms = wait so long and then
         ask `decide_again`, none = keep it.
         """
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """The version that is held was heard again from somebody."""
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         """After the wait: whether to pass it on. Not called when a newer version came."""
 
     def greeting(self, headers: Headers, now: Now) -> Headers | None:
@@ -56,10 +56,10 @@ class StrategyDefaults:
     listens = False
     needs_headers = False
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """Nothing is remembered."""
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         """Never waits, so never asked."""
         return False
 
@@ -78,7 +78,7 @@ class Probabilistic(StrategyDefaults):
         _check_probability(probability)
         self._probability, self._random = probability, chance.random
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         # random() is below 1, so probability 1 always passes and 0 never does.
         return AT_ONCE if self._random() < self._probability else KEEP
 
@@ -99,17 +99,17 @@ class CounterBased(StrategyDefaults):
         self._chance, self._threshold, self._wait_ms = chance, threshold, wait_ms
         self._heard: dict[str, int] = {}
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         self._heard[message.component] = 1
         # Above 0, as 0 would mean now.
         return self._wait_ms * (1.0 - self._chance.random())
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         heard = self._heard.get(message.component)
         if heard is not None:
             self._heard[message.component] = heard + 1
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         return self._heard.pop(message.component, 0) < self._threshold
 
 
@@ -150,7 +150,7 @@ class Adaptive(StrategyDefaults):
         """With which the next version is passed on."""
         return min(1.0, max(self._lowest, self._wished / self.heard))
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         counts = self._counts
         before = counts.pop(message.component, None)
         if before is not None:
@@ -160,7 +160,7 @@ class Adaptive(StrategyDefaults):
         counts[message.component] = 1
         return AT_ONCE if self._random() < self.probability else KEEP
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         if message.component in self._counts:
             self._counts[message.component] += 1
 
@@ -200,7 +200,7 @@ class _ByPlace(StrategyDefaults, ABC):
         self._chance, self._wait_ms = chance, wait_ms
         self._heard: dict[str, list[Place]] = {}
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         here = self._here()
         if here is None:
             return AT_ONCE
@@ -211,14 +211,14 @@ class _ByPlace(StrategyDefaults, ABC):
         self._heard[message.component] = places
         return self._wait_ms * (1.0 - self._chance.random())
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         places = self._heard.get(message.component)
         if places is not None and len(places) < _MOST_HEARD:
             place = self._where_is(sender)
             if place is not None:
                 places.append(place)
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         places = self._heard.pop(message.component, [])
         here = self._here()
         return here is None or self._is_worth_it(here, places)
@@ -317,7 +317,7 @@ class ClusterBased(StrategyDefaults):
         """Whether it passes on at present."""
         return self.head == self._node or self.is_gateway
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         return AT_ONCE if self.passes_on else KEEP
 
     def greeting(self, headers: Headers, now: Now) -> Headers | None:

@@ -27,7 +27,7 @@ from rapport.ensemble.grouping.group_tables import (
     GroupTable,
     read_table,
 )
-from rapport.ensemble.protocol import Headers, Outgoing, Published
+from rapport.ensemble.protocol import Headers, OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import IP, Kind, TraceEvent, Tracing, address_text
 from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
@@ -43,16 +43,16 @@ class UngroupedOnly:
         self._strategy = strategy
         self.listens, self.needs_headers = strategy.listens, strategy.needs_headers
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         """The strategy's decision for knowledge without a group."""
         return KEEP if message.groups else self._strategy.decide(message, sender, now)
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """The strategy hears of what it decides on."""
         if not message.groups:
             self._strategy.repeated(message, sender, now)
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         """Only ever asked of what it waits for."""
         return self._strategy.decide_again(message, now)
 
@@ -76,7 +76,7 @@ GroupsOf = Callable[[str], Sequence[str]]
 """The groups of a component, by its id; none for one that is not there."""
 
 
-def is_of_groupers(message: Published) -> bool:
+def is_of_groupers(message: PublishedKnowledge) -> bool:
     """Whether a message is a table or an announcement: not for replicas and gossip."""
     roles = message.roles
     return len(roles) == 1 and (roles[0] == TABLE or roles[0] == GROUPER)
@@ -110,7 +110,7 @@ class GroupClient:
         """`groupers`: well-known ones; one that is alive is enough, here or in the membership."""
         self.settings = settings or GroupingSettings()
         self.peers = GroupPeers(self.settings)
-        self.outbox: list[Outgoing] = []
+        self.outbox: list[OutgoingMessage] = []
         self.component = GrouperClient(id=f"group-client/{address_text(address)}", peers=self.peers)
         self.refused = 0
         """Refused tables: of an untrusted sender, of other groups, or invalid."""
@@ -124,7 +124,7 @@ class GroupClient:
         self._tried: dict[Address, _Tried] = {}
         self._turn = 0
 
-    def received(self, message: Published, sender: Sender, now: Now) -> None:
+    def received(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """Handles knowledge over IP: applies a table; other senders become known as alive."""
         if not is_of_groupers(message):
             self.spoke(sender.address)
@@ -194,7 +194,7 @@ class GroupClient:
         self._count_tries(chosen, now)
         return [*groupers, *chosen]
 
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
+    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
         """No recipients: members of the group receive it from its source."""
         return []
 
@@ -264,7 +264,7 @@ class GroupClient:
                 times = self._tried.get(address, _Tried()).times
                 self._tried[address] = _Tried(times + 1, now.steady_ms)
 
-    def _take(self, message: Published, sender: Address, now: Now) -> None:
+    def _take(self, message: PublishedKnowledge, sender: Address, now: Now) -> None:
         table = read_table(message) if self.trusts(sender) else None
         if table is None or message.address != sender:
             self.refused += 1
@@ -281,7 +281,7 @@ class GroupClient:
 
 
 def traced(
-    kind: Kind, node: str, other: str, message: Published, table: GroupTable, now: Now
+    kind: Kind, node: str, other: str, message: PublishedKnowledge, table: GroupTable, now: Now
 ) -> TraceEvent:
     """The trace event of a page of a table."""
     return TraceEvent(
@@ -309,9 +309,9 @@ class GroupSide(Protocol):
     `GossipMachine.send`. On a node without radio the strategy is `retransmission.BesideGroups`.
     """
 
-    outbox: list[Outgoing]
+    outbox: list[OutgoingMessage]
 
-    def received(self, message: Published, sender: Sender, now: Now) -> None:
+    def received(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """Knowledge came over IP."""
 
     def to_publish(self, component: str, now: Now) -> list[Address]:
@@ -319,7 +319,7 @@ class GroupSide(Protocol):
         and pulls go.
         """
 
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
+    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
         """Where gossip passes others' knowledge on to."""
 
     def tick(self, now: Now) -> None:

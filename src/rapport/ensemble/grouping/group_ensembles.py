@@ -13,7 +13,7 @@ from rapport.ensemble.grouping.group_tables import GroupPeers, GroupTable
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.role import Local, Role
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -73,7 +73,7 @@ class HeardClient(Grouped):
     """What a grouper sees of a client: knowledge of one of its components."""
 
     def __init__(
-        self, message: Published, groups: Collection[str], address: Address, now: Now
+        self, message: PublishedKnowledge, groups: Collection[str], address: Address, now: Now
     ) -> None:
         self.message, self.groups, self.address, self.now = message, groups, address, now
 

@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.overlay.hash_ring import ring_position
 from rapport.transport.base import Address
@@ -189,7 +189,7 @@ def encode_body(body: GroupTable | Announcement) -> bytes:
     return msgspec.msgpack.encode(body)
 
 
-def read_table(message: Published) -> GroupTable | None:
+def read_table(message: PublishedKnowledge) -> GroupTable | None:
     """The table in a message; none when there is no sensible one in it."""
     table = _read_body(message.body, GroupTable)
     if table is None or not (table.pages == 0 or 0 <= table.page < table.pages <= _MOST_PAGES):
@@ -198,7 +198,7 @@ def read_table(message: Published) -> GroupTable | None:
     return table if all(map(_is_address, named)) else None
 
 
-def read_announcement(message: Published) -> Announcement | None:
+def read_announcement(message: PublishedKnowledge) -> Announcement | None:
     """The announcement in a message; none when there is no sensible one in it."""
     said = _read_body(message.body, Announcement)
     if said is None or said.up_ms < 0:

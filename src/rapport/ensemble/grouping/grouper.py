@@ -35,7 +35,7 @@ from rapport.ensemble.grouping.group_tables import (
     split,
     table_component,
 )
-from rapport.ensemble.protocol import Outgoing, Published
+from rapport.ensemble.protocol import OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing, address_text
 from rapport.kernel.clock import Chance, Now
 from rapport.overlay.hash_ring import ring_position
@@ -50,12 +50,12 @@ class GrouperMessages:
         self._node, self._address = node, address
         self._version = 0
 
-    def page(self, table: GroupTable, now: Now) -> Published:
+    def page(self, table: GroupTable, now: Now) -> PublishedKnowledge:
         """A page of a table, or an introduction."""
         component = table_component(self._address, table.group, table.page)
         return self._knowledge(component, TABLE, encode_body(table), (), now)
 
-    def announcement(self, said: Announcement, now: Now) -> Published:
+    def announcement(self, said: Announcement, now: Now) -> PublishedKnowledge:
         """An announcement for other groupers."""
         component = component_of(self._address)
         return self._knowledge(component, GROUPER, encode_body(said), (GROUPERS,), now)
@@ -67,9 +67,9 @@ class GrouperMessages:
 
     def _knowledge(
         self, component: str, role: str, body: bytes, groups: tuple[str, ...], now: Now
-    ) -> Published:
+    ) -> PublishedKnowledge:
         version = self.next_version(now)
-        return Published(
+        return PublishedKnowledge(
             component, version, now.wall_ms, self._node, (role,), body, self._address, groups
         )
 
@@ -111,7 +111,7 @@ class GrouperMachine:
         components.
         """
         self.settings = settings or GroupingSettings()
-        self.outbox: list[Outgoing] = []
+        self.outbox: list[OutgoingMessage] = []
         self.refused = 0
         """Refused messages."""
         self.others = KnownGroupers(address, self.settings, now)
@@ -138,7 +138,7 @@ class GrouperMachine:
         slot_ms = self.settings.period_ms / _SLOTS
         self._slot, self._slot_due_ms = 0, now.steady_ms + chance.random() * slot_ms
 
-    def received(self, message: Published, sender: Sender, now: Now) -> None:
+    def received(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """Knowledge came over IP, from its node or from a grouper."""
         if not is_of_groupers(message):
             self.client.spoke(sender.address)
@@ -162,7 +162,7 @@ class GrouperMachine:
         chosen.pop(self._address, None)
         return list(chosen)[: self.settings.recipients]
 
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
+    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
         """Knowledge without a group: to some members and one grouper, drawn anew each time; costs
         a look at all nodes that are registered. Nowhere else by gossip: `received` passes on what
         concerns other groupers.
@@ -224,7 +224,7 @@ class GrouperMachine:
         wanted = self.settings.without_group
         return grouper + (nodes if len(nodes) <= wanted else self._chance.sample(nodes, wanted))
 
-    def _take(self, message: Published, sender: Sender, now: Now) -> None:
+    def _take(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         address, is_direct = message.address, message.address == sender.address
         if address is None or not (is_direct or sender.address in self.others):
             self.refused += 1
@@ -241,7 +241,7 @@ class GrouperMachine:
             if is_direct:
                 self._introduce(others, address, now)
 
-    def _is_for_another(self, group: str, message: Published, is_direct: bool) -> bool:
+    def _is_for_another(self, group: str, message: PublishedKnowledge, is_direct: bool) -> bool:
         """Whether a grouper that publishes the group's table should get this, too. A client that
         speaks to one who only keeps a copy may know nobody else: it is told now and then.
         """
@@ -252,7 +252,7 @@ class GrouperMachine:
         times = self.register.times_heard(message.component)
         return times <= 2 or times % _TELLS_AGAIN == 0
 
-    def _pass_on(self, message: Published, groups: list[str], now: Now) -> None:
+    def _pass_on(self, message: PublishedKnowledge, groups: list[str], now: Now) -> None:
         """Sends knowledge on towards those who keep these groups."""
         hops = dict.fromkeys(self.others.next_hop(group) for group in groups)
         hops.pop(self._address, None)
@@ -269,15 +269,15 @@ class GrouperMachine:
                     detail="grouper",
                 )
             )
-        self.outbox.extend(Outgoing(message, hop) for hop in hops)
+        self.outbox.extend(OutgoingMessage(message, hop) for hop in hops)
 
     def _introduce(self, groups: list[str], to: Address, now: Now) -> None:
         """Sends a client the groupers of its groups, so that it uses and trusts them."""
         for group in groups:
             table = GroupTable(group, self.others.registrars(group))
-            self.outbox.append(Outgoing(self._voice.page(table, now), to))
+            self.outbox.append(OutgoingMessage(self._voice.page(table, now), to))
 
-    def _take_announcement(self, message: Published, sender: Sender, now: Now) -> None:
+    def _take_announcement(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         said = read_announcement(message)
         address = sender.address
         if said is None or message.address != address or not self._may_be_grouper(sender):
@@ -302,7 +302,7 @@ class GrouperMachine:
         up_ms = max(0, int(now.steady_ms - self._began_ms))
         said = Announcement(up_ms, leaving, tuple(TableEntry(host, port) for host, port in others))
         message = self._voice.announcement(said, now)
-        self.outbox.extend(Outgoing(message, address) for address in to)
+        self.outbox.extend(OutgoingMessage(message, address) for address in to)
 
     def _forget_silent(self, now: Now) -> None:
         for address in self.others.drop_silent(now):
@@ -336,14 +336,16 @@ class GrouperMachine:
                 for entry in other.members if other is not table else ():
                     self._send_page(message, table, entry.address, now)
 
-    def _send_page(self, message: Published, table: GroupTable, to: Address, now: Now) -> None:
+    def _send_page(
+        self, message: PublishedKnowledge, table: GroupTable, to: Address, now: Now
+    ) -> None:
         if self._trace is not None:
             kind, other = Kind.TABLE_PUBLISHED, address_text(to)
             self._trace(traced(kind, self._node, other, message, table, now))
         if to == self._address:
             self.client.received(message, Sender(to), now)
         else:
-            self.outbox.append(Outgoing(message, to))
+            self.outbox.append(OutgoingMessage(message, to))
 
 
 def _next(due_ms: float, period_ms: float, now_ms: float) -> float:

@@ -12,7 +12,14 @@ from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.model.faults import Fault
 from rapport.ensemble.model.snapshots import WithheldKnowledge
 from rapport.ensemble.node_machine import NodeMachine
-from rapport.ensemble.protocol import VERSION, Message, Published, decode, encode, values_of
+from rapport.ensemble.protocol import (
+    VERSION,
+    Message,
+    PublishedKnowledge,
+    decode,
+    encode,
+    values_of,
+)
 from rapport.ensemble.runtime.call_threads import CallThreads
 from rapport.ensemble.runtime.gossip_summary import GossipCounters
 from rapport.ensemble.runtime.node_status import (
@@ -76,7 +83,7 @@ class NodeShell:
         self.recording = recording
         self.figures = GossipCounters(machine.node, clock.now_ms())
         self._alarm = DueTimer(clock, self.next_due_ms, self._tick)
-        self._published: list[Published] = []
+        self._published: list[PublishedKnowledge] = []
         self.report_withheld: ReportWithheld = _log_withheld
         self._withheld: frozenset[str] = frozenset()
         self._namesakes: frozenset[Address] = frozenset()
@@ -239,7 +246,7 @@ class NodeShell:
                 self._tell(self.tell_changed, message)
         changed.clear()
 
-    def _tell(self, told: KnowledgeListener, message: Published) -> None:
+    def _tell(self, told: KnowledgeListener, message: PublishedKnowledge) -> None:
         """A listener that fails does not stop the node."""
         try:
             told(knowledge_of(message))
@@ -317,7 +324,7 @@ def _log_fault(fault: Fault) -> None:
     _log.warning("ensemble fault", code=fault.code, error=fault.message, **given)
 
 
-def knowledge_of(message: Published) -> Knowledge:
+def knowledge_of(message: PublishedKnowledge) -> Knowledge:
     """The knowledge in a message, as programs see it; raises InvalidInput if it cannot be read."""
     return Knowledge(
         component=message.component,

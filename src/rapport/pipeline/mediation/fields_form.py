@@ -16,7 +16,7 @@ from rapport.mediation.interpretations.model import (
     TimeRule,
     dotted_path,
 )
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.source_bindings import SourceBinding
 from rapport.pipeline.mediation.instants import is_fixed_pattern
 from rapport.pipeline.mediation.meanings import SentTables
@@ -258,7 +258,7 @@ def origin_rows(
     for key in keys:
         try:
             numbers = find(key)
-        except Rejected:
+        except RejectedValue:
             continue
         if north and len(numbers) == 2:
             numbers = (*numbers, 0.0)

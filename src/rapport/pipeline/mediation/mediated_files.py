@@ -29,7 +29,7 @@ from rapport.pipeline.mediation.meanings import Meanings, why_with_others
 from rapport.pipeline.mediation.python_rows import ByRows
 from rapport.pipeline.mediation.worker_rows import NAMES, OUTCOME
 from rapport.policy.readings import FARTHEST_MS
-from rapport.site.raw_files import NO_TIME, Naming, RawFile
+from rapport.site.raw_files import NO_TIME, EnvelopeFields, RawFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -64,7 +64,7 @@ def mediated_files(
     why = why_with_others(meanings, source)
     if why:
         raise Unsupported(f"mediating {source!r}: {why},", "Spark")
-    naming = Naming(source=source, id=id, time=time, zone=meanings.bindings[source].zone)
+    naming = EnvelopeFields(source=source, id=id, time=time, zone=meanings.bindings[source].zone)
     plain = [path for path in paths if _is_plain(path, naming)]
     others = [path for path in paths if path not in plain]
     found = [
@@ -95,7 +95,7 @@ def _with_times(outcomes: DataFrame) -> DataFrame:
 # --- Parquet
 
 
-def _is_plain(path: Path, naming: Naming) -> bool:
+def _is_plain(path: Path, naming: EnvelopeFields) -> bool:
     """Spark writes its columns as JSON that reads back as what Python would have read."""
     if path.suffix.lower() != ".parquet":
         return False
@@ -122,7 +122,7 @@ def _is_plain_type(kind: pa.DataType) -> bool:
     )
 
 
-def _parquet_rows(spark: SparkSession, path: Path, naming: Naming) -> DataFrame:
+def _parquet_rows(spark: SparkSession, path: Path, naming: EnvelopeFields) -> DataFrame:
     """Rows of a file as the events a door would have received."""
     from pyspark.sql import functions
 
@@ -159,7 +159,7 @@ def _as_json(rows: DataFrame, name: str, kind: str) -> Column:
 
 
 def _read_in_tasks(
-    spark: SparkSession, meanings: Meanings, naming: Naming, paths: Sequence[Path]
+    spark: SparkSession, meanings: Meanings, naming: EnvelopeFields, paths: Sequence[Path]
 ) -> DataFrame:
     listed = spark.createDataFrame([(str(path),) for path in paths], "path string")
     spread = listed.repartition(max(1, len(paths)))
@@ -170,7 +170,7 @@ def _read_in_tasks(
 class _Reading:
     """Made on the driver, called in tasks."""
 
-    def __init__(self, meanings: Meanings, naming: Naming) -> None:
+    def __init__(self, meanings: Meanings, naming: EnvelopeFields) -> None:
         self._rows, self._naming = ByRows(meanings, in_order=True), naming
         name = meanings.bindings[naming.source].interpretation
         in_force = meanings.in_force
@@ -279,7 +279,7 @@ def mediate_lake(
 def mediate_files(
     spark: SparkSession,
     meanings: Meanings,
-    files: Mapping[Naming, Sequence[Path]],
+    files: Mapping[EnvelopeFields, Sequence[Path]],
     into: Path,
 ) -> MediatedHistory:
     """Mediates recorded raw files, by whose they are; raises what `recorded.mediated_files` raises,

@@ -480,8 +480,8 @@ class ActivePlans:
             # With time and buffered readings, but without the state of any policy.
             runner = self._runner_of([plan])
             runner.restore_known(self.runner.snapshot())
-            beside = conditions_plan(plan, "a shadow")
-            comparison = ShadowComparison(running, beside, self.runner.watermark)
+            plans = conditions_plan(running, "a shadow"), conditions_plan(plan, "a shadow")
+            comparison = ShadowComparison(*plans, self.runner.watermark)
             self._shadows[plan.policy] = Shadow(runner, comparison)
 
     def _promote(self, plan: PolicyPlan) -> None:
@@ -549,7 +549,8 @@ class ActivePlans:
     def shortest_silence_ms(self) -> int | None:
         """The shortest silence that a plan waits for; None when no plan does."""
         runners = [self.runner, *(shadow.runner for shadow in self._shadows.values())]
-        found = [plan.shortest_silence_ms() for each in runners for plan in each.plans()]
+        plans = [plan for each in runners for plan in each.plans() if isinstance(plan, Plan)]
+        found = [plan.shortest_silence_ms() for plan in plans]
         return min((one for one in found if one is not None), default=None)
 
     def pending_until(self) -> int | None:

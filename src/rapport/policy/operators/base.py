@@ -25,4 +25,4 @@ class PullData(Protocol):
         """
 
     def days(self, table: str) -> Collection[str]:
-        """The keys of a table without a concept, which are days as ISO dates; raises UnknownName."""
+        """The keys of a table of days, as ISO dates; raises UnknownName."""

@@ -309,4 +309,3 @@ class BindingRows:
         self.size = len(self.parents)
         self._keys = np.sort(self.parents.all() * _MOST_CODES + self.columns[self._alias].all())
         self._is_restored = True
-

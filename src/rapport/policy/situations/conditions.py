@@ -473,10 +473,10 @@ class Silence(Trace):
             [np.full(int(is_new.sum()), FALSE), np.full(int(silent.sum()), TRUE)]
         ).astype(np.int8)
         order = np.argsort(step.keys(found_rows, found_times), kind="stable")
-        own, latest = all_rows[is_last], begins[is_last]
-        self._last[own] = latest
+        newest = all_rows[is_last]
+        self._last[newest] = begins[is_last]
         later = dues[is_last] >= step.end
-        self._dues.add(own[later], dues[is_last][later])
+        self._dues.add(newest[later], dues[is_last][later])
         found = Points(found_rows[order], found_times[order], values[order])
         return changes_only(found, self.now)
 
@@ -578,5 +578,3 @@ def quantified(quantifier: str, number: int) -> Function:
         return truths(holds, known)
 
     return counted
-
-

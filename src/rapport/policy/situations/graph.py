@@ -63,6 +63,8 @@ from rapport.policy.situations.present_values import (
 )
 from rapport.policy.situations.times_of_day import TimeOfDay
 from rapport.policy.situations.traces import (
+    TRUE,
+    UNKNOWN,
     ConstantScope,
     FixedTarget,
     RowIndex,
@@ -287,8 +289,8 @@ class SituationGraph:
         related = _near(condition, bound, outer.aliases)
         others = tuple(sorted(different))
         names = {**outer.aliases, bound.alias: bound}
-        key = ("bindings", outer.key, _bare(bound), others, _key(related), look_back)
-        key = (*key, tuple(names))
+        near = _key(related)
+        key = ("bindings", outer.key, _bare(bound), others, near, look_back, tuple(names))
         drivers = None if related is None else [self._driver(one, bound, outer) for one in related]
         outer_allowed = None
         if isinstance(outer.rows, ConceptRows):
@@ -404,7 +406,7 @@ class SituationGraph:
         def known_only(*values: Any) -> Any:
             found = made.all_of(*values[:count])
             known = made.all_of(*values[count:])
-            return np.where(known == made.TRUE, found, made.UNKNOWN).astype(np.int8)
+            return np.where(known == TRUE, found, UNKNOWN).astype(np.int8)
 
         trace = self._combined(condition, home, [*traces, *present], known_only)
         readers = tuple(reader for part in parts for reader in part.readers)
@@ -415,9 +417,7 @@ class SituationGraph:
         streams = [self.stream(concept, name) for name in condition.streams]
         known = self.known(concept)
         key = self._node_key(condition, home)
-        trace = self._stage(
-            key, lambda: Silence(home.rows, streams, known, condition.duration_ms)
-        )
+        trace = self._stage(key, lambda: Silence(home.rows, streams, known, condition.duration_ms))
         return PlacedCondition(condition, home, self._while_known(key, trace, concept))
 
     def _of_values(
@@ -616,15 +616,11 @@ class SituationGraph:
         return TermAtReadings(inner, node.function, None, None)
 
     def _complete(self, window_ms: int) -> Trace:
-        return self._stage(
-            ("complete", window_ms), lambda: LongEnough(self.constant, window_ms)
-        )
+        return self._stage(("complete", window_ms), lambda: LongEnough(self.constant, window_ms))
 
     def _presence(self, placed: PlacedTrace) -> PlacedTrace:
         key = ("presence", self._key_of(placed.trace))
-        trace = self._stage(
-            key, lambda: Combined(placed.frame.rows, [placed.trace], made.presence)
-        )
+        trace = self._stage(key, lambda: Combined(placed.frame.rows, [placed.trace], made.presence))
         return PlacedTrace(placed.frame, trace)
 
     # --- nodes ---

@@ -196,7 +196,8 @@ class PolicySituations:
             allowed = all_of(*(one.sample(rows, times) for one in self._allowed)) == TRUE
             begins &= allowed
             ends |= ~allowed
-        return begins.astype(np.int8) - ends
+        found: Array = begins.astype(np.int8) - ends
+        return found
 
     def _with_began(self, rows: Rows, times: Rows, is_begin: Mask) -> list[Turn]:
         turns: list[Turn] = []
@@ -385,7 +386,8 @@ class CauseSearch:
     ) -> None:
         """The first rows that count, in the order of ids."""
         frame, truth = placed.inner, placed.counted
-        assert frame is not None and truth is not None
+        assert frame is not None
+        assert truth is not None
         inner = frame.rows
         assert isinstance(inner, BindingRows)
         places, found = inner.parents.find(rows)

@@ -316,7 +316,8 @@ def same_values(left: Array, right: Array) -> Mask:
     equal = np.asarray(left == right)
     if left.dtype.kind == "f" and right.dtype.kind == "f":
         equal |= np.isnan(left) & np.isnan(right)
-    return equal if equal.ndim == 1 else np.asarray(equal.all(axis=1))
+    found: Mask = equal if equal.ndim == 1 else np.asarray(equal.all(axis=1))
+    return found
 
 
 class KnownInstances(Trace):
@@ -396,7 +397,7 @@ class AllowedInstances(Trace):
 
     def could_hold(self) -> Mask:
         """Which rows are allowed at some time of the step, after `run`."""
-        found = self.now[: self._rows.size] == TRUE
+        found: Mask = self.now[: self._rows.size] == TRUE
         found[self.fresh.rows[self.fresh.values == TRUE]] = True
         return found
 
@@ -416,4 +417,5 @@ class AllowedInstances(Trace):
 
 def is_present(values: Array) -> Mask:
     """Which rows have no missing part."""
-    return complete_rows(values.reshape(len(values), -1))
+    found: Mask = complete_rows(values.reshape(len(values), -1))
+    return found

@@ -58,11 +58,16 @@ class Step:
 class Scope(Protocol):
     """A set of rows; `size` is larger than every row number."""
 
-    size: int
-    new_rows: Rows
-    """The rows that were added in this step, sorted."""
-    new_since: Rows
-    """From when on each of them is evaluated, which may be before the step."""
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def new_rows(self) -> Rows:
+        """The rows that were added in this step, sorted."""
+
+    @property
+    def new_since(self) -> Rows:
+        """From when on each of them is evaluated, which may be before the step."""
 
 
 class Source(Protocol):

@@ -17,8 +17,8 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
+from rapport.scenarios.json_client import post_json
 from rapport.scenarios.mail_server import LocalMailServer
-from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.building_scenes import (
     EXPECTED,
     EXPECTED_UNDECIDED,

@@ -12,7 +12,7 @@ from rapport.core.codec import decode_cloudevents, encode_cloudevent
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.event import Event
 from rapport.core.signature import COVERED_HEADERS, SIGNATURE, SIGNED_BY
-from rapport.kernel.signing import (
+from rapport.kernel.signing_keys import (
     KeyRing,
     PublicKey,
     SigningKey,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.transport import sealing
+from rapport.transport import sealed_datagrams
 from rapport.transport.keys import DatagramKeys, make_key
-from rapport.transport.sealing import (
+from rapport.transport.sealed_datagrams import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
     Sealer,
@@ -78,7 +78,7 @@ def test_any_bytes_are_dropped_and_cost_no_memory(noise) -> None:
 def test_a_flood_of_forgeries_with_a_known_key_id_costs_no_memory() -> None:
     _seal, unseal = pair()
     for _ in range(2_000):
-        forged = sealing.MAGIC_AND_VERSION + b"\x00" + bytes.fromhex(NETWORK.id)
+        forged = sealed_datagrams.MAGIC_AND_VERSION + b"\x00" + bytes.fromhex(NETWORK.id)
         forged += os.urandom(16) + bytes(4) + NOW.to_bytes(8) + os.urandom(40)
         assert unseal.open(forged, NOW) is None
     assert len(unseal) == 0
@@ -219,7 +219,7 @@ def test_what_a_member_sealed_is_not_accepted_when_thrown_back_at_it() -> None:
 
 
 def test_a_sender_takes_a_new_run_before_its_counter_repeats(monkeypatch) -> None:
-    monkeypatch.setattr(sealing, "_LAST_COUNTER", 3)
+    monkeypatch.setattr(sealed_datagrams, "_LAST_COUNTER", 3)
     seal, unseal = Sealer(member(), RUN), Unsealer(member())
     headers = set()
     for number in range(10):
