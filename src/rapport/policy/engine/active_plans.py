@@ -341,7 +341,7 @@ class ActivePlans:
         self._ends: list[Detection] = []
         """Ends of situations whose policy does not run any more, not emitted yet."""
         self.values = values or ValueRecord()
-        self._valued: dict[str, str] = {}
+        self._valued: dict[str, str] | None = None
         """The versions whose named values are kept."""
 
     # --- plans ---
@@ -519,7 +519,7 @@ class ActivePlans:
 
     def use_texts(self, needed: NeededBy) -> None:
         """Texts of actions were changed."""
-        self.values.needed, self._valued = needed, {}
+        self.values.needed, self._valued = needed, None
 
     def reset(self, clock_ms: int, skew_ms: int) -> list[Cause]:
         """Restarts time and all plans after the clock jumped back; returns the buffered readings
@@ -596,7 +596,7 @@ class ActivePlans:
         self.runner.count_on(before)
         self.began, self.left, self._ends = {}, [], []
         self.situations = OpenSituations(state.open if state is not None else ())
-        self._valued = {}
+        self._valued = None
         self.values.restore(state.named if state is not None else {})
         if state is None:
             return

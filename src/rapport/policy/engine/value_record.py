@@ -105,7 +105,7 @@ class ValueRecord:
     def state(self, watermark: int) -> dict[str, bytes]:
         """The kept readings by stream."""
         for stream, rows in self._rows.items():
-            if rows:
+            if rows and stream in self._streams:  # else nothing was read since the restore
                 self._compact(stream, watermark)
         return {name: pack_buffer(batches) for name, batches in self._readings.items()}
 
@@ -287,13 +287,14 @@ def _why(parts: Sequence[WhyPart], detection: Detection, values: _ValuesThen) ->
     a situation shows the values as they are then.
     """
 
-    def is_refuted(part: WhyPart) -> bool:
-        found = (
-            values.compare(each, detection.bindings, detection.time) for each in part.comparisons
-        )
-        return any(truth is False for truth in found)
+    def truths(part: WhyPart) -> list[bool | None]:
+        bindings, time = detection.bindings, detection.time
+        return [values.compare(each, bindings, time) for each in part.comparisons]
 
-    holding = [part for part in parts if not is_refuted(part)] or list(parts)
+    found = [(part, truths(part)) for part in parts]
+    proven = [part for part, own in found if own and all(own)]
+    possible = [part for part, own in found if False not in own]
+    holding = proven or possible or list(parts)
     if detection.began is not None:
         holding = list(parts)
     shown = " OR ".join(part.text for part in holding)
