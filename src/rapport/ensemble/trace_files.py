@@ -113,7 +113,7 @@ class TraceFile:
     def __init__(self, path: Path, recorder: Recorder, machine: NodeMachine) -> None:
         """Raises StoreUnavailable when the file cannot be written."""
         self._recorder = recorder
-        self._held_back_ms = machine.host.settings.process_ms + _LATE_MS
+        self._delay_ms = machine.host.settings.process_ms + _LATE_MS
         self._writer = TraceWriter(
             path,
             System(nodes={machine.node: _facts_of_node(machine)}, late_ms=_LATE_MS, losses=False),
@@ -121,7 +121,7 @@ class TraceFile:
 
     def write_due(self, now: Now) -> None:
         """Writes the events that no earlier event can follow any more."""
-        self._write_before(now.steady_ms - self._held_back_ms)
+        self._write_before(now.steady_ms - self._delay_ms)
 
     def write_all(self) -> None:
         """Writes the rest; the node has ended."""

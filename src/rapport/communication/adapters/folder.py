@@ -15,7 +15,7 @@ A peer's address names a declared folder, never a path: input from outside canno
 file is written. Each delivery is a JSON file, there whole or not at all. Complete files that come
 in become messages and are moved to `done`; those that are no messages to `bad`, with the reason
 beside them. A file is JSON of listing 1, plain text, or (`content = "notice"`) anything: then the
-message tells its name, size and digest.
+message has its name, size and digest.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class FileInputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     content: FileContent = "message"
     """`message`: a file is JSON of listing 1 or plain text. `notice`: a file is anything (a
-    picture); the message tells its name, size and digest.
+    picture); the message has its name, size and digest.
     """
     sender: str = ""
     """The sender of plain text and notices, such as `peer:ana`; needed for those."""

@@ -149,7 +149,7 @@ class GroupClient:
     def leave(self, now: Now) -> None:
         """Does nothing: groupers forget silent clients."""
 
-    def heard(self, address: Address, now: Now) -> None:
+    def mark_alive(self, address: Address, now: Now) -> None:
         """Does nothing: the groupers' tables list the members."""
 
     def gone(self, address: Address) -> None:
@@ -214,9 +214,9 @@ class GroupClient:
     def _some_groupers(self, known: Sequence[Address]) -> list[Address]:
         """Two others than these, each time the next ones."""
         others = dict.fromkeys((*self._members, *self._well_known, *self._introduced))
-        asked = [one for one in others if one not in known and one != self._address]
+        unknown = [one for one in others if one not in known and one != self._address]
         turn, self._turn = self._turn, self._turn + _ASKED
-        return [asked[(turn + step) % len(asked)] for step in range(_ASKED) if asked]
+        return [unknown[(turn + step) % len(unknown)] for step in range(_ASKED) if unknown]
 
     def _groupers_left(self, component: str, groups: Sequence[str], now: Now) -> list[Address]:
         """The groupers of groups that no component is in any more; they get this publication."""
