@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event
-from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.compiler.compile import compile_conditions
 from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.plan import Plan
 from rapport.policy.readings import readings_schema
@@ -95,7 +95,7 @@ def policy(
 ) -> Plan:
     """A plan with these conditions over the building; `who` is asked of A."""
     text = policy_text(conditions, who)
-    return compile_policy(text, name=name, ontology=ONTOLOGY, window_ms=window_ms).plan
+    return compile_conditions(text, name=name, ontology=ONTOLOGY, window_ms=window_ms).plan
 
 
 def policy_text(conditions: str, who: str = "status='guest'") -> str:

@@ -235,7 +235,7 @@ def test_old_failures_are_forgotten_and_let_go_of():
     assert records.find("login.attempts") == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     failures=st.integers(0, 2**40),
     last_ms=st.integers(0, 2**42),

@@ -191,7 +191,7 @@ def test_what_only_looks_like_a_reading_is_none(kind: AttributeType, data: bytes
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(st.data())
 def test_columns_say_what_the_decoder_says_of_each(kind: AttributeType, data: Any) -> None:
     given_data = data.draw(st.lists(data_of(kind), min_size=1, max_size=4))

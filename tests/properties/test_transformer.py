@@ -377,7 +377,7 @@ def _put(data: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     data[path[-1]] = value
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases(), st.sampled_from(["seen", "seen", "other"]))
 def test_the_generated_transformer_gives_what_the_rules_say(case, kind):
     rules, binding, payload = case
@@ -417,7 +417,7 @@ def test_random_data_reaches_readings_and_many_reasons():
     """The property above would be hollow if most were rejected for one reason."""
     seen: dict[str, int] = {}
 
-    @settings(max_examples=500, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=100, deadline=None, database=None, derandomize=True)
     @given(cases())
     def collect(case):
         rules, binding, payload = case

@@ -25,7 +25,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.policy.explain.evidence import needs_last_values
 from rapport.policy.explain.wording import Wording, bindings_text, duration, relative
 from rapport.policy.ontology import Ontology
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, conditions_plan
 from rapport.policy.replay.replay import (
     Recording,
     ReplayComparison,
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from rapport.policy.explain.evidence import Reading
     from rapport.policy.replay.replay import ReplayDifference, ReplayResult
     from rapport.policy.table_history import TableHistory
+
+_RUNNER = "replay"
 
 Progress = Callable[[int], None]
 Found = tuple[ReplayResult, dict[Cause, list["Reading"]]]
@@ -174,14 +176,18 @@ def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> R
     if not site.policies:
         raise InvalidInput("the site has no policies", code="replay.no_policies", hint=NO_POLICIES)
     if changed is None:
-        return ReplayPolicies(site=site, plans=[one.plan for one in site.policies.values()])
+        plans = [conditions_plan(one.plan, _RUNNER) for one in site.policies.values()]
+        return ReplayPolicies(site=site, plans=plans)
     name = names[0] if len(names) == 1 else changed.stem
     if name not in site.policies:
         which = f"say which it stands in for: --policy NAME --changed {changed}"
         raise unknown("policy", name, site.policies, if_none=which, code="policy.unknown")
     plan = _compiled(site, PolicyFile(name, changed, str(changed)))
     return ReplayPolicies(
-        site=site, plans=[site.policies[name].plan], changed=renamed_plan(plan), file=changed
+        site=site,
+        plans=[conditions_plan(site.policies[name].plan, _RUNNER)],
+        changed=renamed_plan(plan),
+        file=changed,
     )
 
 
@@ -204,7 +210,7 @@ def _compiled(site: Site, file: PolicyFile) -> Plan:
         )
         problems += [*faults, *more]
         if compiled is not None:
-            return compiled.plan
+            return conditions_plan(compiled.plan, _RUNNER)
     raise SiteError([problem for problem in problems if problem.severity == "error"])
 
 

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
-from rapport.policy.relations import NamedFunctions
+from rapport.policy.relations import NamedFunctions, Space
+from rapport.units import sphere
 
 Value = Sequence[Any]
 Numbers = npt.NDArray[np.float64]
@@ -37,7 +38,9 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     """The canonical unit of its result; empty: the site declares it, or it has none."""
     shape: Shape = "opaque"
-    """What an index may assume: `distance` = the Euclidean distance of two points."""
+    """What an index may assume: `distance` = at least the Euclidean distance in `space`."""
+    space: Space | None = None
+    """As of a relation."""
 
 
 def _distance(first: Value, second: Value) -> float:
@@ -61,7 +64,19 @@ DISTANCE = Measuring(
     shape="distance",
 )
 
-BUILT_IN = {measuring.name: measuring for measuring in (DISTANCE,)}
+DISTANCE_GEO = Measuring(
+    name="distance_geo",
+    types=("geo_point", "geo_point"),
+    one=sphere.distance,
+    many=sphere.distance_many,
+    unit="m",
+    shape="distance",
+    space=sphere.positions,
+)
+
+BUILT_IN = {measuring.name: measuring for measuring in (DISTANCE, DISTANCE_GEO)}
+_VARIANTS = {"distance": (DISTANCE, DISTANCE_GEO)}
+"""By the name that a site writes, the functions for values of different types."""
 _loaded: dict[str, Measuring] = {}
 
 
@@ -101,6 +116,11 @@ def get(name: str) -> Measuring:
     if name not in _loaded:
         _loaded[name] = _as_measure(name)
     return _loaded[name]
+
+
+def variants(name: str) -> tuple[Measuring, ...]:
+    """The functions of a name, one per types; raises as `get`."""
+    return _VARIANTS.get(name) or (get(name),)
 
 
 def names() -> list[str]:

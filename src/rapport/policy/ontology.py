@@ -7,7 +7,15 @@ from __future__ import annotations
 import msgspec
 
 from rapport.core.schema import AttributeType
-from rapport.policy.plan import Constraint
+from rapport.policy.language.tree import Operator
+
+
+class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attribute of an instance compared with a constant."""
+
+    attribute: str
+    operator: Operator
+    value: str | float
 
 
 class Relationship(msgspec.Struct, frozen=True):
@@ -150,6 +158,10 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
     """By concept and attribute: columns derived from those of the tables (`derived_columns.py`).
     Their names contain a space or are `id`, so no policy and no file can name them by accident.
     """
+    zone: str = ""
+    """The time zone of the site; empty: UTC."""
+    day_tables: tuple[str, ...] = ()
+    """The tables without a concept and with one key: `time is on holidays`."""
 
     def streams(self) -> dict[str, AttributeType]:
         """Every `concept.attribute` that some push source gives, with its type."""

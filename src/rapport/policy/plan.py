@@ -15,16 +15,11 @@ from sys import intern
 
 import msgspec
 
+from rapport.core.errors import Unsupported
 from rapport.core.event import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
-
-
-class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An attribute of an instance compared with a constant."""
-
-    attribute: str
-    operator: Operator
-    value: str | float
+from rapport.policy.ontology import Constraint as Constraint
+from rapport.policy.situation_plan import SituationPlan
 
 
 class Side(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -338,12 +333,32 @@ def state_terms(term: TermStep) -> Iterator[StateTerm]:
         yield term
 
 
-def encode_plan(plan: Plan) -> bytes:
+PolicyPlan = Plan | SituationPlan
+"""What a policy compiles to: with `conditions` or with a `situation`."""
+
+
+class _PlanKind(msgspec.Struct):
+    """A part that only plans of situations have."""
+
+    situation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def encode_plan(plan: PolicyPlan) -> bytes:
     return msgspec.json.encode(plan)
 
 
-def decode_plan(raw: bytes) -> Plan:
-    return msgspec.json.decode(raw, type=Plan)
+def decode_plan(raw: bytes) -> PolicyPlan:
+    """The plan of either kind."""
+    if msgspec.json.decode(raw, type=_PlanKind).situation is msgspec.UNSET:
+        return msgspec.json.decode(raw, type=Plan)
+    return msgspec.json.decode(raw, type=SituationPlan)
+
+
+def conditions_plan(plan: PolicyPlan, runner: str) -> Plan:
+    """The plan for a runner of `conditions` only; raises Unsupported for a situation."""
+    if isinstance(plan, SituationPlan):
+        raise Unsupported(f"the situation of policy {plan.policy!r}", runner)
+    return plan
 
 
 def longest_duration_ms(plan: Plan) -> int:

@@ -13,7 +13,7 @@ import msgspec
 
 from rapport.core.event import content_id
 from rapport.policy.language.tree import Operator
-from rapport.policy.plan import Constraint
+from rapport.policy.ontology import Constraint
 
 AggregateFunction = Literal[
     "mean", "min", "max", "sum", "median", "count", "change", "rate", "percentile"
@@ -145,7 +145,7 @@ class TableDays(msgspec.Struct, frozen=True, tag="table-days", omit_defaults=Tru
     table: str
 
 
-class TimeWindow(msgspec.Struct, frozen=True, tag="time", omit_defaults=True):
+class TimeWindow(msgspec.Struct, frozen=True, tag="time"):
     """The clock of a zone shows a time in [first, end) of a stretch that began on one of the days.
 
     Without minutes: the whole day. `end_minute` is at most 1440; below `first_minute` the stretch
@@ -183,6 +183,9 @@ class CountedInstances(msgspec.Struct, frozen=True, tag="quantified", omit_defau
 
 class AllOf(msgspec.Struct, frozen=True, tag="all", omit_defaults=True):
     parts: tuple[Condition, ...]
+    is_atom: bool = False
+    """`x between a and b` with a measured end: one atom, so unknown if any value of its parts is,
+    and its causes are those of all parts."""
 
 
 class AnyPart(msgspec.Struct, frozen=True, tag="any", omit_defaults=True):
@@ -248,6 +251,18 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances the plan looks up, sorted."""
         return tuple(sorted({bound.concept for bound in self.bound_aliases()}))
+
+    def table_attributes(self) -> set[tuple[str, str]]:
+        """The (concept, attribute) pairs that tables give: values, and properties of aliases."""
+        found = {
+            (bound.concept, one.attribute)
+            for bound in self.bound_aliases()
+            for one in bound.constraints
+        }
+        for node in plan_nodes(self):
+            if isinstance(node, PresentValue) and node.stream is None and node.attribute != "id":
+                found.add((node.concept, node.attribute))
+        return found
 
     def bound_aliases(self) -> list[BoundAlias]:
         """The aliases of the plan and those of its quantifiers."""

@@ -26,8 +26,9 @@ from rapport.core.times import format_time
 from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import SituationPlan
 from rapport.tables.loaded_table import LoadedTable
 from rapport.tables.row_history import (
     FROM_THE_BEGINNING,
@@ -371,8 +372,10 @@ def check_context_on_record(
                 )
 
 
-def read_from_tables(plan: Plan) -> set[tuple[str, str]]:
+def read_from_tables(plan: PolicyPlan) -> set[tuple[str, str]]:
     """The (concept, attribute) pairs that a plan reads from tables."""
+    if isinstance(plan, SituationPlan):
+        return plan.table_attributes()
     found = {(side.concept, one.attribute) for side in plan.sides() for one in side.constraints}
     return found | {
         (side.concept, attribute)

@@ -24,8 +24,8 @@ from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.delivery import DeliveryBlock, Reach, Receiver, Ways, read_delivery
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.situation_tree import ParsedPolicy, actions_of
 from rapport.policy.language.tree import Action as PolicyAction
-from rapport.policy.language.tree import PolicyTree
 from rapport.policy.lifecycle.record import stop_of
 from rapport.tables.tables import Tables
 
@@ -131,7 +131,7 @@ def identifier_of(receiver: Receiver, people: CommunicationConfig) -> Identifier
 
 
 def check_deliveries(
-    tree: PolicyTree,
+    tree: ParsedPolicy,
     people: CommunicationConfig,
     known: Collection[str],
     faults: Diagnostics,
@@ -141,7 +141,7 @@ def check_deliveries(
     never let pass, and actions for which policy and site together are incomplete. `known` are the
     fields of the policy's aliases.
     """
-    for action in tree.actions:
+    for action in actions_of(tree):
         if not action.delivery:
             continue
         block = read_delivery(

@@ -43,10 +43,15 @@ from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.fields_compiler import check_bindings
 from rapport.mediation.reader import build_transformer
 from rapport.mediation.source_bindings import RAW_PREFIX, sources_into_channels
-from rapport.policy.compiler.compile import CompiledPolicy
+from rapport.policy.compiler.compile import (
+    CompiledConditions,
+    CompiledPolicy,
+    CompiledSituation,
+)
 from rapport.policy.compiler.normal_form import atoms_of_expression
 from rapport.policy.compiler.scope import first_mentions, table_attributes
 from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.situation_tree import actions_of, read_attributes
 from rapport.policy.language.tree import Action, SourceSpan
 from rapport.policy.lifecycle.record import lint_commands, stop_of
 from rapport.policy.lint.instances import TableCandidates, lint_instances, lint_lookups
@@ -64,6 +69,7 @@ from rapport.policy.lint.policy_set import (
     shortest_cycle,
 )
 from rapport.policy.operators.plan_shape import check_supported
+from rapport.policy.plan import Plan
 from rapport.site.actions import TemplateFacts, check_deliveries
 from rapport.site.context import check_context
 from rapport.site.ensemble import check_ensemble
@@ -168,7 +174,7 @@ def check_access(parts: SiteParts) -> list[Problem]:
 def check_runnable(parts: SiteParts) -> list[Problem]:
     """Every plan can be executed; the reason stands at the policy's first condition."""
     problems: list[Problem] = []
-    for name, compiled in parts.policies.items():
+    for name, compiled in _with_conditions(parts).items():
         place = next(atoms_of_expression(compiled.tree.condition)).place
         faults = Diagnostics(name, parts.texts[name])
         for reason in check_supported(compiled.plan):
@@ -179,7 +185,10 @@ def check_runnable(parts: SiteParts) -> list[Problem]:
 
 def check_people(parts: SiteParts) -> list[Problem]:
     """Peers, collectives, actions and adapters, and the texts of actions against the policies."""
-    phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
+    phrases = {
+        name: tuple(action.phrase for action in actions_of(compiled.tree))
+        for name, compiled in parts.policies.items()
+    }
     facts = TemplateFacts(parts.tables, parts.policies) if parts.tables is not None else None
     known = {name: facts.fields(name) for name in parts.policies} if facts is not None else {}
     people, problems = communication_from_site(
@@ -301,7 +310,7 @@ def check_instances(parts: SiteParts) -> list[Problem]:
         return []
     problems: list[Problem] = []
     candidates = TableCandidates(parts.tables, parts.tables.context_attributes())
-    for name, compiled in parts.policies.items():
+    for name, compiled in _with_conditions(parts).items():
         faults = Diagnostics(name, parts.texts[name])
         lint_instances(compiled.tree, compiled.plan, candidates, faults)
         lint_lookups(compiled.tree, compiled.plan, parts.tables, faults)
@@ -355,7 +364,7 @@ def check_contrary(parts: SiteParts) -> list[Problem]:
 def check_similar(parts: SiteParts) -> list[Problem]:
     """Nearly equal policies; one hint per policy."""
     found = _Findings(parts)
-    plans = {name: compiled.plan for name, compiled in parts.policies.items()}
+    plans = {name: compiled.plan for name, compiled in _with_conditions(parts).items()}
     for name, others in nearly_equal(plans).items():
         shown = ", ".join(sorted(one.policy for one in others)[:_SHOWN])
         more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -395,7 +404,9 @@ def _report_contrary(
         found.warn(second, "policy.contrary_actions", message, hint="leave one out")
         return
     message = f"{last.phrase!r} here and {action.phrase!r} in {one} say contrary things{about}"
-    concept = exclude_each_other(parts.policies[one].plan, parts.policies[other].plan)
+    plans = [parts.policies[name].plan for name in (one, other)]
+    known = [plan for plan in plans if isinstance(plan, Plan)]
+    concept = exclude_each_other(*known) if len(known) == len(plans) else ""
     if concept:
         hint = f"both hold together only for two different instances of {concept}"
         found.warn(second, "policy.contrary_actions", message, hint=hint, severity="hint")
@@ -411,7 +422,7 @@ def _effects(parts: SiteParts) -> dict[str, list[Effect]]:
     return {
         name: [
             effect_of(one.phrase, known.get(_same(one.phrase), {}), parts.ontology)
-            for one in compiled.tree.actions
+            for one in actions_of(compiled.tree)
         ]
         for name, compiled in parts.policies.items()
     }
@@ -426,12 +437,13 @@ def _leading(
 
 
 def _action(parts: SiteParts, name: str, phrase: str) -> Action:
-    return next(one for one in parts.policies[name].tree.actions if one.phrase == phrase)
+    actions = actions_of(parts.policies[name].tree)
+    return next(one for one in actions if one.phrase == phrase)
 
 
 def _stops(parts: SiteParts, name: str) -> dict[str, Action]:
     """The policies that a policy stops."""
-    actions = parts.policies[name].tree.actions
+    actions = actions_of(parts.policies[name].tree)
     return {stop.policy: one for one in actions if (stop := stop_of(one.phrase)) is not None}
 
 
@@ -532,7 +544,7 @@ def check_actions(parts: SiteParts) -> list[Problem]:
     problems: list[Problem] = []
     for name, compiled in parts.policies.items():
         faults = Diagnostics(name, parts.texts[name])
-        for action in compiled.tree.actions:
+        for action in actions_of(compiled.tree):
             if action.phrase in known or stop_of(action.phrase) is not None or action.delivery:
                 continue
             near = nearest_names(action.phrase, known, limit=1)
@@ -655,6 +667,8 @@ def _no_events(parts: SiteParts, name: str, events: str) -> Problem:
 
 def _needed(compiled: CompiledPolicy) -> list[tuple[str, str, SourceSpan]]:
     """What the plan reads from tables: (concept, attribute, place in the policy), each once."""
+    if isinstance(compiled, CompiledSituation):
+        return _needed_by_situation(compiled)
     definitions = {definition.alias: definition for definition in compiled.tree.concepts}
     named = first_mentions(compiled.tree.condition)
     needed: dict[tuple[str, str, SourceSpan], None] = {}
@@ -669,3 +683,19 @@ def _needed(compiled: CompiledPolicy) -> list[tuple[str, str, SourceSpan]]:
                 place = places.get(each.attribute, definition.place)
                 needed[side.concept, each.attribute, place] = None
     return list(needed)
+
+
+def _needed_by_situation(compiled: CompiledSituation) -> list[tuple[str, str, SourceSpan]]:
+    """Each attribute at its first place in the text, a property of a kind at its definition."""
+    whole = compiled.tree.concepts[0].place if compiled.tree.concepts else SourceSpan(1, 1)
+    places: dict[str, SourceSpan] = {}
+    for name, place in read_attributes(compiled.tree):
+        places.setdefault(name, place)
+    needed = sorted(compiled.plan.table_attributes())
+    return [(concept, name, places.get(name, whole)) for concept, name in needed]
+
+
+def _with_conditions(parts: SiteParts) -> dict[str, CompiledConditions]:
+    """The policies with `conditions`."""
+    found = parts.policies.items()
+    return {name: each for name, each in found if isinstance(each, CompiledConditions)}

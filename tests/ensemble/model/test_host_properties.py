@@ -180,7 +180,7 @@ def values(one: Component) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(systems(), st.booleans())
 def test_a_host_does_what_a_naive_evaluator_does(
     system: tuple[list[Component], list[Component], list[type[Ensemble]]], as_bytes: bool

@@ -70,7 +70,7 @@ waypoints = st.lists(
 places = st.tuples(st.integers(0, 2_000), st.integers(0, 2_000))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(steps=waypoints, start=places, end=places)
 def test_a_trip_is_on_the_way_in_order_and_quicker_than_walking(
     steps: list[tuple[int, int, int]], start: tuple[int, int], end: tuple[int, int]

@@ -206,7 +206,7 @@ def canonical(data: bytes) -> str:
 
 @pytest.mark.slow
 @given(ways(), st.data())
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_fast_path_equals_the_transformers_and_gives_none_where_they_reject(
     way: tuple[InterpretationRegistry, str, str], data: st.DataObject
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Constraint
 from rapport.units.quantities import converter
+from support.judge.areas import lies_in, sphere_distance
 from support.judge.keys import (
     CallOf,
     ComparisonKey,
@@ -161,6 +163,11 @@ class Holding:
             return False
         if self._is_reversed(key):
             first, second = second, first
+        match relationship.function:
+            case "inside_area" | "inside_geo_area" as name:
+                return lies_in(first, second[0], geographic=name == "inside_geo_area")
+            case "within_geo":
+                return sphere_distance(first, second) <= Decimal(_metres(key.parameter) or 0.0)
         relation = relations.get(relationship.function)
         return bool(relation.holds(first, second, _metres(key.parameter)))
 
@@ -178,6 +185,8 @@ class Holding:
         function = self._ontology.functions[operand.function]
         if not function.measure:
             return self._pull.pairs(function.name).get(tuple(value[0] for value in values))
+        if function.measure == "distance_geo":
+            return float(sphere_distance(*values))
         number = float(measures.get(function.measure).one(*values))
         return None if math.isnan(number) else number
 

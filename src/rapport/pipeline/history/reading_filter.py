@@ -45,6 +45,7 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
+from rapport.units import sphere
 
 _MOST_PAIRS = 10_000_000
 """More pairs of instances are not tried here: the operators will, where it is needed."""
@@ -389,13 +390,20 @@ class Deciding:
         relation = relations.get(self._term.function)
         other = self._sides[1 - self._place]
         if relation.shape == "contains":
-            return Boxes.of(_wide(self._column(other), 4)) if self._place == 0 else None
+            return self._inside(relation, other) if self._place == 0 else None
         if relation.shape == "distance":
             reach = float(self._term.parameter or 0.0)
-            return _around(_wide(self._column(other), 2), reach)
+            points = _wide(self._column(other), 2)
+            return _around(points, reach, on_sphere=relation.space is not None)
         if relation is relations.SAME:
             return texts_of(text for text in self._column(other).tolist() if text is not None)
         return None
+
+    def _inside(self, relation: relations.Relation, other: Side) -> Boxes:
+        column = self._column(other)
+        if relation.bounds is None:
+            return Boxes.of(_wide(column, 4))
+        return Boxes.of(relation.bounds(column.reshape(-1, 1)))
 
     def _by_comparison(self, compared: Compared) -> Values | None:
         """Where one operand is what the event brings, by what the other can be."""
@@ -420,7 +428,8 @@ class Deciding:
         known = [float(reach) for reach in reaches if not math.isnan(reach)]
         side = self._sides[others[0].side]
         points = _wide(self._column(side, others[0].attribute), 2)
-        return _around(points, max(max(known, default=0.0), 0.0))
+        on_sphere = measures.get(measure.function).space is not None
+        return _around(points, max(max(known, default=0.0), 0.0), on_sphere=on_sphere)
 
     def _is_own(self, operand: Operand) -> bool:
         """Whether it is the value that the event brings."""
@@ -474,7 +483,9 @@ class Deciding:
         return np.asarray(column[rows])
 
 
-def _around(points: Column, reach: float) -> Boxes | None:
+def _around(points: Column, reach: float, *, on_sphere: bool) -> Boxes | None:
+    if on_sphere:
+        return Boxes.of(sphere.bounds_many(points[~np.isnan(points).any(axis=1)], reach))
     boxes = boxes_around(points, reach)
     return None if boxes is None else Boxes.of(boxes)
 

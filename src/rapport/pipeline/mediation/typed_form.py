@@ -462,7 +462,7 @@ class Results:
 
     def _given(self, stream: str, name: str, symbol: Symbol, attribute: ConceptAttribute) -> Given:
         kind, columns = attribute.type, tuple(part_columns(attribute.type).values())
-        if kind not in ("point", "rectangle"):
+        if len(PARTS[kind]) == 1:
             return Given(stream, name, (self._scalar(symbol, kind, name),), columns, needed=False)
         whole = opened(symbol, self._types, name)
         parts = []

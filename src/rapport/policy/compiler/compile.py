@@ -14,26 +14,50 @@ from rapport.policy.compiler.logic_tree import build_logic_tree
 from rapport.policy.compiler.normal_form import atoms_of_expression, normalize
 from rapport.policy.compiler.planner import CompilerDraft, make_plan
 from rapport.policy.compiler.scope import aliases_of
+from rapport.policy.compiler.situation_planner import plan_situation
 from rapport.policy.delivery import read_delivery
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.situation_tree import ParsedPolicy, SituationTree
+from rapport.policy.language.situations import is_situation, parse_situation_policy
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.lint.satisfiability import lint_aliases, lint_satisfiable
 from rapport.policy.lint.times import lint_times
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
+from rapport.policy.situation_plan import SituationPlan
 
 Stage = Callable[[CompilerDraft, Diagnostics], CompilerDraft]
 
 
-class CompiledPolicy(msgspec.Struct, frozen=True):
-    """A policy that can run: canonical tree, plan, and the warnings and hints found."""
+class CompiledConditions(msgspec.Struct, frozen=True):
+    """A policy with `conditions` that can run: canonical tree, plan, and the warnings and hints
+    found."""
 
     tree: PolicyTree
     plan: Plan
     problems: tuple[Problem, ...]
     rewritten: tuple[TermRewrite, ...] = ()
     """The terms that were not canonical."""
+
+
+class CompiledSituation(msgspec.Struct, frozen=True):
+    """A policy with a `situation` that can run: tree, plan, and the warnings and hints found."""
+
+    tree: SituationTree
+    plan: SituationPlan
+    problems: tuple[Problem, ...]
+
+
+CompiledPolicy = CompiledConditions | CompiledSituation
+
+
+def parse_text(text: str, *, name: str) -> ParsedPolicy:
+    """Parses a policy with `conditions` or with a `situation`; raises PolicyError with every
+    fault."""
+    if is_situation(text):
+        return parse_situation_policy(name, text)
+    return parse_policy(text, name=name)
 
 
 def compile_policy(
@@ -44,18 +68,52 @@ def compile_policy(
     window_ms: int,
     terms: PolicyTerms | None = None,
 ) -> CompiledPolicy:
-    """Compiles a policy; raises PolicyError with every fault of the first stage that finds any.
+    """Compiles a policy with `conditions` or with a `situation`; raises PolicyError with every
+    fault of the first stage that finds any.
 
     Args:
         name: the policy's name, by which detections and problems refer to it.
-        window_ms: the site's window, for a policy that names none.
+        window_ms: the site's window, for a policy with conditions that names none.
         terms: the interpretation whose terms it uses; None: canonical terms.
     """
+    if is_situation(text):
+        return compile_situation(text, name=name, ontology=ontology, terms=terms)
+    return compile_conditions(text, name=name, ontology=ontology, window_ms=window_ms, terms=terms)
+
+
+def compile_situation(
+    text: str, *, name: str, ontology: Ontology, terms: PolicyTerms | None = None
+) -> CompiledSituation:
+    """Compiles a policy with a `situation`; see `compile_policy`."""
+    tree = parse_situation_policy(name, text)
+    faults = Diagnostics(name, text)
+    if terms is not None:
+        message = "a situation uses the terms of the site, not those of an interpretation"
+        hint = f"take the policy out of [policies.interpretations], not {terms.interpretation}"
+        faults.add("policy.untranslatable", message, hint=hint)
+        raise PolicyError(faults.problems())
+    for action in (*tree.actions, *tree.cleared_actions):
+        read_delivery(action, faults)
+    plan = plan_situation(tree, ontology, faults)
+    if plan is None:
+        raise PolicyError(faults.problems())
+    return CompiledSituation(tree, plan, faults.problems())
+
+
+def compile_conditions(
+    text: str,
+    *,
+    name: str,
+    ontology: Ontology,
+    window_ms: int,
+    terms: PolicyTerms | None = None,
+) -> CompiledConditions:
+    """Compiles a policy with `conditions`; see `compile_policy`."""
     draft, faults = compile_draft(
         text, name=name, ontology=ontology, window_ms=window_ms, terms=terms
     )
     assert draft.plan is not None
-    return CompiledPolicy(draft.tree, draft.plan, faults.problems(), draft.rewritten)
+    return CompiledConditions(draft.tree, draft.plan, faults.problems(), draft.rewritten)
 
 
 def compile_draft(

@@ -29,7 +29,7 @@ from rapport.policy.engine.stream_steps import PlanChange, PlansAt
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.plan_shape import longest_window_ms
-from rapport.policy.plan import Plan, longest_duration_ms
+from rapport.policy.plan import Plan, PolicyPlan, conditions_plan, longest_duration_ms
 from rapport.policy.runner.local import LocalRunner
 
 SHADOW_TYPE = "rapport.policy.shadow"
@@ -297,7 +297,7 @@ class ActivePlans:
 
     def __init__(
         self,
-        plans: Iterable[Plan],
+        plans: Iterable[PolicyPlan],
         pull: PullData,
         ontology: Ontology,
         *,
@@ -344,7 +344,7 @@ class ActivePlans:
         elif plan is None or running.get(change.policy) != plan.version():
             self.stop(change.policy)
 
-    def deploy(self, plan: Plan) -> None:
+    def deploy(self, plan: PolicyPlan) -> None:
         """Starts a plan and replaces an older version; it sees readings from now on. Does nothing
         if this version runs already.
         """
@@ -379,17 +379,18 @@ class ActivePlans:
         self.left += shadow.comparison.end()
         return shadow.runner
 
-    def _start_shadow(self, plan: Plan) -> None:
+    def _start_shadow(self, plan: PolicyPlan) -> None:
         self.end_shadow(plan.policy)
         running = next((one for one in self.runner.plans() if one.policy == plan.policy), None)
         if running is not None:
             # With time and buffered readings, but without the state of any policy.
             runner = self._runner_of([plan])
             runner.restore_known(self.runner.snapshot())
-            comparison = ShadowComparison(running, plan, self.runner.watermark)
+            beside = conditions_plan(plan, "a shadow")
+            comparison = ShadowComparison(running, beside, self.runner.watermark)
             self._shadows[plan.policy] = Shadow(runner, comparison)
 
-    def _promote(self, plan: Plan) -> None:
+    def _promote(self, plan: PolicyPlan) -> None:
         """Turns the shadow into the policy and keeps its pending matches."""
         began = self.runner.watermark
         shadow = self.end_shadow(plan.policy)
@@ -506,7 +507,7 @@ class ActivePlans:
         fresh.count_on(runner)
         return fresh
 
-    def _runner_of(self, plans: Iterable[Plan]) -> LocalRunner:
+    def _runner_of(self, plans: Iterable[PolicyPlan]) -> LocalRunner:
         return LocalRunner(
             list(plans),
             self._pull,

@@ -28,7 +28,7 @@ from rapport.policy.engine.stream_reader import EngineOutput, EngineSchedule, St
 from rapport.policy.engine.stream_steps import FixedPlans, PlanChange, PlanSource, StreamPosition
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.runner.local import LocalRunner
 
 __all__ = ["EngineCounts", "EngineProgress", "PolicyEngine"]
@@ -55,7 +55,7 @@ class PolicyEngine:
         name: str,
         ontology: Ontology,
         pull: PullData,
-        plans: Sequence[Plan] = (),
+        plans: Sequence[PolicyPlan] = (),
         lateness_ms: int,
         skew_ms: int = ALLOWED_SKEW_MS,
         batch: int = 10_000,
@@ -129,7 +129,7 @@ class PolicyEngine:
         """Runs the plans of `source` from the next step on; forgets the plans given before."""
         self._stream.source, self._subscription = source, None
 
-    def deploy(self, plan: Plan) -> None:
+    def deploy(self, plan: PolicyPlan) -> None:
         """Starts a plan and replaces an older version; it sees readings from now on. For an engine
         without a plan source.
         """
@@ -374,5 +374,5 @@ class EngineProgress(msgspec.Struct, frozen=True):
 
     position: int
     watermark: int
-    plans: tuple[Plan, ...]
+    plans: tuple[PolicyPlan, ...]
     began: dict[str, int]

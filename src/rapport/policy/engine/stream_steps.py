@@ -21,7 +21,7 @@ from rapport.core.errors import Problem
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 
 LATE_TYPE = "rapport.policy.late"
 TIME_TYPE = "rapport.policy.time"
@@ -163,7 +163,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     act: PlanChangeKind
     policy: str
-    plan: Plan | None = None
+    plan: PolicyPlan | None = None
 
 
 class TablesChange(msgspec.Struct, frozen=True):
@@ -183,8 +183,8 @@ StreamStep = TimeMoved | TimeReset | PlanChange | TablesChange
 class PlansAt(msgspec.Struct, frozen=True):
     """The running plans and their shadows."""
 
-    plans: tuple[Plan, ...] = ()
-    shadows: tuple[Plan, ...] = ()
+    plans: tuple[PolicyPlan, ...] = ()
+    shadows: tuple[PolicyPlan, ...] = ()
 
 
 class PolicyCommand(msgspec.Struct, frozen=True):
@@ -221,7 +221,7 @@ class PlanSource(Protocol):
 class FixedPlans:
     """Plans without a record of changes."""
 
-    def __init__(self, plans: Iterable[Plan]) -> None:
+    def __init__(self, plans: Iterable[PolicyPlan]) -> None:
         self.plans = {plan.policy: plan for plan in plans}
 
     async def plans_at(self, position: int) -> PlansAt:

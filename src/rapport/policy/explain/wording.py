@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rapport.core.schema import PART_UNITS
 from rapport.core.times import format_time
 from rapport.policy import measures, relations
 from rapport.policy.explain.answer import ShownReading
@@ -107,9 +108,10 @@ class Wording:
         concept, _, attribute = stream.partition(".")
         kind = self._ontology.concepts.get(concept, {}).get(attribute, "text")
         unit = self._ontology.units.get(concept, {}).get(attribute, "")
-        if kind in ("point", "rectangle"):
-            unit = unit or "m"
+        unit = unit or PART_UNITS.get(kind, "")
         shown = ", ".join(value_text(part) for part in value)
+        if kind == "geo_point":  # the fourth decimal is eleven metres
+            shown = ", ".join(f"{float(part):.6f}".rstrip("0").rstrip(".") for part in value)
         return f"{shown} {unit}" if unit else shown
 
     def reading(self, reading: Reading) -> ShownReading:

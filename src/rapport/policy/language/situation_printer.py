@@ -60,7 +60,7 @@ def print_situation(tree: SituationTree) -> str:
 def _section(condition: Condition) -> list[str]:
     if not isinstance(condition, AndOf):
         return [f"  {print_situation_condition(condition)}"]
-    return [f"  {_part(part)}" for part in condition.parts]
+    return [f"  {print_situation_condition(part)}" for part in condition.parts]
 
 
 def print_situation_condition(condition: Condition) -> str:
@@ -140,19 +140,21 @@ def _quantified(condition: Quantified) -> str:
 def _time(time: TimeOfDay) -> str:
     words = []
     if time.first_minute is not None and time.end_minute is not None:
-        words.append(f"between {_clock(time.first_minute)} and {_clock(time.end_minute)}")
+        words.append(f"between {clock_text(time.first_minute)} and {clock_text(time.end_minute)}")
     if time.days:
-        words.append("on " + ", ".join(map(_day, time.days)))
+        words.append("on " + ", ".join(map(day_text, time.days)))
     if time.zone:
         words.append(f"in {print_value(time.zone)}")
     return " ".join(words)
 
 
-def _clock(minutes: int) -> str:
+def clock_text(minutes: int) -> str:
+    """`06:30` for minutes of the day."""
     return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
-def _day(day: Day) -> str:
+def day_text(day: Day) -> str:
+    """`24 Dec`, `Mon-Fri`, or the name of a table."""
     match day:
         case CalendarDay(number, month):
             return f"{number} {MONTHS[month - 1]}"

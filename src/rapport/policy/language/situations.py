@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from rapport.core.errors import PolicyError
+from rapport.core.times import format_duration
 from rapport.policy.language.comparisons import (
     COMPARATOR_WORDS,
     begins_comparator,
@@ -62,10 +63,29 @@ _NEEDED = {
     "actions": "say what to do, such as: raise alarm",
 }
 _ACTION_SECTIONS = ("actions", "actions when cleared")
+_CONDITIONS = ("situation", "conditions")
 _PARAMETER = re.compile(r"(-?[0-9.]+(?:[eE][+-]?[0-9]+)?)(.*)")
 _ALL = ("every", "all", "each")
 _SOME = ("any", "a", "an", "one", "exists")
 _SAME = ("may", "be", "the", "same")
+
+
+def is_situation(text: str) -> bool:
+    """True if a text has a section that only policies with a situation have; one that is misspelt
+    or not alone in its line counts where there are no `conditions`."""
+    phrases = [phrase_of(line).lower().removesuffix(":").strip() for line in text.splitlines()]
+    if "actions when cleared" in phrases:
+        return True
+    if "actions" in phrases:
+        phrases = phrases[: phrases.index("actions")]
+    if "situation" in phrases or "cleared by" in phrases:
+        return True
+    firsts = (phrase.split() for phrase in phrases if phrase[:1] == "s")
+    alike = any(
+        words[0] == "situation" or (len(words) == 1 and nearest_word(words[0], ("situation",)))
+        for words in firsts
+    )
+    return alike and "conditions" not in phrases
 
 
 def parse_situation_policy(name: str, text: str) -> SituationTree:
@@ -75,11 +95,11 @@ def parse_situation_policy(name: str, text: str) -> SituationTree:
     """
     refuse_large(text, name=name)
     faults = Diagnostics(name, text)
-    sections = _Sections(text, faults)
+    sections = SituationSections(text, faults)
     same: list[list[Token]] = []
     definitions: list[list[Token]] = []
     for line in sections.lines["concepts"]:
-        (same if _says_same(line) else definitions).append(line)
+        (same if says_same(line) else definitions).append(line)
     concepts = parse_definitions(definitions, faults)
     aliases = frozenset(concept.alias for concept in concepts)
     may_be_same = _may_be_same(same, aliases, faults)
@@ -106,7 +126,7 @@ def parse_situation_policy(name: str, text: str) -> SituationTree:
     )
 
 
-class _Sections:
+class SituationSections:
     """The logical lines of each section; reports wrong names and a wrong order."""
 
     def __init__(self, text: str, faults: Diagnostics) -> None:
@@ -146,7 +166,7 @@ class _Sections:
             message = f"the section {name!r} was already opened in line {self.headers[name].line}"
             hint = "put all its lines into one section"
             self.faults.add("policy.repeated_section", message, place, hint=hint)
-        elif {"situation", "conditions"} <= {name, *self.headers}:
+        elif name in _CONDITIONS and any(one in self.headers for one in _CONDITIONS):
             message = "a policy has either 'situation' or 'conditions'"
             hint = "take 'situation' for states that last and end, 'conditions' for events"
             self.faults.add("policy.two_conditions", message, place, hint=hint)
@@ -161,6 +181,12 @@ class _Sections:
         """Enters the section that a misspelt header or one with a colon means; false if the line
         is none."""
         words = phrase.removesuffix(":").strip()
+        if words.startswith("situation ") and "situation" not in self.headers and not self.open:
+            message = "the name of a section stands on a line of its own"
+            hint = "write what must hold in the lines below 'situation'"
+            self.faults.add("policy.unknown_section", message, place, hint=hint)
+            self._enter("situation", place)
+            return True
         meant = words if words in SECTIONS else nearest_word(words, SECTIONS)
         alike = words.count(" ") == meant.count(" ") and words[:1] == meant[:1]
         if not words or self.open or not alike or meant in self.headers:
@@ -216,9 +242,9 @@ class _Sections:
         for name, hint in _NEEDED.items():
             place = self.headers.get(name)
             if place is None:
+                if name == "situation" and self._reported_clearing():
+                    continue
                 message = f"the section {name!r} is missing"
-                if name == "situation" and "conditions" in self.headers:
-                    hint = "a policy with 'conditions' is parsed with parse_policy"
                 self.faults.add("policy.missing_section", message, end, hint=hint)
             elif not (self.lines.get(name) or (name == "actions" and self._has_actions(name))):
                 message = f"the section {name!r} is empty"
@@ -232,11 +258,23 @@ class _Sections:
                 message = f"the section {name!r} is empty"
                 self.faults.add("policy.empty_section", message, self.headers[name], hint=hint)
 
+    def _reported_clearing(self) -> bool:
+        """Reports the sections of a policy with `conditions` that only situations have; false
+        without any."""
+        own = [name for name in ("cleared by", "actions when cleared") if name in self.headers]
+        if "conditions" in self.headers:
+            for name in own:
+                message = f"{name!r} is for a policy with 'situation'"
+                hint = "'conditions' are events, which do not end; take 'situation' for what lasts"
+                place = self.headers[name]
+                self.faults.add("policy.cleared_conditions", message, place, hint=hint)
+        return "conditions" in self.headers and bool(own)
+
     def _has_actions(self, name: str) -> bool:
         return name in self.actions and bool(self.actions[name].actions())
 
 
-def _says_same(line: list[Token]) -> bool:
+def says_same(line: list[Token]) -> bool:
     """True for `A and B may be the same` and for attempts at it."""
     words = [token.text.lower() for token in line]
     return words[-4:] == list(_SAME) or "may" in words[2:5] or words[1:2] == ["and"]
@@ -273,6 +311,16 @@ def _report_unused(concepts: tuple[ConceptDef, ...], used: set[str], faults: Dia
             message = f"neither 'situation' nor 'cleared by' names {concept.alias!r}"
             hint = "leave it out of the concepts, or say what must hold for it"
             faults.add("policy.unused_alias", message, concept.alias_place, hint=hint)
+
+
+def format_line(tokens: list[Token], aliases: frozenset[str]) -> str:
+    """A logical line of `situation` or `cleared by` that has no fault, in canonical form."""
+    lines = _SectionLines(aliases, Diagnostics("", ""))
+    found = lines.read([tokens], "situation")
+    if found is None:
+        assert lines.once_per_ms is not None, "the line has no fault"
+        return f"at most once per {format_duration(lines.once_per_ms)}"
+    return print_situation_condition(found)
 
 
 class _SectionLines:
@@ -517,6 +565,13 @@ class ConditionReader(ValueReader):
             hint = "the section 'cleared by' says when a situation ends"
         elif word in ("if", "when", "whenever", "while", "where"):
             hint = f"leave {first.text!r} out: each line says what must be true"
+        elif word == "within" and self.cursor.sees("number", ahead=1):
+            hint = "a situation has no window; say how long it lasts: (...) for 5 s"
+        elif word == "distinct":
+            hint = "different aliases are different instances; say otherwise in the concepts: "
+            hint += "A and B may be the same"
+        elif word == "consume":
+            hint = "leave it out: a situation lasts, and nothing of it is used up"
         elif word in COMPARATOR_WORDS or word == "between":
             hint = f"say what is compared, such as: temperature of S {word} ..."
         if hint:

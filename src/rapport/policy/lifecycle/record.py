@@ -19,7 +19,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.engine.stream_steps import PlanChange, PlansAt, PolicyCommand, StreamPosition
 from rapport.policy.language.diagnostics import Diagnostics
-from rapport.policy.language.tree import PolicyTree
+from rapport.policy.language.situation_tree import ParsedPolicy, actions_of
 from rapport.policy.lifecycle.registry import (
     BY_FILES,
     CHANNEL,
@@ -34,7 +34,7 @@ from rapport.policy.lifecycle.registry import (
     entry_after,
     recorded_change,
 )
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 
 Compile = Callable[[str, str], CompiledPolicy]
 """Compiles a name and text; raises PolicyError with every fault."""
@@ -74,7 +74,7 @@ class CompiledTexts:
             raise PolicyError(found.problems)
         return found
 
-    def plan(self, name: str, text: str, version: str) -> Plan | None:
+    def plan(self, name: str, text: str, version: str) -> PolicyPlan | None:
         """The plan; None when the text does not compile or now gives another version, which runs
         only from its recorded position on.
         """
@@ -123,9 +123,9 @@ def stop_of(phrase: str) -> StopCommand | None:
     return StopCommand("delete" if found[1].lower() == "delete" else "pause", name)
 
 
-def lint_commands(tree: PolicyTree, known: Collection[str], faults: Diagnostics) -> None:
+def lint_commands(tree: ParsedPolicy, known: Collection[str], faults: Diagnostics) -> None:
     """Warns about commands for unknown policies."""
-    for action in tree.actions:
+    for action in actions_of(tree):
         stop = stop_of(action.phrase)
         if stop is None or stop.policy in known or stop.policy == tree.name:
             continue

@@ -18,7 +18,7 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
 from rapport.policy.operators.sharing import StepCounts
 from rapport.policy.operators.uncertainty import SilenceState, SourceSilence
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan, conditions_plan
 from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan, RecentOutput, SavedGroup
 from rapport.policy.runner.families import OperatorContext
 
@@ -205,7 +205,7 @@ class LocalRunner:
 
     def __init__(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[PolicyPlan],
         pull: PullData,
         *,
         lateness_ms: int,
@@ -288,12 +288,12 @@ class LocalRunner:
         """Detections by policy that `at most once per` suppressed."""
         return self._running.suppressed()
 
-    def deploy(self, plan: Plan) -> None:
+    def deploy(self, plan: PolicyPlan) -> None:
         """Starts a plan; it sees readings processed from now on. Raises DuplicateName, Unsupported,
         UnknownName."""
         if plan.policy in self._running.plans:
             raise DuplicateName(f"policy {plan.policy!r} is running already")
-        self._running.deploy(plan, self._watermark)
+        self._running.deploy(conditions_plan(plan, "the local runner"), self._watermark)
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan, or forgets a failed one. Raises UnknownName."""
