@@ -83,7 +83,8 @@ _loaded: dict[str, MeasuringFunction] = {}
 def measure(
     *types: AttributeType, unit: str = "", many: Callable[..., Numbers] | None = None
 ) -> Callable[[Callable[..., float]], MeasuringFunction]:
-    """Turns a function of one or two values into a measuring function; for authors of plug-ins and sites.
+    """Turns a function of one or two values into a measuring function; for authors of plug-ins and
+    sites.
 
     >>> @measure("number", "number")
     ... def angstrom(temperature, humidity):
