@@ -74,7 +74,7 @@ class PolicyParts(msgspec.Struct, frozen=True, kw_only=True):
     engine: PolicyEngine
     policies: Policies
     tables: TableUpdates
-    second_looker: ReevaluationService
+    reevaluation: ReevaluationService
     load: LoadWatch
 
 
@@ -182,7 +182,7 @@ class Node:
             )
             self._tasks.start("policy.on_spark", watch.run)
         self._tasks.start("policy.load", self.load.run)
-        self._tasks.start("policy.second_look", self._parts.policy.second_looker.run)
+        self._tasks.start("policy.reevaluation", self._parts.policy.reevaluation.run)
         self._tasks.start("mediation.release", self.releasing.run)
         self._tasks.start("mediation.interpretations", self.meanings.run)
         self._tasks.start("mediation.tables", self.fresh_tables.run)
@@ -335,5 +335,5 @@ class Node:
             pass
         while await self.policy.step(timeout_ms=0):
             pass
-        while await self._parts.policy.second_looker.step(timeout_ms=0):
+        while await self._parts.policy.reevaluation.step(timeout_ms=0):
             pass

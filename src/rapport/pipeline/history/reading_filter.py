@@ -381,7 +381,7 @@ FLIPPED: dict[Operator, Operator] = {
 Column = npt.NDArray[Any]
 
 
-class Deciding:
+class DecidingTerm:
     """One term of which one event at a time decides, beside the tables."""
 
     def __init__(self, term: QueryTerm | ReadingTerm, pull: PullData, possible: Possible) -> None:
@@ -515,7 +515,7 @@ _MOST_PARTS = 24
 Keys = frozenset[str]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ReadingSelection(msgspec.Struct, frozen=True):
     """Readings of a stream: whose, and with which values; None: anybody's, any."""
 
     stream: str
@@ -526,7 +526,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class WantedReadings(msgspec.Struct, frozen=True):
     """The readings that matter: those that some part wants, and all of the watched sources."""
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[ReadingSelection, ...]
     sources: frozenset[str] = frozenset()
     """Their readings of any stream matter: how long they were silent makes absence doubtful."""
     began: int | None = None
@@ -536,13 +536,13 @@ class WantedReadings(msgspec.Struct, frozen=True):
         """The streams of which something is wanted, besides those of watched sources."""
         return frozenset(part.stream for part in self.wanted)
 
-    def of_stream(self, stream: str) -> tuple[Wanted, ...]:
+    def of_stream(self, stream: str) -> tuple[ReadingSelection, ...]:
         """What is wanted of one stream."""
         return tuple(part for part in self.wanted if part.stream == stream)
 
     def takes_all_of(self, stream: str) -> bool:
         """Whether no reading of the stream can be left out."""
-        return Wanted(stream) in self.wanted
+        return ReadingSelection(stream) in self.wanted
 
 
 def interest_of(
@@ -571,22 +571,22 @@ def counts_silence(plan: Plan, sources: Mapping[str, PushSource]) -> bool:
     return silent or bool(watched_sources(plan, sources))
 
 
-def simplified(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+def simplified(wanted: Iterable[ReadingSelection]) -> tuple[ReadingSelection, ...]:
     """The same readings in fewer parts, sorted by stream."""
-    by_stream: dict[str, list[Wanted]] = {}
+    by_stream: dict[str, list[ReadingSelection]] = {}
     for part in wanted:
         if part.keys != frozenset() and not is_nothing(part.values):
             by_stream.setdefault(part.stream, []).append(part)
     return tuple(one for stream in sorted(by_stream) for one in _of_one(stream, by_stream[stream]))
 
 
-def _wanted_by(plan: Plan, pull: PullData) -> Iterator[Wanted]:
+def _wanted_by(plan: Plan, pull: PullData) -> Iterator[ReadingSelection]:
     possible = possible_identities(plan, pull)
     for term in plan.terms:
         yield from _wanted_for(term, pull, possible)
 
 
-def _wanted_for(term: TermStep, pull: PullData, possible: Possible) -> Iterator[Wanted]:
+def _wanted_for(term: TermStep, pull: PullData, possible: Possible) -> Iterator[ReadingSelection]:
     """Of a term that one event decides, the events that can make it hold: others are no
     occurrences, and only occurrences count, under a NOT as well. Of all other terms, every event
     of those who can take part: one of a pair may meet any other, a state ends by what makes it
@@ -595,34 +595,34 @@ def _wanted_for(term: TermStep, pull: PullData, possible: Possible) -> Iterator[
     match term:
         case QueryTerm() | ReadingTerm():
             side = term.first if term.first.stream is not None else term.second
-            values = Deciding(term, pull, possible).values()
+            values = DecidingTerm(term, pull, possible).values()
             yield _by_side(side, pull, possible, values)
         case CorrelationTerm():
             yield _by_side(term.first, pull, possible)
             yield _by_side(term.second, pull, possible)
         case SilentTerm():
             for stream in term.streams:
-                yield Wanted(stream, satisfying(term.first, pull, possible))
+                yield ReadingSelection(stream, satisfying(term.first, pull, possible))
         case LastingTerm():
             by_alias = {side.alias: side for side in (term.second, term.first)}
             for atom in state_atoms(term.state):
                 for side in (atom.term.first, atom.term.second):
                     if side.stream is not None:
                         whose = satisfying(by_alias[side.alias], pull, possible)
-                        yield Wanted(side.stream, whose)
+                        yield ReadingSelection(side.stream, whose)
 
 
 def _by_side(
     side: Side, pull: PullData, possible: Possible, values: Values | None = None
-) -> Wanted:
+) -> ReadingSelection:
     assert side.stream is not None
-    return Wanted(side.stream, satisfying(side, pull, possible), values)
+    return ReadingSelection(side.stream, satisfying(side, pull, possible), values)
 
 
-def _of_one(stream: str, parts: list[Wanted]) -> list[Wanted]:
+def _of_one(stream: str, parts: list[ReadingSelection]) -> list[ReadingSelection]:
     """Parts of one stream, taken together where that adds nothing or there are too many."""
     if any(part.keys is None and part.values is None for part in parts):
-        return [Wanted(stream)]
+        return [ReadingSelection(stream)]
     by_values: dict[Values | None, Keys | None] = {}
     for part in parts:
         known = by_values.get(part.values, frozenset())
@@ -630,7 +630,7 @@ def _of_one(stream: str, parts: list[Wanted]) -> list[Wanted]:
     by_keys: dict[Keys | None, list[Values | None]] = {}
     for values, keys in by_values.items():
         by_keys.setdefault(keys, []).append(values)
-    merged = [Wanted(stream, keys, _union_of(values)) for keys, values in by_keys.items()]
+    merged = [ReadingSelection(stream, keys, _union_of(values)) for keys, values in by_keys.items()]
     kept = [one for one in merged if not any(_adds_nothing(one, other) for other in merged)]
     return kept if len(kept) <= _MOST_PARTS else [_together(stream, kept)]
 
@@ -640,17 +640,17 @@ def _union_of(values: list[Values | None]) -> Values | None:
     return union(known) if len(known) == len(values) else None
 
 
-def _adds_nothing(one: Wanted, other: Wanted) -> bool:
+def _adds_nothing(one: ReadingSelection, other: ReadingSelection) -> bool:
     """Whether another part wants the same and more."""
     if one == other or (other.values is not None and one.values != other.values):
         return False
     return other.keys is None or (one.keys is not None and one.keys <= other.keys)
 
 
-def _together(stream: str, parts: list[Wanted]) -> Wanted:
+def _together(stream: str, parts: list[ReadingSelection]) -> ReadingSelection:
     keys = [part.keys for part in parts if part.keys is not None]
     whose = frozenset().union(*keys) if len(keys) == len(parts) else None
-    return Wanted(stream, whose, _union_of([part.values for part in parts]))
+    return ReadingSelection(stream, whose, _union_of([part.values for part in parts]))
 
 
 Mask = npt.NDArray[np.bool_]
@@ -786,7 +786,7 @@ def describe_wanted(interest: WantedReadings, pull: PullData) -> str:
     return "; ".join(parts) or "nothing at all"
 
 
-def _wanted(part: Wanted, pull: PullData) -> str:
+def _wanted(part: ReadingSelection, pull: PullData) -> str:
     found = part.stream
     if part.keys is not None:
         concept = part.stream.partition(".")[0]

@@ -35,7 +35,7 @@ from rapport.policy.operators.plan_shape import (
     plan_shape,
     uncertainty_ms,
 )
-from rapport.policy.operators.sharing import SharedCache, StepCounts
+from rapport.policy.operators.shared_cache import SharedCache, StepCounts
 from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, PolicyPlan, SilentTerm
 from rapport.policy.runner.families import (
     OperatorContext,
