@@ -177,7 +177,16 @@ _TAGS = {
     "metrics": "service",
     "reload": "service",
     "static": "page",
-    "overview": "page",
+    "overview": "console",
+    "console": "page",
+    "console-files": "page",
+    "login": "page",
+    "session": "console",
+    "things": "console",
+    "plan": "console",
+    "detections": "console",
+    "rates": "console",
+    "live": "console",
     "": "page",
 }
 """Tags by the first part of a path; others are that part itself."""
