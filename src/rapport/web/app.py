@@ -34,6 +34,7 @@ from rapport.web.api import (
     messages,
     policies,
     service,
+    sources,
     things,
 )
 from rapport.web.browser_sessions import ConsoleSessions, LoginLinks
@@ -169,6 +170,7 @@ ROUTES = (
     detections.show_detection,
     detections.show_rates,
     live.follow,
+    sources.list_sources,
 )
 
 
