@@ -3428,6 +3428,14 @@ export interface components {
             zone: string;
         };
         /**
+         * ReadingPolicy
+         * @description A policy that reads things of a concept, and the alias that it has for them.
+         */
+        ReadingPolicy: {
+            alias: string;
+            name: string;
+        };
+        /**
          * RefusedInterpretation
          * @description An interpretation that is declared but not in force, with the reasons.
          */
@@ -3928,7 +3936,7 @@ export interface components {
          */
         ThingPage: {
             attributes: components["schemas"]["AttributeView"][];
-            policies: string[];
+            policies: components["schemas"]["ReadingPolicy"][];
             thing: components["schemas"]["Thing"];
         };
         /**

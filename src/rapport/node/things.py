@@ -20,7 +20,7 @@ import numpy as np
 from rapport.channel.channel import Channel, Channels, HeaderlessReader
 from rapport.channel.event_lookup import oldest
 from rapport.core.errors import UnknownName
-from rapport.core.event import BareStoredEvent, StoredEvent, as_subject
+from rapport.core.event import BareStoredEvent, StoredEvent
 from rapport.core.event_columns import BlockEvents
 from rapport.core.schema import AttributeType
 from rapport.kernel.clock import Clock
@@ -479,7 +479,8 @@ class ReadingScan:
     def __init__(
         self, stream: str, key: str, *, since: int, until: int, most: int = _MOST_SCANNED
     ) -> None:
-        self._stream, self._key, self._subject = stream, key, as_subject(key)
+        self._stream, self._key = stream, key
+        self._written = msgspec.json.encode(key)
         self._since, self._until, self._most = since, until, most
         self.found: list[Sample] = []
 
@@ -507,7 +508,7 @@ class ReadingScan:
             event = stored.event
             if event.type != self._stream or not self._since <= event.time <= self._until:
                 continue
-            if event.subject != self._subject:
+            if self._written not in event.data and b"\\" not in event.data:
                 continue
             try:
                 read = _DECODE.decode(event.data)

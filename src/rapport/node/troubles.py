@@ -7,12 +7,15 @@ in quarantine, silent sources, policies that do not run, and messages that reach
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from rapport.channel.channel import events_between
 from rapport.communication.ledger import Question
 from rapport.communication.ledger_rows import LedgerRow
+from rapport.core.errors import InvalidInput
 from rapport.node.things import silent_sources
 
 if TYPE_CHECKING:
@@ -91,15 +94,41 @@ def _policies(node: Node) -> Iterator[Trouble]:
 async def _quarantined(node: Node) -> list[Trouble]:
     held_back = node.releasing.index
     await held_back.refresh()
-    return [
-        Trouble(
-            kind="quarantine",
-            name=source,
-            text=f"readings of {source} cannot be used: {reason}",
-            count=count,
+    newest = await _newest_rejections(node)
+    found: list[Trouble] = []
+    for (source, reason), count in held_back.counts().most_common(_MOST):
+        time, told = newest.get((source, reason), (0, _Rejection()))
+        found.append(
+            Trouble(
+                kind="quarantine",
+                name=source,
+                text=f"readings of {source} cannot be used: {told.message or reason}",
+                hint=told.hint,
+                since=time,
+                count=count,
+            )
         )
-        for (source, reason), count in held_back.counts().most_common(_MOST)
-    ]
+    return found
+
+
+class _Rejection(msgspec.Struct):
+    source: str = ""
+    reason: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+async def _newest_rejections(node: Node) -> dict[tuple[str, str], tuple[int, _Rejection]]:
+    """The newest rejection of each source and reason, among the last ones."""
+    channel = node.channels.channel("quarantine")
+    last = channel.last_position()
+    found: dict[tuple[str, str], tuple[int, _Rejection]] = {}
+    for stored in await events_between(channel, max(last - _LOOKED_AT, 0) + 1, last):
+        with suppress(InvalidInput):
+            told: _Rejection = stored.event.payload_as(_Rejection)
+            source = told.source or stored.event.source
+            found[source, told.reason] = stored.received, told
+    return found
 
 
 async def _undelivered(node: Node) -> list[Trouble]:

@@ -46,12 +46,19 @@ class CurveWithLimits(Curve, frozen=True, kw_only=True):
     limits: list[PolicyLimit]
 
 
+class ReadingPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy that reads things of a concept, and the alias that it has for them."""
+
+    name: str
+    alias: str
+
+
 class ThingPage(msgspec.Struct, frozen=True, kw_only=True):
     """One thing, its attributes, and the policies that read them."""
 
     thing: Thing
     attributes: list[AttributeView]
-    policies: list[str]
+    policies: list[ReadingPolicy]
 
 
 class SitePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,11 +105,15 @@ async def show_thing(
     if not node.things.is_known(ontology, tables, concept, id):
         raise UnknownName(concept, id, [])
     (view,) = (one for one in node.things.concepts(ontology, tables) if one.name == concept)
-    readers = [plan.policy for plan in plans_in_force(node) if _reads_concept(plan, concept)]
+    readers = [
+        ReadingPolicy(name=plan.policy, alias=alias)
+        for plan in sorted(plans_in_force(node), key=lambda plan: plan.policy)
+        for alias in _aliases(plan, concept)
+    ]
     page = ThingPage(
         thing=node.things.thing(ontology, tables, concept, id),
         attributes=view.attributes,
-        policies=sorted(readers),
+        policies=readers,
     )
     return json_response(page)
 
@@ -179,5 +190,6 @@ async def _placed_then(node: Node, placed: list[PlacedThing], at_ms: int) -> lis
     return found
 
 
-def _reads_concept(plan: Plan, concept: str) -> bool:
-    return any(concept in (term.first.concept, term.second.concept) for term in plan.terms)
+def _aliases(plan: Plan, concept: str) -> list[str]:
+    sides = [side for term in plan.terms for side in (term.first, term.second)]
+    return sorted({side.alias for side in sides if side.concept == concept})
