@@ -39,6 +39,18 @@ export function shownDuration(ms: number): string {
   return `${ms} ms`;
 }
 
+const UTC_CLOCK = /(?<![\d-])(\d\d):(\d\d):(\d\d)(?:\.\d+)?(?![\d:])/g;
+
+/** A sentence of the node, whose times of day are UTC, with the times of the viewer's zone. */
+export function inZone(text: string, near: number): string {
+  return text.replace(UTC_CLOCK, (_, hour: string, minute: string, second: string) => {
+    const day = new Date(near);
+    const at = Date.UTC(day.getUTCFullYear(), day.getUTCMonth(), day.getUTCDate(), Number(hour), Number(minute), Number(second));
+    const nearest = at + 86_400_000 * Math.round((near - at) / 86_400_000);
+    return clock.format(nearest);
+  });
+}
+
 const UNITS: Record<string, string> = { degC: "°C", degF: "°F", deg: "°", percent: "%", m3: "m³", m2: "m²", "ug/m3": "µg/m³", "m/s": "m/s", ohm: "Ω" };
 export const shownUnit = (unit: string): string => UNITS[unit] ?? unit;
 

@@ -153,7 +153,6 @@ ROUTES = (
     message_services.remove_rule,
     explain.why,
     explain.why_not,
-    service.home,
     service.static,
     console.show_console,
     console.give_file,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ _KINDS = {
 }
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 _LEAST_COMPRESSED = 512
+_TITLE = "<title>Rapport</title>"
 
 
 class LoginForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,12 +76,13 @@ _READ_LOGIN = ObjectDecoder(
 
 
 @get(
-    ["/console", "/console/{path:path}"],
+    ["/", "/console", "/console/{path:path}"],
     opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
 )
-async def show_console() -> Response[bytes]:
+async def show_console(node: NodeDependency) -> Response[str]:
     """The console, at every address of it."""
-    return Response(_file("index.html"), media_type="text/html")
+    page = _file("index.html").decode().replace(_TITLE, f"<title>{escape(node.site.name)}</title>")
+    return Response(page, media_type="text/html")
 
 
 @get(

@@ -17,7 +17,7 @@ from rapport.node.node import Node
 from rapport.node.overview import Overview
 from rapport.node.overview import overview as make_overview
 from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_admin
-from rapport.web.endpoint_docs import DOC, HTML, PROMETHEUS_TEXT, EndpointDoc
+from rapport.web.endpoint_docs import DOC, PROMETHEUS_TEXT, EndpointDoc
 from rapport.web.pages import static_file
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN, text_type
@@ -69,20 +69,6 @@ async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> 
 
 
 @get(
-    "/",
-    opt={
-        OPEN: True,
-        ANY_QUERY: True,
-        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("303",)),
-    },
-    status_code=303,
-)
-async def home() -> Response[str]:
-    """Leads to the console."""
-    return Response("", media_type="text/html", status_code=303, headers={"Location": "/console/"})
-
-
-@get(
     "/static/{name:str}",
     opt={
         OPEN: True,
@@ -94,7 +80,7 @@ async def home() -> Response[str]:
     },
 )
 async def static(name: FromPath[str]) -> Response[bytes]:
-    """Style and script of the page."""
+    """Style and script of the pages of people: inboxes and answers."""
     body, media_type = static_file(name)
     return Response(body, media_type=media_type)
 
