@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 from litestar import Request, Response, delete, get, post
+from litestar.datastructures import Cookie
 from litestar.params import FromPath
 
 from rapport import __version__
@@ -22,10 +23,10 @@ from rapport.channel.access.identities import LOCAL, NOBODY, Role
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, UnknownName
 from rapport.core.json_objects import ObjectDecoder
 from rapport.web.api.directory import origin_of
-from rapport.web.browser_sessions import ConsoleSessions, Login
+from rapport.web.browser_sessions import LASTS_MS, ConsoleSessions, Login
 from rapport.web.endpoint import NodeDependency, identity_of, json_response
 from rapport.web.endpoint_docs import DOC, HTML, JSON, EndpointDoc
-from rapport.web.inbox import session_cookie
+from rapport.web.inbox import COOKIE as INBOX_COOKIE
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN
 
@@ -200,9 +201,17 @@ def _logged_in(node: NodeDependency, login: Login) -> Response[bytes]:
     )
     answer.headers["Set-Cookie"] = login.cookie
     if login.person_token:
-        is_secure = node.public_url.startswith("https:")
-        inbox = session_cookie(login.person_token, seconds=12 * 3_600, is_secure=is_secure)
-        answer.raw_headers.append((b"set-cookie", inbox.encode()))
+        answer.set_cookie(
+            Cookie(
+                INBOX_COOKIE,
+                path="/inbox",
+                value=login.person_token,
+                max_age=LASTS_MS // 1_000,
+                secure=node.public_url.startswith("https:"),
+                httponly=True,
+                samesite="strict",
+            )
+        )
     return answer
 
 
