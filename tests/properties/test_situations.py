@@ -96,7 +96,9 @@ def check(
         ontology=world.ontology,
     )
     verdict = judge_world(seen, text)
-    run = CutRun(world, plan_of(world, text), LATENESS_MS if list(order) != list(seen.readings) else 0)
+    run = CutRun(
+        world, plan_of(world, text), LATENESS_MS if list(order) != list(seen.readings) else 0
+    )
     begin = 0
     for cut in sorted(cuts):
         run.feed(order[begin:cut])

@@ -20,6 +20,7 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.node.load import LoadFollower
 from rapport.node.node import Node
 from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
+from rapport.policy.lifecycle.registry import PolicyView
 from rapport.policy.lifecycle.situations import AcknowledgedSituations, PolicyStates
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import (
@@ -35,14 +36,14 @@ from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
 How = Literal["register", "replace", "shadow"]
 
 
-@get("/policies")
+@get("/policies", opt={DOC: EndpointDoc(answer=PolicyView, is_list=True)})
 async def list_policies(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """All policies with state, version and what each read, found and cost since the start."""
     require_any_right(request, node, "policies")
     return json_response(node.policies.life.policies())
 
 
-@get("/policies/{policy:str}")
+@get("/policies/{policy:str}", opt={DOC: EndpointDoc(answer=PolicyView)})
 async def show_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
