@@ -387,6 +387,37 @@ told
     )
 
 
+def test_what_only_an_inner_quantifier_reads_of_an_alias_outside_is_needed(told: Told) -> None:
+    told("""
+concepts
+  person A (status='guest')
+situation
+  at most 2 room R with (no person B with (B is within 5 m of A AND B is inside R))
+readings
+  0 p1 position of bob = 5, 5
+  10 p2 position of ann = 50, 50
+told
+  10 A=ann:
+  open A=ann since 10
+""")
+
+
+def test_a_relationship_of_aliases_outside_is_needed_in_a_quantifier(told: Told) -> None:
+    told("""
+concepts
+  person A (status='guest')
+  person B (status='employee')
+situation
+  no station T with (temperature of T above 30 degC AND A is within 5 m of B)
+readings
+  0 p1 position of ann = 5, 5
+  10 p2 position of bob = 50, 5
+told
+  10 A=ann B=bob:
+  open A=ann B=bob since 10
+""")
+
+
 def test_a_lower_bound_does_not_make_a_quantifier_unknown(told: Told) -> None:
     told(
         """

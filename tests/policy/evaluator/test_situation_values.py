@@ -473,6 +473,23 @@ told
 """)
 
 
+@pytest.mark.parametrize(
+    "false", ["level of S between 2 m and 3 m", "door of S is not one of ('open', 'shut')"]
+)
+def test_a_range_and_a_choice_are_one_atom_each(told: Told, false: str) -> None:
+    told(f"""
+situation
+  temperature of S above 30 degC OR {false}
+readings
+  0 a1 level of s1 = 1
+  0 b2 door of s1 = open
+  10 c3 temperature of s1 = 31 from hut
+told
+  10 S=s1: c3
+  open S=s1 since 10
+""")
+
+
 def test_causes_have_no_repetition_and_stand_by_time_and_id(told: Told) -> None:
     told("""
 situation
