@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from rapport.core.detection import detection_lines
 from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import CompiledSituation, compile_situation
-from support.situation_worlds import NAME, judge_lines, judge_world, varied_situation
-from support.varied.sites import Draws
+from support.situation_worlds import (
+    NAME,
+    SituationWorld,
+    judge_lines,
+    judge_world,
+    situation_trials,
+    varied_situation,
+)
 
 KINDS = (
     *("mean of", "min of", "max of", "median of", "percentile ", "sum of", "change of", "rate of"),
@@ -60,9 +66,11 @@ def test_policies_compile_have_all_kinds_and_most_begin_something() -> None:
 
 
 @settings(max_examples=30)
-@given(st.randoms(use_true_random=False), st.lists(st.integers(0, 90_000), max_size=40))
-def test_looking_at_more_instants_changes_nothing(draws: Draws, instants: list[int]) -> None:
-    world, text = varied_situation(draws)
+@given(situation_trials(), st.lists(st.integers(0, 90_000), max_size=40))
+def test_looking_at_more_instants_changes_nothing(
+    trial: tuple[SituationWorld, str], instants: list[int]
+) -> None:
+    world, text = trial
     first = world.readings[0].time - 1000
     more = judge_world(world, text, also_at=[first + instant for instant in instants])
     assert detection_lines(more.detections) == judge_lines(world, text)

@@ -39,7 +39,7 @@ from support.judge import clock_times
 from support.judge.areas import related_by_area
 from support.judge.holding import Reading
 from support.judge.situation_reads import (
-    Read,
+    AttributeRead,
     aggregates_in,
     aliases_named,
     concept_named,
@@ -51,8 +51,8 @@ from support.judge.situation_reads import (
     values_in,
 )
 from support.judge.situation_units import common_sort, sort_of
-from support.judge.situation_values import Binding, Bound, Number, Span, Values
-from support.judge.situation_world import SituationWorld
+from support.judge.situation_values import Binding, BoundInstance, Number, NumberRange, Values
+from support.judge.situation_world import KnownRecord
 
 Truth = bool | None
 """None: unknown."""
@@ -69,7 +69,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 class Truths:
     """The truth of conditions over one world, for any binding and instant."""
 
-    def __init__(self, world: SituationWorld) -> None:
+    def __init__(self, world: KnownRecord) -> None:
         self.world = world
         self.values = Values(world, self._is_true_at)
         self._timelines: dict[object, tuple[list[int], list[Truth]]] = {}
@@ -117,7 +117,7 @@ class Truths:
             case _:
                 raise AssertionError(atom)
 
-    def _silent(self, atom: Silence, bound: Bound, t: int) -> bool:
+    def _silent(self, atom: Silence, bound: BoundInstance, t: int) -> bool:
         concept, identity = bound
         names = [atom.attribute] if atom.attribute else self.world.event_attributes(concept)
         times = [
@@ -377,10 +377,10 @@ def _concepts(binding: Binding) -> dict[str, str]:
 
 
 def _with(binding: Binding, alias: str, concept: str, identity: str) -> Binding:
-    return {**binding, alias: Bound(concept, identity)}
+    return {**binding, alias: BoundInstance(concept, identity)}
 
 
-def _of_outside(reads: Iterable[Read], binding: Binding) -> list[Read]:
+def _of_outside(reads: Iterable[AttributeRead], binding: Binding) -> list[AttributeRead]:
     return [read for read in reads if read.alias in binding]
 
 
@@ -429,10 +429,10 @@ def _numbers_hold(atom: ValueComparison | Between | OneOf, numbers: list[Number]
 
 def _compare(left: Number, operator: str, right: Number) -> Truth:
     """Of a count that is a lower bound: true or false if it is so for every such number."""
-    if not isinstance(left, Span) and not isinstance(right, Span):
+    if not isinstance(left, NumberRange) and not isinstance(right, NumberRange):
         return _COMPARE[operator](left, right)
-    one = left if isinstance(left, Span) else Span(left, left)
-    other = right if isinstance(right, Span) else Span(right, right)
+    one = left if isinstance(left, NumberRange) else NumberRange(left, left)
+    other = right if isinstance(right, NumberRange) else NumberRange(right, right)
     match operator:
         case "<":
             return True if one.high < other.low else False if one.low >= other.high else None

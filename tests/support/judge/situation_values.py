@@ -27,33 +27,33 @@ from support.judge.holding import Reading
 from support.judge.situation_reads import attributes_read
 from support.judge.situation_units import (
     BARE,
-    Sort,
+    ValueSort,
     constant_in,
     function_unit,
     scaled,
     sort_of,
 )
-from support.judge.situation_world import Present, SituationWorld, complete
+from support.judge.situation_world import PresentValue, KnownRecord, complete
 
 
-class Bound(NamedTuple):
+class BoundInstance(NamedTuple):
     """The instance bound to an alias."""
 
     concept: str
     identity: str
 
 
-Binding = Mapping[str, Bound]
+Binding = Mapping[str, BoundInstance]
 
 
-class Span(NamedTuple):
+class NumberRange(NamedTuple):
     """Every number from low to high: a value that rests on the lower bound of a count."""
 
     low: float
     high: float
 
 
-Number = float | Span
+Number = float | NumberRange
 Counted = Callable[[Condition, Binding, Reading], bool]
 """Whether a condition is true at a reading, with that reading's value."""
 
@@ -61,19 +61,19 @@ Counted = Callable[[Condition, Binding, Reading], bool]
 class Values:
     """The values of one world. `counted` decides the terms of `count of (TERM)`."""
 
-    def __init__(self, world: SituationWorld, counted: Counted) -> None:
+    def __init__(self, world: KnownRecord, counted: Counted) -> None:
         self.world, self._counted = world, counted
 
     def present(
         self, alias: str, attribute: str, binding: Binding, t: int, at: Reading | None = None
-    ) -> Present | None:
+    ) -> PresentValue | None:
         """The present value, or that of `at` if it is of this attribute and identity. None:
         unknown.
         """
         concept, identity = binding[alias]
         if at is not None and (at.stream, at.key) == (f"{concept}.{attribute}", identity):
             value = complete(at.value)
-            return None if value is None else Present(value, at)
+            return None if value is None else PresentValue(value, at)
         return self.world.present(concept, attribute, identity, t)
 
     def plain(
@@ -92,7 +92,7 @@ class Values:
     def number(
         self,
         value: Value,
-        sort: Sort,
+        sort: ValueSort,
         binding: Binding,
         t: int,
         at: Reading | None = None,
@@ -111,7 +111,7 @@ class Values:
             case Call():
                 result = self._call(value, binding, t, at)
                 unit = function_unit(self.world.ontology.functions[value.function])
-                return None if result is None else self._in(sort, result, Sort(unit))
+                return None if result is None else self._in(sort, result, ValueSort(unit))
             case InUnit(inner, unit):
                 return self._bare(inner, unit, binding, t, at)
             case Aggregate():
@@ -124,7 +124,7 @@ class Values:
         readings = self.readings_of(value, binding, t)
         if value.function == "count":
             is_bound = t - value.window_ms < self.world.start
-            return Span(len(readings), math.inf) if is_bound else float(len(readings))
+            return NumberRange(len(readings), math.inf) if is_bound else float(len(readings))
         least = 2 if value.function in ("change", "rate") else 1
         if len(readings) < (least if value.at_least is None else value.at_least):
             return None
@@ -163,14 +163,14 @@ class Values:
             (concept, attribute, binding[alias].identity) for alias, concept, attribute in events
         }
 
-    def _sort(self, value: Value, binding: Binding) -> Sort | None:
+    def _sort(self, value: Value, binding: Binding) -> ValueSort | None:
         concepts = {alias: bound.concept for alias, bound in binding.items()}
         return sort_of(value, concepts, self.world.ontology)
 
-    def _in(self, sort: Sort, number: Number | None, own: Sort | None) -> Number | None:
+    def _in(self, sort: ValueSort, number: Number | None, own: ValueSort | None) -> Number | None:
         if number is None or own is None or own.unit == sort.unit:
             return number
-        assert not isinstance(number, Span)
+        assert not isinstance(number, NumberRange)
         if own.per_ms or own.weight == 0:
             return _finite(scaled(number, own.unit, sort.unit))
         return _finite(converter(own.unit, sort.unit).apply(number))
@@ -201,13 +201,13 @@ class Values:
         if own is None or refused or (is_difference and unit_named(unit).offset):
             raise InvalidInput(f"nothing is in {unit} here", code="policy.unit_mismatch")
         number = self.number(value, own, binding, t, at)
-        assert not isinstance(number, Span)
+        assert not isinstance(number, NumberRange)
         if number is None or is_difference:
             return None if number is None else _finite(scaled(number, own.unit, unit))
         return _finite(converter(own.unit, unit).apply(number))
 
     def _calculation(
-        self, value: Calculation, sort: Sort, binding: Binding, t: int, at: Reading | None
+        self, value: Calculation, sort: ValueSort, binding: Binding, t: int, at: Reading | None
     ) -> Number | None:
         left_sort, right_sort = sort, sort
         own = self._sort(value.left, binding), self._sort(value.right, binding)
@@ -223,7 +223,7 @@ class Values:
         right = self.number(value.right, right_sort, binding, t, at, in_calculation=True)
         if left is None or right is None:
             return None
-        if isinstance(left, Span) or isinstance(right, Span):
+        if isinstance(left, NumberRange) or isinstance(right, NumberRange):
             return _calculated_spans(_span(left), value.operator, _span(right))
         return _calculated(left, value.operator, right)
 
@@ -292,18 +292,18 @@ def _calculated(left: float, operator: str, right: float) -> float | None:
             return _finite(left / right) if right else None
 
 
-def _span(number: Number) -> Span:
-    return number if isinstance(number, Span) else Span(number, number)
+def _span(number: Number) -> NumberRange:
+    return number if isinstance(number, NumberRange) else NumberRange(number, number)
 
 
-def _calculated_spans(left: Span, operator: str, right: Span) -> Span | None:
+def _calculated_spans(left: NumberRange, operator: str, right: NumberRange) -> NumberRange | None:
     """Every number that the calculation may give. None: unknown, whatever the counts are."""
     if operator == "/" and right.low <= 0 <= right.high:
         return None
     corners = [_corner(one, operator, other) for one in left for other in right]
     if any(math.isnan(corner) for corner in corners):
-        return Span(-math.inf, math.inf)
-    return Span(min(corners), max(corners))
+        return NumberRange(-math.inf, math.inf)
+    return NumberRange(min(corners), max(corners))
 
 
 def _corner(left: float, operator: str, right: float) -> float:
