@@ -272,8 +272,8 @@ def varied_situation(
 def situation_trials(
     *, changing_tables: bool = True
 ) -> st.SearchStrategy[tuple[SituationWorld, str]]:
-    """Worlds and policies for hypothesis: from seeds, which vary most, and from its own draws, which
-    become small when something fails.
+    """Worlds and policies for hypothesis: from seeds, which vary most, and from its own draws,
+    which become small when something fails.
     """
     make = partial(varied_situation, changing_tables=changing_tables)
     seeded = st.integers(0, 2**32).map(lambda seed: make(Chance(seed)))

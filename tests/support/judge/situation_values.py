@@ -32,7 +32,7 @@ from support.judge.situation_units import (
     scaled,
     sort_of,
 )
-from support.judge.situation_world import PresentValue, KnownRecord, complete
+from support.judge.situation_world import KnownRecord, PresentValue, complete
 
 
 class BoundInstance(NamedTuple):
