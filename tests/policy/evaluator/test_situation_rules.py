@@ -505,14 +505,16 @@ def test_a_quantifier_ranges_over_its_kind_and_properties(told: SituationCase) -
 concepts
   room R (security='restricted')
 situation
-  some employee B (id != 'eve') with (B is inside R)
+  some employee B with (B is inside R)
+  no station T (region='south') with (temperature of T above 30 degC)
 readings
   0 p1 position of ann = 5, 5
   10 p2 position of eve = 5, 5
-  20 p3 position of bob = 5, 5
+  20 e3 temperature of s1 = 31 from hut
+  30 e4 temperature of s2 = 31 from hut
 told
-  20 R=lab: p3
-  open R=lab since 20
+  10 R=lab: p2
+  30 R=lab since 10:
 """)
 
 
