@@ -44,13 +44,14 @@ KINDS = (
 @pytest.mark.slow
 def test_policies_compile_have_all_kinds_and_most_begin_something() -> None:
     met: Counter[str] = Counter()
-    number = 250
-    for seed in range(number):
+    number = 120
+    for seed in range(3 * number):
         world, text = varied_situation(Chance(seed))
-        assert isinstance(
-            compile_situation(text, name=NAME, ontology=world.ontology), CompiledSituation
-        )
+        compiled = compile_situation(text, name=NAME, ontology=world.ontology)
+        assert isinstance(compiled, CompiledSituation)
         met.update(kind for kind in KINDS if kind in text)
+        if seed >= number:
+            continue
         found = judge_world(world, text)
         met["begins"] += any(one.began is None for one in found.detections)
         met["ends"] += any(one.began is not None for one in found.detections)

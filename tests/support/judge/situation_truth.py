@@ -50,7 +50,7 @@ from support.judge.situation_reads import (
     scope_inside,
     values_in,
 )
-from support.judge.situation_units import common_sort, sort_of
+from support.judge.situation_units import ValueSort, common_sort, sort_of
 from support.judge.situation_values import Binding, BoundInstance, Number, NumberRange, Values
 from support.judge.situation_world import KnownRecord
 
@@ -75,6 +75,10 @@ class Truths:
         self._timelines: dict[object, tuple[list[int], list[Truth]]] = {}
         self._fitting: dict[object, bool] = {}
         self._instants: dict[int, frozenset[int]] = {}
+        self._named: dict[int, set[str]] = {}
+        self._reads: dict[int, set[AttributeRead]] = {}
+        self._sorts: dict[int, ValueSort] = {}
+        """By the identity of a condition of the tree, like `_instants`."""
 
     def truth(
         self, condition: Condition, binding: Binding, t: int, at: Reading | None = None
@@ -94,12 +98,17 @@ class Truths:
             case _:
                 return self._atom(condition, binding, t, at)
 
+    def _aliases(self, condition: Condition) -> set[str]:
+        if id(condition) not in self._named:
+            self._named[id(condition)] = aliases_named(condition)
+        return self._named[id(condition)]
+
     # Rule 2: atoms.
 
     def _atom(self, atom: Condition, binding: Binding, t: int, at: Reading | None) -> Truth:
         if t < self.world.start:
             return None
-        named = (binding[alias] for alias in aliases_named(atom))
+        named = (binding[alias] for alias in self._aliases(atom))
         if not all(self.world.is_known(one.concept, one.identity, t) for one in named):
             return None
         match atom:
@@ -157,8 +166,11 @@ class Truths:
             if any(value is None for value in plain):
                 return None
             return _plain_holds(atom, [_alike(value, plain) for value in plain])
-        sorts = [sort_of(side, _concepts(binding), self.world.ontology) for side in sides]
-        sort = common_sort(sorts)
+        if id(atom) not in self._sorts:
+            concepts = _concepts(binding)
+            sorts = [sort_of(side, concepts, self.world.ontology) for side in sides]
+            self._sorts[id(atom)] = common_sort(sorts)
+        sort = self._sorts[id(atom)]
         numbers = [self.values.number(side, sort, binding, t, at) for side in sides]
         known = [number for number in numbers if number is not None]
         return _numbers_hold(atom, known) if len(known) == len(numbers) else None
@@ -193,7 +205,7 @@ class Truths:
     def _timeline(self, condition: Condition, binding: Binding) -> tuple[list[int], list[Truth]]:
         """Every instant at which the truth may have changed, and the truth from it on."""
         quantified = concepts_quantified(condition, self.world.ontology)
-        named = aliases_named(condition)
+        named = self._aliases(condition)
         of_it = {
             (alias, bound)
             for alias, bound in binding.items()
@@ -226,10 +238,10 @@ class Truths:
         self, atom: Quantified, binding: Binding, t: int, at: Reading | None
     ) -> bool:
         """Whether a present value or an aggregate of an alias bound outside is unknown."""
-        concepts = scope_inside(atom, _concepts(binding), self.world.ontology)
-        for alias, _concept, attribute in _of_outside(
-            present_reads(atom.condition, concepts, self.world.ontology), binding
-        ):
+        if id(atom) not in self._reads:
+            concepts = scope_inside(atom, _concepts(binding), self.world.ontology)
+            self._reads[id(atom)] = present_reads(atom.condition, concepts, self.world.ontology)
+        for alias, _concept, attribute in _of_outside(self._reads[id(atom)], binding):
             if self.values.present(alias, attribute, binding, t, at) is None:
                 return True
         for value in aggregates_in(atom.condition):

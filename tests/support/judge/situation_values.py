@@ -62,6 +62,8 @@ class Values:
 
     def __init__(self, world: KnownRecord, counted: Counted) -> None:
         self.world, self._counted = world, counted
+        self._sorts: dict[int, ValueSort | None] = {}
+        """By the identity of a value of the tree."""
 
     def present(
         self, alias: str, attribute: str, binding: Binding, t: int, at: Reading | None = None
@@ -106,7 +108,7 @@ class Values:
                 found = self.present(alias, attribute, binding, t, at)
                 if found is None:
                     return None
-                return self._in(sort, float(found.value[0]), self._sort(value, binding))
+                return self._in(sort, float(found.value[0]), self.sort(value, binding))
             case Call():
                 result = self._call(value, binding, t, at)
                 unit = function_unit(self.world.ontology.functions[value.function])
@@ -114,7 +116,7 @@ class Values:
             case InUnit(inner, unit):
                 return self._bare(inner, unit, binding, t, at)
             case Aggregate():
-                return self._in(sort, self.aggregate(value, binding, t), self._sort(value, binding))
+                return self._in(sort, self.aggregate(value, binding, t), self.sort(value, binding))
             case Calculation():
                 return self._calculation(value, sort, binding, t, at)
 
@@ -162,9 +164,11 @@ class Values:
             (concept, attribute, binding[alias].identity) for alias, concept, attribute in events
         }
 
-    def _sort(self, value: Value, binding: Binding) -> ValueSort | None:
-        concepts = {alias: bound.concept for alias, bound in binding.items()}
-        return sort_of(value, concepts, self.world.ontology)
+    def sort(self, value: Value, binding: Binding) -> ValueSort | None:
+        if id(value) not in self._sorts:
+            concepts = {alias: bound.concept for alias, bound in binding.items()}
+            self._sorts[id(value)] = sort_of(value, concepts, self.world.ontology)
+        return self._sorts[id(value)]
 
     def _in(self, sort: ValueSort, number: Number | None, own: ValueSort | None) -> Number | None:
         if number is None or own is None or own.unit == sort.unit:
@@ -192,7 +196,7 @@ class Values:
         self, value: Value, unit: str, binding: Binding, t: int, at: Reading | None
     ) -> Number | None:
         """`temperature of S in degC`."""
-        own = self._sort(value, binding)
+        own = self.sort(value, binding)
         is_difference = own is not None and own.weight == 0
         refused = own is None or not own.unit or own.per_ms or own.weight not in (None, 0, 1)
         if own is None or refused or (is_difference and unit_named(unit).offset):
@@ -207,7 +211,7 @@ class Values:
         self, value: Calculation, sort: ValueSort, binding: Binding, t: int, at: Reading | None
     ) -> Number | None:
         left_sort, right_sort = sort, sort
-        own = self._sort(value.left, binding), self._sort(value.right, binding)
+        own = self.sort(value.left, binding), self.sort(value.right, binding)
         if value.operator == "*":
             left_sort, right_sort = (BARE, sort) if own[0] == BARE else (sort, BARE)
         elif value.operator == "/" and own[1] == BARE:

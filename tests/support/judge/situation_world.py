@@ -85,6 +85,9 @@ class KnownRecord:
         for reading in self.readings:
             self._of.setdefault((reading.stream, reading.key), []).append(reading)
         self._streams = ontology.streams()
+        self._giving = {
+            stream: name for name, one in ontology.sources.items() for stream in one.streams
+        }
         self._present: dict[object, PresentValue | None] = {}
         self._known: dict[object, bool] = {}
 
@@ -114,10 +117,8 @@ class KnownRecord:
 
     def expires(self, reading: Reading) -> int | None:
         """The instant from which the reading says nothing more; None: never."""
-        giving = [
-            name for name, one in self.ontology.sources.items() if reading.stream in one.streams
-        ]
-        after = self.ontology.sources[reading.source or giving[-1]].stale_after_ms
+        source = reading.source or self._giving[reading.stream]
+        after = self.ontology.sources[source].stale_after_ms
         return reading.time + after if after else None
 
     # Rule 1: present values.
