@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.policy.language.parser import parse_policy
+from rapport.policy.compiler.compile import parse_text
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = (ROOT / "docs" / "reference" / "dpl.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ ROOMS = (
 
 @pytest.mark.parametrize("text", re.findall(r"```dpl\n(.*?)```", REFERENCE, re.DOTALL))
 def test_the_examples_parse(text: str) -> None:
-    assert parse_policy(text, name="example").actions
+    assert parse_text(text, name="example").actions
 
 
 def test_every_problem_code_is_listed_and_no_other() -> None:
