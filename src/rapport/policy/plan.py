@@ -16,7 +16,7 @@ from sys import intern
 import msgspec
 
 from rapport.core.errors import Unsupported
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 from rapport.policy.ontology import Constraint as Constraint
 from rapport.policy.situation_plan import (

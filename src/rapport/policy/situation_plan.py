@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.policy.language.tree import Operator
 from rapport.policy.ontology import Constraint
 

@@ -21,7 +21,6 @@ from rapport.channel.interceptors.builtin import InterceptorContext, Mediate
 from rapport.channel.interceptors.builtin import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.channel.retention.limits import keep_of
-from rapport.communication.actions import same_phrase
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.config import (
     CommunicationConfig,
@@ -34,6 +33,7 @@ from rapport.communication.config import (
 from rapport.communication.config import check_actions as check_action_texts
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.message_info import content_rules, info_from_site
+from rapport.communication.texts import same_phrase
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported, nearest_names
 from rapport.core.times import format_duration
 from rapport.core.urls import address_parts, is_loopback, is_unspecified
@@ -199,7 +199,11 @@ def check_people(parts: SiteParts) -> list[Problem]:
         name: tuple(action.phrase for action in actions_of(compiled.tree))
         for name, compiled in parts.policies.items()
     }
-    facts = TemplateFacts(parts.tables, parts.policies) if parts.tables is not None else None
+    facts = (
+        TemplateFacts(parts.tables, parts.policies, parts.ontology)
+        if parts.tables is not None
+        else None
+    )
     known = {name: facts.fields(name) for name in parts.policies} if facts is not None else {}
     people, problems = communication_from_site(
         parts.file,

@@ -277,7 +277,7 @@ lines = st.builds(lambda c, w: c + w, conditions, st.sampled_from(["", "", " wit
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(written=st.lists(lines, min_size=1, max_size=3))
 def test_what_compiles_is_sound_and_printed_it_is_the_same_plan(
     written: list[str], every_form: Ontology

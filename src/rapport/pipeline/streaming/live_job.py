@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rapport.core.codec import encode_block
 from rapport.core.errors import Conflict, SiteError
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.pipeline.datasource.locations import Location
 from rapport.pipeline.datasource.offsets import PositionRange
 from rapport.pipeline.history.keys import EVERY, Key, Router, choose_key

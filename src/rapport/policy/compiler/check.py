@@ -208,7 +208,7 @@ def _constraint(definition: ConceptDef, item: Property, scope: Scope, section: s
         raise ComparisonFault("policy.unknown_attribute", message, hint)
     unit = scope.ontology.units.get(concept, {}).get(item.attribute, "")
     if f"{concept}.{item.attribute}" in scope.streams:
-        is_comparable = kind not in ("point", "rectangle")
+        is_comparable = kind in ("number", "text", "boolean")
         fault = _comes_as_events(definition, concept, item, unit, is_comparable=is_comparable)
         fault.hint = fault.hint.replace("in the conditions", f"in the {section}")
         raise fault

@@ -13,6 +13,7 @@ from typing import Literal, cast
 import msgspec
 
 from rapport.core.errors import InvalidInput
+from rapport.core.times import zone_named
 from rapport.policy import relations
 from rapport.policy.compiler.check import (
     ComparisonCheck,
@@ -71,7 +72,6 @@ from rapport.policy.situation_plan import (
     inner_nodes,
 )
 from rapport.policy.situation_plan import Value as PlanValue
-from rapport.units.timeformats import zone_named
 
 DEFAULT_ZONE = "UTC"
 

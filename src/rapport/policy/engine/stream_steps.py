@@ -18,8 +18,7 @@ import msgspec
 from rapport.core.codec import to_cloudevent
 from rapport.core.detection import Cause, Detection, SkippedAction
 from rapport.core.errors import Problem
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import PolicyPlan
@@ -165,6 +164,8 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     act: PlanChangeKind
     policy: str
     plan: PolicyPlan | None = None
+    why: str = ""
+    """Why a policy is withdrawn: its open situations end with this reason."""
 
 
 class TablesChange(msgspec.Struct, frozen=True):

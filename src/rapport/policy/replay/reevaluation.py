@@ -24,8 +24,7 @@ import msgspec
 from rapport.channel.channel import Channel, Channels, Subscription
 from rapport.channel.event_lookup import oldest, position_before
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.core.release import (
     HISTORY,
     LATE,
