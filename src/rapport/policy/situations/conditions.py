@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rapport.policy.language.tree import Operator
-from rapport.policy.measures import Measuring
+from rapport.policy.measures import MeasuringFunction
 from rapport.policy.operators.columns import (
     NO_ROWS,
     Array,
@@ -169,7 +169,7 @@ def relationship(relation: Relation, parameter: float | None) -> Function:
     return related
 
 
-def measurement(measure: Measuring) -> Function:
+def measurement(measure: MeasuringFunction) -> Function:
     def measured(*values: Array) -> Array:
         parts = [_in_parts(one) for one in values]
         known = np.logical_and.reduce([is_present(one) for one in parts])
