@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapport.policy.operators.columns import NO_ROWS, Array, Rows, spread
-from rapport.policy.operators.spatial import Grid, cells_of
+from rapport.policy.operators.spatial import Grid, Reach
 from rapport.policy.relations import Relation
 from rapport.policy.situations.present_values import AllowedInstances, ConceptRows, is_present
 from rapport.policy.situations.traces import (
@@ -26,8 +26,6 @@ from rapport.policy.situations.traces import (
     renumbering,
 )
 
-_AROUND = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
-_CELL_STRIDE = 4 * (1 << 30)
 _MOST_CODES = 1 << 31
 
 
@@ -62,7 +60,7 @@ def stretches(trace: Trace, step: Step, since: int, rows: Rows | None = None) ->
     all_rows, begins, values = all_rows[order], begins[order], values[order]
     ends = np.full(len(all_rows), step.end, np.int64)
     ends[:-1] = np.where(all_rows[1:] != all_rows[:-1], step.end, begins[1:])
-    found = Stretches(all_rows, begins, ends, values)
+    found = Stretches(all_rows, begins, ends, values.reshape(len(values), -1))
     return found.take(is_present(values))
 
 
@@ -111,12 +109,15 @@ class NearPairs:
         if not len(first.rows) or not len(second.rows):
             return NO_ROWS, NO_ROWS, NO_ROWS
         if self._relation.shape == "contains":
-            if not Grid.can_hold(second.values):
+            bounds = self._relation.bounds
+            rectangles = second.values if bounds is None else bounds(second.values)
+            if not Grid.can_hold(rectangles):
                 owners, places = _all_pairs(len(first.rows), len(second.rows))
             else:
-                owners, places = Grid(second.values).candidates(first.values)
+                owners, places = Grid(rectangles).candidates(first.values)
         else:
-            owners, places = _near_points(first.values, second.values, self._parameter or 0.0)
+            reach = Reach(self._parameter or 0.0, self._relation.space)
+            owners, places = _near_points(first.values, second.values, reach)
         begins = np.maximum(first.begins[owners], second.begins[places])
         ends = np.minimum(first.ends[owners], second.ends[places])
         met = begins < ends
@@ -131,17 +132,16 @@ def _all_pairs(first: int, second: int) -> tuple[Rows, Rows]:
     return np.repeat(np.arange(first), second), np.tile(np.arange(second), first)
 
 
-def _near_points(first: Array, second: Array, reach: float) -> tuple[Rows, Rows]:
+def _near_points(first: Array, second: Array, reach: Reach) -> tuple[Rows, Rows]:
     """Pairs (first, second) of points in neighbouring cells."""
-    cells = cells_of(second, reach)
+    cells = reach.cells(second)
     order = np.argsort(cells, kind="stable")
     cells = cells[order]
-    own = cells_of(first, reach)
+    own = reach.cells(first)
     found = []
-    for x, y in _AROUND:
-        wanted = own + (x * _CELL_STRIDE + y)
-        begins = np.searchsorted(cells, wanted).astype(np.int64)
-        ends = np.searchsorted(cells, wanted, "right").astype(np.int64)
+    for step in reach.around():
+        begins = np.searchsorted(cells, own + step).astype(np.int64)
+        ends = np.searchsorted(cells, own + step, "right").astype(np.int64)
         owners, places = spread(begins, ends)
         found.append((owners, order[places]))
     return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
