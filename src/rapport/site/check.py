@@ -189,7 +189,11 @@ def check_people(parts: SiteParts) -> list[Problem]:
         name: tuple(action.phrase for action in actions_of(compiled.tree))
         for name, compiled in parts.policies.items()
     }
-    facts = TemplateFacts(parts.tables, parts.policies) if parts.tables is not None else None
+    facts = (
+        TemplateFacts(parts.tables, parts.policies, parts.ontology)
+        if parts.tables is not None
+        else None
+    )
     known = {name: facts.fields(name) for name in parts.policies} if facts is not None else {}
     people, problems = communication_from_site(
         parts.file,

@@ -78,6 +78,8 @@ ROUTES = (
     policies.show_policy,
     policies.policy_history,
     policies.bring_policy,
+    policies.policy_states,
+    policies.acknowledge_situations,
     policies.check_policy,
     policies.change_policy,
     policies.delete_policy,

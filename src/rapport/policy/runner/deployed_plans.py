@@ -18,6 +18,7 @@ import pyarrow as pa
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Corrupt, Problem, Unsupported
 from rapport.kernel.telemetry import get_logger
+from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME
 from rapport.policy.operators.columns import unpack_state
 from rapport.policy.operators.operator import (
@@ -46,6 +47,8 @@ from rapport.policy.runner.families import (
 )
 from rapport.policy.runner.situation_group import SituationGroup, looked_up_functions
 from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situations.current_states import SituationStates
+from rapport.policy.situations.operator import BindingsKey
 
 
 class SavedGroup(msgspec.Struct):
@@ -434,6 +437,8 @@ class DeployedPlans:
         self._unbuilt: dict[str, PolicyPlan] = {}
         """Plans that begin with the next reading, as families if possible."""
         self._settle_at: int | None = None
+        self._continued: dict[str, dict[BindingsKey, int]] = {}
+        """Open situations of policies that begin with the next reading."""
         self._costs = PolicyCosts()
         self._undecided: list[Undecided] = []
         self.given = OutputDedupe()
@@ -534,7 +539,9 @@ class DeployedPlans:
         """Starts plans with situations together, or one by one if that raises."""
         since = watermark if watermark > BEGIN_OF_TIME else self._since
         try:
-            self._groups.append(SituationGroup(plans, self._context, since, watermark))
+            group = SituationGroup(plans, self._context, since, watermark)
+            self._hand_over([group])
+            self._groups.append(group)
         except Exception as error:  # a function of the site may raise on its tables
             if len(plans) == 1:
                 self._fail(plans[0], error)
@@ -650,6 +657,27 @@ class DeployedPlans:
         for group in self._groups:
             found |= {name: group.operator.suppressed_by(name) for name in group.plans}
         return found
+
+    def situation_states(self, policy: str, ontology: Ontology) -> SituationStates | None:
+        """What is open, pending and unknown; None for a policy without a running situation."""
+        for group in self._groups:
+            if isinstance(group, SituationGroup) and policy in group.plans:
+                return group.operator.states_of(policy, ontology)
+        plan = self._unbuilt.get(policy)
+        if not isinstance(plan, SituationPlan):
+            return None
+        return SituationStates(policy=policy, time=0, open=0, pending=0, unknown=0)
+
+    def continue_open(self, policy: str, began: Mapping[BindingsKey, int]) -> None:
+        """Continues situations that a former version of a policy began, at its first step."""
+        self._continued[policy] = dict(began)
+        self._hand_over(self._groups)
+
+    def _hand_over(self, groups: Iterable[AnyGroup]) -> None:
+        for group in groups:
+            if isinstance(group, SituationGroup):
+                for name in self._continued.keys() & group.plans.keys():
+                    group.operator.continue_open(name, self._continued.pop(name))
 
     @property
     def has_situations(self) -> bool:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Cause, Detection, Undecided, unique_undecided
 from rapport.core.errors import Corrupt, DuplicateName, Problem, UnknownName
-from rapport.policy.ontology import PushSource
+from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
 from rapport.policy.operators.sharing import StepCounts
 from rapport.policy.operators.uncertainty import SilenceState, SourceSilence
@@ -27,6 +27,8 @@ from rapport.policy.runner.deployed_plans import (
     SituationCounts,
 )
 from rapport.policy.runner.families import OperatorContext
+from rapport.policy.situations.current_states import SituationStates
+from rapport.policy.situations.operator import BindingsKey
 
 _MANY_TIES = 4
 _ORDERING = ["time", "id", "stream", "key"]
@@ -376,6 +378,16 @@ class LocalRunner:
     @property
     def has_situations(self) -> bool:
         return self._running.has_situations
+
+    def situation_states(self, policy: str, ontology: Ontology) -> SituationStates | None:
+        """What is open, pending and unknown; None for a policy without a running situation."""
+        return self._running.situation_states(policy, ontology)
+
+    def continue_open(self, policy: str, began: Mapping[BindingsKey, int]) -> None:
+        """Continues situations that a former version of a policy began: they are open from its
+        start, and end when this version says so.
+        """
+        self._running.continue_open(policy, began)
 
     def situations(self) -> dict[str, SituationCounts]:
         """The open and pending situations by policy."""

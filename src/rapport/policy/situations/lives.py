@@ -3,6 +3,7 @@ which readings show it. [SI-14]"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from rapport.policy.situations.traces import (
     TRUE,
     Source,
     Step,
+    Trace,
     first_of_runs,
     last_of_runs,
     union,
@@ -66,12 +68,17 @@ class PolicySituations:
         self._waiting: dict[int, int] = {}
         """By row, when the beginning of an open situation is told at last."""
         self.suppressed = 0
+        self._carried: dict[tuple[tuple[str, str], ...], int] = {}
+        """Situations of a former version whose rows are not here yet."""
+        self._looked_at = 0
+        """The number of rows that were compared with them."""
 
     # --- a step ---
 
     def run(self, step: Step) -> list[Detection]:
         """The beginnings and ends within the step; the graph has run."""
         self._grow()
+        self._take_carried()
         rows, times, is_begin = self._turns(step)
         turns = self._with_began(rows, times, is_begin)
         if self.plan.once_per_ms is not None:
@@ -88,6 +95,68 @@ class PolicySituations:
     def pending_count(self) -> int:
         """Open situations that are told later."""
         return len(self._waiting)
+
+    # --- as it is now ---
+
+    @property
+    def graph(self) -> SituationGraph:
+        return self._graph
+
+    @property
+    def frame(self) -> Frame:
+        """The rows of all bindings."""
+        return self._frame
+
+    @property
+    def condition(self) -> PlacedCondition:
+        """The expression of the situation."""
+        return self._situation
+
+    def row_count(self) -> int:
+        """The number of rows that were looked at."""
+        return min(self._rows.size, len(self._open))
+
+    def open_rows(self) -> Mask:
+        """The situations that have begun, were told and have not ended."""
+        return self._open[: self.row_count()] & ~self.pending_rows()
+
+    def pending_rows(self) -> Mask:
+        """The open situations that are told later."""
+        found: Mask = np.zeros(self.row_count(), np.bool_)
+        found[[*self._waiting]] = True
+        return found
+
+    def began_at(self, row: int) -> int:
+        """The beginning of an open situation, as it was told."""
+        return self._last_told.get(row, int(self._began[row]))
+
+    def allowed_traces(self) -> list[tuple[Frame, Trace]]:
+        """Whether the instance of each alias is known and satisfies its constraints."""
+        graph = self._graph
+        return [
+            (graph.frame_of(bound, is_narrow=True), graph.allowed(bound))
+            for bound in self.plan.aliases
+        ]
+
+    def continue_open(self, began: Mapping[tuple[tuple[str, str], ...], int]) -> None:
+        """Situations that are open already: those of a version that this one replaces, by bindings
+        in the order of aliases. Each ends when this version says so; a binding without a row here
+        waits for one.
+        """
+        self._carried, self._looked_at = dict(began), 0
+
+    def _take_carried(self) -> None:
+        """Opens the rows of carried situations as soon as there are any."""
+        if not self._carried:
+            return
+        first, self._looked_at = self._looked_at, self.row_count()
+        for row in range(first, self._looked_at):
+            key = tuple(sorted(self.bindings(row).items()))
+            since = self._carried.pop(key, None)
+            if since is not None:
+                self._open[row], self._began[row] = True, since
+                if self.plan.once_per_ms is not None:
+                    self._last_told[row] = since
 
     def _turns(self, step: Step) -> tuple[Rows, Rows, Mask]:
         """The rows and times at which situations begin and end, in order."""
@@ -226,6 +295,7 @@ class PolicySituations:
 
     def keep_rows(self, kept: Rows, renumbered: Rows) -> None:
         self._open, self._began = self._open[kept], self._began[kept]
+        self._looked_at = 0
         told, waiting = self._last_told, self._waiting
         self._last_told = {int(renumbered[row]): time for row, time in told.items()}
         self._waiting = {int(renumbered[row]): time for row, time in waiting.items()}
@@ -238,6 +308,7 @@ class PolicySituations:
             "told": [[row, time] for row, time in self._last_told.items()],
             "waiting": [[row, time] for row, time in self._waiting.items()],
             "suppressed": self.suppressed,
+            "carried": [[[list(pair) for pair in key], at] for key, at in self._carried.items()],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -245,6 +316,10 @@ class PolicySituations:
         self._last_told = {row: time for row, time in state["told"]}
         self._waiting = {row: time for row, time in state["waiting"]}
         self.suppressed = state["suppressed"]
+        self._carried = {
+            tuple((alias, identity) for alias, identity in key): at
+            for key, at in state.get("carried", ())
+        }
 
     def _grow(self) -> None:
         had, size = len(self._open), self._rows.size

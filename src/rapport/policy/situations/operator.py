@@ -13,14 +13,17 @@ import pyarrow as pa
 
 from rapport.core.detection import Cause, Detection, Undecided, detection_order
 from rapport.core.errors import Corrupt
-from rapport.policy.ontology import PushSource
+from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situations.current_states import SituationStates, current_states
 from rapport.policy.situations.graph import SituationGraph
 from rapport.policy.situations.lives import PolicySituations
 from rapport.policy.situations.traces import Step
 
+BindingsKey = tuple[tuple[str, str], ...]
+"""(alias, identity) pairs in the order of aliases."""
 _SNAPSHOT = 1
 _MOST_KEYS = 2**62
 
@@ -112,6 +115,14 @@ class SituationOperator:
     def pending_by(self, policy: str) -> int:
         """Open situations of a policy that are told later."""
         return self._policies[policy].pending_count()
+
+    def states_of(self, policy: str, ontology: Ontology) -> SituationStates:
+        """What is open, pending and unknown at the watermark."""
+        return current_states(self._policies[policy], ontology, self._watermark or 0)
+
+    def continue_open(self, policy: str, began: Mapping[BindingsKey, int]) -> None:
+        """Continues situations that a former version of a policy began; before the first step."""
+        self._policies[policy].continue_open(began)
 
     def leave(self, policy: str) -> None:
         """Ends one plan; the others continue."""
