@@ -74,4 +74,4 @@ def _state(node: Node, identity: str) -> LiveState:
         if node.rights.allows(identity, "subscribe", name)
     }
     faults = ",".join(one.name for one in node.conditions.current())
-    return LiveState(**positions, faults=faults)  # type: ignore[arg-type]
+    return LiveState(**positions, faults=faults)
