@@ -76,6 +76,8 @@ class Room:
             )
         }
         self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}
+        self.end_phrases: dict[str, tuple[str, ...]] = {}
+        """Policies with a situation, and the phrases of their `actions when cleared`."""
         self.own_actions: PolicyActions = no_own_actions
         self.route: Route = no_routing
         self.directory: PeerDirectory | None = None
@@ -99,6 +101,7 @@ class Room:
                 adapters=tuple(self.adapters),
                 retry=self.retry,
                 own_actions=self.own_actions,
+                end_phrases=self.end_phrases,
                 route=self.route,
                 lookups=self.lookups,
                 contents=self.contents,

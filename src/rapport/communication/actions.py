@@ -24,6 +24,8 @@ MOST_HOPS = 5
 SENDER = Identifier("component", "policy")
 Phrases = Callable[[str, str], Sequence[str]]
 """Policy and version to the phrases of that version's actions."""
+EndPhrases = Callable[[str, str], Sequence[str] | None]
+"""Policy and version to the phrases of `actions when cleared`, None without a situation."""
 ACTION_HOPS = "actionhops"
 
 

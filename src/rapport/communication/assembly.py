@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.channel.channel import AppendResult, Channels
-from rapport.communication.actions import Action, Phrases, PolicyActions, no_own_actions
+from rapport.communication.actions import Action, EndPhrases, Phrases, PolicyActions, no_own_actions
 from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.attempts import OutcomeData
@@ -58,6 +58,7 @@ from rapport.communication.message_query import MessageQueries
 from rapport.communication.peers import CachedDirectory, PeerDirectory, SiteDirectory
 from rapport.communication.privacy import WorkerPrivacyFunctions
 from rapport.communication.records import LookupCounts
+from rapport.communication.rendering import TextReader
 from rapport.communication.routing import RoutingRecords
 from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
@@ -110,6 +111,10 @@ class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The action phrases of each version of a policy."""
     own_actions: PolicyActions = no_own_actions
     """The actions that a version of a policy declares itself."""
+    end_phrases: EndPhrases | Mapping[str, Sequence[str]] = {}
+    """The phrases of `actions when cleared`; None for a version without a situation."""
+    own_end_actions: PolicyActions = no_own_actions
+    """The actions that a version declares itself for such phrases."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     append: Append | None = None
@@ -295,7 +300,10 @@ class Assembly:
             adapters=self.outputs.names,
             actions=dict(declared.actions),
             phrases=options.phrases,
+            reader=TextReader(declared.zone, declared.language),
             own_actions=options.own_actions,
+            end_phrases=options.end_phrases,
+            own_end_actions=options.own_end_actions,
             facts=options.facts,
             act_within_ms=declared.act_within_ms,
             contents=self.services.infos,

@@ -51,6 +51,7 @@ OWN = frozenset(
     {
         "communication",
         "communication.messages",
+        "communication.situations",
         "communication.letters",
         "communication.members",
         "communication.due",

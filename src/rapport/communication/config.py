@@ -61,6 +61,7 @@ from rapport.communication.people_config import (
     COLLECTIVE_KEYS,
     PEER_KEYS,
     read_collective,
+    read_language,
     read_peer,
 )
 from rapport.communication.privacy import is_zone
@@ -74,7 +75,7 @@ from rapport.communication.texts import (
     same_phrase,
     template_fields,
 )
-from rapport.core.detection import ACT_WITHIN_MS
+from rapport.core.detection import ACT_WITHIN_MS, phrase_key
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts, is_loopback
 from rapport.kernel.config_fields import Fields
@@ -104,6 +105,8 @@ class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     webhook: WebhookSettings
     zone: str = "UTC"
     """Time zone of the site, for people without one of their own."""
+    language: str = "en"
+    """Language of times and values in texts, for people without one of their own."""
     media: dict[str, Any] = {}
     """Settings of the other built-in adapters, by name."""
     inputs: tuple[InputConfig, ...] = ()
@@ -201,6 +204,7 @@ def communication_from_site(
         mail=mail,
         webhook=webhook,
         zone=_zone(file, problems),
+        language=read_language(Fields(file.section("site"), problems), "en"),
         media=read_media(file, directory, problems),
         inputs=read_inputs(file, directory, problems),
         sending=read_sending(file, problems),
@@ -278,7 +282,7 @@ def _unknown_fields(
             hint=named_in_texts(known, field),
         )
         for key, field in fields
-        if field not in known
+        if phrase_key(field) not in known
     ]
 
 

@@ -42,6 +42,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """Privacy rules; the first that applies decides."""
     zone: str = ""
     """Time zone in which times are shown; empty = that of the site."""
+    language: str = ""
+    """Language of times and values in texts; empty = that of the site."""
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from rapport.communication.texts import _EPOCH, clean, local_time
+from rapport.communication.rendering import EPOCH, local_time
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.core.times import format_duration
@@ -218,7 +219,7 @@ def _moment(day: date, minute: int, zone: str, fold: int) -> int:
         before = wall.replace(fold=0).utcoffset() or timedelta()
         after = wall.replace(fold=1).utcoffset() or timedelta()
         moment = _first_after_gap(moment, info, abs(after - before))
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def _first_after_gap(moment: datetime, zone: ZoneInfo, width: timedelta) -> datetime:

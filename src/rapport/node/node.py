@@ -46,8 +46,10 @@ from rapport.node.mqtt import Bridges
 from rapport.node.pipeline_process import PipelineProcess
 from rapport.node.policies import Policies, SparkWatch
 from rapport.node.push import PushSubscriptions
+from rapport.node.rates import Rates
 from rapport.node.reload import SiteReload, SiteReloaded
 from rapport.node.table_updates import TableUpdates
+from rapport.node.things import Things
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.site import Site
@@ -138,6 +140,7 @@ class Node:
         self.ensemble = parts.connections.ensemble
         """The node's part in ensembles; None where the site has none."""
         self.ledger = Ledger(parts.channels, parts.ledger_index)
+        self.things, self.rates = Things(parts.channels, parts.clock), Rates(parts.channels)
         parts.communication.follow_reloads(partial(self.reload, by="another engine"))
         self.communication = Communication(parts.communication, self.ledger)
         """The public API of communication, for programs that run a node in their process."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,6 +34,7 @@ from rapport.communication.config import (
 from rapport.communication.ledger import LEDGER_FILE, LedgerIndex
 from rapport.communication.links import PublicAddress
 from rapport.communication.message_query import with_log_index
+from rapport.communication.open_situations import acknowledged_by
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Chance, Clock, Ids
@@ -76,7 +78,7 @@ from rapport.node.table_updates import TableUpdates
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.replay.reevaluation import ReevaluationService
-from rapport.site.actions import OwnActions, TemplateFacts
+from rapport.site.actions import OwnActions, TemplateFacts, TextNeeds
 from rapport.site.context import context_from_site
 from rapport.site.ensemble import ensemble_from_site
 from rapport.site.parts import has_errors
@@ -121,6 +123,13 @@ def make_node(
     )
     address = PublicAddress(settings.public_url)
     own_actions = OwnActions(base.people, policy.policies.life.text_of)
+    text_needs = TextNeeds(
+        base.people, own_actions, policy.policies.life.compiled, lambda: policy.engine.ontology
+    )
+    policy.engine.use_texts(text_needs.of)
+    policy.policies.life.situations.acknowledged_by = partial(
+        acknowledged_by, base.channels.records
+    )
     communication = _make_communication(base, policy.policies, intake, address, own_actions)
     lake = site.data_directory / "lake"
     return Node(
@@ -143,6 +152,7 @@ def make_node(
                 policies=policy.policies,
                 communication=communication,
                 own_actions=own_actions,
+                text_needs=text_needs,
                 plugins=base.plugins,
             ),
             maintenance=ChannelMaintenance(
@@ -318,6 +328,8 @@ def _make_communication(
             plugins=base.plugins,
             facts=TemplateFacts(site.tables, life.compiled).find,
             own_actions=own_actions.of,
+            end_phrases=life.end_phrases,
+            own_end_actions=own_actions.of_ends,
             site=site.directory,
             arrivals=_checked(arrivals_from_site(site.file)),
             engines=_checked(engines_from_site(site.file)),

@@ -258,6 +258,13 @@ class Tables:
         found = self._lookup(table)
         return list(zip(*(found.column(name) for name in columns), strict=True))
 
+    def days(self, table: str) -> frozenset[str]:
+        """The keys of a table, which are days as ISO dates; raises UnknownName."""
+        declared = self.declarations().get(table)
+        if declared is None or not isinstance(declared.key, str):
+            raise UnknownName("table of days", table, list(self.declarations()))
+        return frozenset(key for (key,) in self.rows(table, [declared.key]))
+
     def _lookup(self, table: str) -> KeyedRows:
         found = self._held.loaded.get(table)
         if found is None:

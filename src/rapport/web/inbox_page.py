@@ -165,4 +165,9 @@ def _count(view: InboxView) -> str:
     )
 
 
-_RESULTS = {"done": "done", "failed": "could not be delivered", "timed_out": "nobody answered"}
+_RESULTS = {
+    "done": "done",
+    "failed": "could not be delivered",
+    "timed_out": "nobody answered",
+    "ended": "the situation ended",
+}

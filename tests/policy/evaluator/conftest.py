@@ -154,11 +154,15 @@ def told() -> Told:
         tables: Sequence[TableVersion] = (SITUATION_TABLES.version(),),
         start: int | None = None,
         until: int | None = None,
-        zone: str = "UTC",
+        zone: str = "",
     ) -> None:
         trial = read_situation_trial(text, SITUATION_ONTOLOGY)
         world = SituationWorld(
-            tables=tuple(tables), readings=trial.readings, zone=zone, start=start, until=until
+            ontology=msgspec.structs.replace(SITUATION_ONTOLOGY, zone=zone),
+            tables=tuple(tables),
+            readings=trial.readings,
+            start=start,
+            until=until,
         )
         assert told_lines(judge_world(world, trial.policy)) == list(trial.told)
 

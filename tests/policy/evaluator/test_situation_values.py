@@ -275,6 +275,11 @@ told
 """)
 
 
+def test_a_difference_in_kelvin_is_the_number_that_is_written(told: Told) -> None:
+    situation = "temperature of S - 0 degC = 1.71 K"
+    at_once(told, situation, "e1 temperature of s1 = 1.71 from hut", causes="e1")
+
+
 def test_staleness_does_not_apply_to_aggregates(told: Told) -> None:
     told(
         """

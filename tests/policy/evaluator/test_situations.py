@@ -17,7 +17,6 @@ from support.judge.situations import judge_situation
 CASES = Path(__file__).parents[2] / "data" / "situations"
 NAMES = sorted(path.stem for path in CASES.glob("*.dpl"))
 SITE = load_site(CASES, policies=[])
-ZONE = "Europe/Berlin"
 
 
 def recorded() -> list[Reading]:
@@ -46,11 +45,11 @@ TABLES = [version_of_tables(SITE.tables)]
 @pytest.mark.parametrize("name", NAMES)
 def test_the_judge_gives_the_expected_lines(name: str) -> None:
     tree = parse_situation_policy(name, (CASES / f"{name}.dpl").read_text())
-    verdict = judge_situation(tree, SITE.ontology, TABLES, READINGS, zone=ZONE)
+    verdict = judge_situation(tree, SITE.ontology, TABLES, READINGS)
     expected = (CASES / f"{name}.expected.jsonl").read_bytes()
     assert detection_lines(verdict.detections) == expected
 
 
 def test_all_thirty_seven_cases_are_there() -> None:
     assert len(NAMES) == 37
-    assert SITE.file.section("site").values["zone"] == ZONE
+    assert SITE.ontology.zone == "Europe/Berlin"

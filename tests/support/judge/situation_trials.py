@@ -42,7 +42,7 @@ class Told(Protocol):
         tables: Sequence[TableVersion] = ...,
         start: int | None = None,
         until: int | None = None,
-        zone: str = "UTC",
+        zone: str = "",
     ) -> None: ...
 
 

@@ -36,6 +36,7 @@ from rapport.policy.ontology import resolve_kind
 from rapport.policy.plan import Constraint
 from rapport.units.quantities import converter
 from support.judge import clock_times
+from support.judge.areas import holds
 from support.judge.holding import Reading
 from support.judge.situation_reads import (
     Read,
@@ -141,7 +142,7 @@ class Truths:
         parameter = None
         if relation.parameter_kind != "none":
             parameter = relations.parse_parameter(atom.parameter, relation.parameter_kind)
-        return bool(relation.holds(first.value, second.value, parameter))
+        return holds(sides.function, first.value, second.value, parameter)
 
     def _compared(
         self,

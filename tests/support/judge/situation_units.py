@@ -90,12 +90,12 @@ def constant_in(constant: Quantity, sort: Sort, *, in_calculation: bool) -> floa
     """
     assert not isinstance(constant.value, str)
     number = float(constant.value)
+    if sort.per_ms:
+        return _rate_in(number, constant.unit, sort)
     if not sort.unit or not constant.unit:
         if sort.unit or constant.unit:
             raise _refused(f"{number} {constant.unit} beside {sort.unit or 'a bare number'}")
         return number
-    if sort.per_ms:
-        return _rate_in(number, constant.unit, sort)
     if sort.weight is None:
         return converter(constant.unit, sort.unit).apply(number)
     offset = bool(unit_named(constant.unit).offset)
@@ -162,10 +162,12 @@ def _rate_in(number: float, unit: str, sort: Sort) -> float:
         raise _refused(f"{unit} is no unit per s, min, h or d")
     if sort.weight is not None and unit_named(amount).offset:
         raise _refused(f"a rate of temperature is in K per time, not in {unit}")
-    return scaled(number, amount, sort.unit) / _MILLISECONDS[time]
+    return scaled(number, amount, sort.unit or "1") / _MILLISECONDS[time]
 
 
 def _in_unit(unit: str) -> Sort:
+    if unit == "1":
+        return BARE
     if unit and unit_named(unit).dimension == "temperature":
         return Sort(unit, Fraction(1))
     return Sort(unit)

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rapport.core.errors import InvalidInput
-from rapport.policy import measures
 from rapport.policy.language.situation_tree import (
     Aggregate,
     Calculation,
@@ -22,6 +21,7 @@ from rapport.policy.language.situation_tree import (
 )
 from rapport.policy.language.tree import AttributeOf, Call, Quantity
 from rapport.units.quantities import converter, unit_named
+from support.judge.areas import measured
 from support.judge.holding import Reading
 from support.judge.situation_reads import attributes_read
 from support.judge.situation_units import (
@@ -183,7 +183,7 @@ class Values:
                 return None
             values.append(found.value)
         if function.measure:
-            return _finite(float(measures.get(function.measure).one(*values)))
+            return _finite(measured(function.measure, values))
         pairs = self.world.tables_at(t).pull.pairs(function.name)
         number = pairs.get(tuple(value[0] for value in values))
         return None if number is None else _finite(number)

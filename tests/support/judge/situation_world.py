@@ -37,7 +37,11 @@ class Present(NamedTuple):
 def version_of_tables(tables: Tables) -> TableVersion:
     """The loaded tables of a site, unchanged through time."""
     declared = tables.declarations()
-    keys = {name: one.key for name, one in declared.items() if not one.concept and one.key}
+    keys = {
+        name: one.key
+        for name, one in declared.items()
+        if not one.concept and one.key and not one.further_keys
+    }
     days = {
         name: frozenset(key for (key,) in tables.rows(name, [column]))
         for name, column in keys.items()
@@ -67,9 +71,10 @@ class SituationWorld:
         *,
         start: int | None = None,
         until: int | None = None,
-        zone: str = "UTC",
+        also_at: Iterable[int] = (),
     ) -> None:
-        self.ontology, self.zone = ontology, zone
+        self.ontology, self.zone = ontology, ontology.zone or "UTC"
+        self._also_at = frozenset(also_at)
         self.tables = sorted(tables, key=lambda one: one.since)
         self.readings = sorted(readings, key=lambda one: (one.time, one.id))
         times = [reading.time for reading in self.readings]
@@ -206,7 +211,7 @@ class SituationWorld:
 
     def changes(self) -> set[int]:
         """The start, and every instant of a reading, of its expiry or of a change of the tables."""
-        found = {self.start, *(version.since for version in self.tables)}
+        found = {self.start, *self._also_at, *(version.since for version in self.tables)}
         for reading in self.readings:
             found.add(reading.time)
             expiry = self.expires(reading)

@@ -64,16 +64,18 @@ def judge_situation(
     *,
     start: int | None = None,
     until: int | None = None,
-    zone: str = "UTC",
+    also_at: Iterable[int] = (),
 ) -> SituationVerdict:
     """What the policy tells over the readings, late ones left out before (`without_late`).
 
     Args:
-        start: by default the time of the first reading. until: time runs on to it; it ends with the
-            last reading otherwise. zone: of the site. Raises InvalidInput for units that SI-3
-            refuses.
+        start: by default the time of the first reading.
+        until: time runs on to it; it ends with the last reading otherwise.
+        also_at: more instants to look at, which must change nothing.
+
+    Raises InvalidInput for units that SI-3 refuses.
     """
-    world = SituationWorld(ontology, tables, readings, start=start, until=until, zone=zone)
+    world = SituationWorld(ontology, tables, readings, start=start, until=until, also_at=also_at)
     if world.end < world.start or not (world.readings or start is not None):
         return SituationVerdict(detections=[], open=[], pending=[])
     evaluation = _Evaluation(tree, world)

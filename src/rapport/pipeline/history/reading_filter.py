@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from rapport.core.schema import PARTS
 from rapport.policy import measures, relations
 from rapport.policy.language.tree import Operator
 from rapport.policy.ontology import PushSource
@@ -149,17 +150,22 @@ class ListedTexts(msgspec.Struct, frozen=True):
     texts: frozenset[str]
 
 
+PLANE, SPHERE = ("x", "y"), ("lon", "lat")
+
+
 class Boxes(msgspec.Struct, frozen=True):
     """Points in one of many closed rectangles, kept as the bytes of (n, 4) numbers."""
 
     raw: bytes
+    axes: tuple[str, str] = PLANE
+    """The parts of a point."""
 
     @staticmethod
-    def of(boxes: npt.NDArray[Any]) -> Boxes:
+    def of(boxes: npt.NDArray[Any], axes: tuple[str, str] = PLANE) -> Boxes:
         """Of rectangles (x1, y1, x2, y2), each once, without those in which no point lies."""
         holding = (boxes[:, 0] <= boxes[:, 2]) & (boxes[:, 1] <= boxes[:, 3])
         distinct = np.unique(np.asarray(boxes[holding], np.float64), axis=0)
-        return Boxes(np.ascontiguousarray(distinct).tobytes())
+        return Boxes(np.ascontiguousarray(distinct).tobytes(), axes)
 
     def array(self) -> Floats:
         """The rectangles, (n, 4)."""
@@ -197,7 +203,7 @@ def union(parts: Iterable[Values]) -> Values | None:
     if len(texts) == len(every):
         return texts_of(text for part in texts for text in part.texts)
     if len(boxes) == len(every):
-        return Boxes.of(np.concatenate([part.array() for part in boxes]))
+        return Boxes.of(np.concatenate([part.array() for part in boxes]), boxes[0].axes)
     return None
 
 
@@ -403,7 +409,8 @@ class DecidingTerm:
         column = self._column(other)
         if relation.bounds is None:
             return Boxes.of(_wide(column, 4))
-        return Boxes.of(relation.bounds(column.reshape(-1, 1)))
+        axes = PARTS[relation.first_type]
+        return Boxes.of(relation.bounds(column.reshape(-1, 1)), (axes[0], axes[1]))
 
     def _by_comparison(self, compared: Compared) -> Values | None:
         """Where one operand is what the event brings, by what the other can be."""
@@ -485,7 +492,8 @@ class DecidingTerm:
 
 def _around(points: Column, reach: float, *, on_sphere: bool) -> Boxes | None:
     if on_sphere:
-        return Boxes.of(sphere.bounds_many(points[~np.isnan(points).any(axis=1)], reach))
+        known = points[~np.isnan(points).any(axis=1)]
+        return Boxes.of(sphere.bounds_many(known, reach), SPHERE)
     boxes = boxes_around(points, reach)
     return None if boxes is None else Boxes.of(boxes)
 
@@ -703,7 +711,7 @@ class RowFilter:
             return _listed(part("value"), values.texts)
         if values not in self._squares:
             self._squares[values] = _Squares(cover_of(values.array()))
-        return self._squares[values].hold(part("x"), part("y"))
+        return self._squares[values].hold(part(values.axes[0]), part(values.axes[1]))
 
 
 class _Squares:

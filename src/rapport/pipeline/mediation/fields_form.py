@@ -98,6 +98,8 @@ class _FieldsPlan:
         if said.conversions:
             call = said.conversions[0].call
             raise NotColumnsError("convert", f"the function {call} of the site is called")
+        if binding.type == "geo_point":
+            raise NotColumnsError(binding.attribute, "longitudes and latitudes have ranges")
         for value in self._resolved.values:
             if value.kind == "number" and value.affine is None:
                 raise NotColumnsError(dotted_path(value.rule.field), "its unit is not declared")

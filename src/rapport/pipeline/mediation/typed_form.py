@@ -468,6 +468,8 @@ class Results:
         self, stream: str, name: str, symbol: Symbol, attribute: ConceptAttribute
     ) -> ReadingColumns:
         kind, columns = attribute.type, tuple(part_columns(attribute.type).values())
+        if kind == "geo_point":
+            raise NotColumnsError(name, "longitudes and latitudes have ranges")
         if len(PARTS[kind]) == 1:
             return ReadingColumns(
                 stream, name, (self._scalar(symbol, kind, name),), columns, needed=False

@@ -164,6 +164,8 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     act: PlanChangeKind
     policy: str
     plan: PolicyPlan | None = None
+    why: str = ""
+    """Why a policy is withdrawn: its open situations end with this reason."""
 
 
 class TablesChange(msgspec.Struct, frozen=True):

@@ -55,6 +55,8 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The text of the new version."""
     version: str = ""
     actions: tuple[str, ...] = ()
+    end_actions: tuple[str, ...] | None = None
+    """The phrases of `actions when cleared`; None without a situation."""
     by: str = ""
     is_from_file: bool = False
     problems: tuple[Problem, ...] = ()
