@@ -28,6 +28,7 @@ from rapport.policy.situations.traces import (
     Source,
     Step,
     Trace,
+    distinct,
     first_of_runs,
     last_of_runs,
     union,
@@ -291,7 +292,7 @@ class PolicySituations:
     def busy_rows(self) -> Rows:
         """The rows that must be kept."""
         own = np.flatnonzero(self._open)
-        return np.union1d(own, np.array([*self._last_told], np.int64))
+        return distinct(np.concatenate((own, np.array([*self._last_told], np.int64))))
 
     def keep_rows(self, kept: Rows, renumbered: Rows) -> None:
         self._open, self._began = self._open[kept], self._began[kept]

@@ -138,7 +138,8 @@ class StreamReadings(Trace):
         nexts = np.full(len(rows), step.end, np.int64)
         is_last = last_of_runs(rows)
         nexts[:-1] = np.where(is_last[:-1], step.end, times[1:])
-        self._dues.add(rows[is_last], ends[is_last])
+        later = is_last & (stale > 0) & (ends >= step.end)
+        self._dues.add(rows[later], ends[later])
         gone = ends < nexts
         found = [(rows[gone], ends[gone])]
         before = distinct(np.concatenate((rows, self._dues.take_before(step.end))))
