@@ -70,6 +70,15 @@ def stretches(trace: Trace, step: Step, since: int, rows: Rows | None = None) ->
     return found.take(is_present(values))
 
 
+class Meetings(NamedTuple):
+    """Pairs of instances with the times in which a relationship is true: [begins, ends)."""
+
+    first: Rows
+    second: Rows
+    begins: Rows
+    ends: Rows
+
+
 class NearPairs:
     """The pairs of instances for which a relationship of two positions is true at some time."""
 
@@ -111,9 +120,18 @@ class NearPairs:
     def _of_step(self, trace: Trace, step: Step) -> Stretches:
         return stretches(trace, step, step.begin - 1)
 
+    def meetings(self, step: Step, since: int) -> Meetings:
+        """All stretches in which the relationship is true, from a time within the history on."""
+        first, second = stretches(self.first, step, since), stretches(self.second, step, since)
+        return self._meetings(first, second)
+
     def _join(self, first: Stretches, second: Stretches) -> tuple[Rows, Rows, Rows]:
+        found = self._meetings(first, second)
+        return found.first, found.second, found.begins
+
+    def _meetings(self, first: Stretches, second: Stretches) -> Meetings:
         if not len(first.rows) or not len(second.rows):
-            return NO_ROWS, NO_ROWS, NO_ROWS
+            return Meetings(NO_ROWS, NO_ROWS, NO_ROWS, NO_ROWS)
         if self._relation.shape == "contains":
             bounds = self._relation.bounds
             rectangles = second.values if bounds is None else bounds(second.values)
@@ -123,34 +141,57 @@ class NearPairs:
                 owners, places = Grid(rectangles).candidates(first.values)
         else:
             reach = Reach(self._parameter or 0.0, self._relation.space)
-            owners, places = _near_points(first.values, second.values, reach)
+            owners, places = _near_points(first, second, reach)
         begins = np.maximum(first.begins[owners], second.begins[places])
         ends = np.minimum(first.ends[owners], second.ends[places])
-        met = begins < ends
-        owners, places, begins = owners[met], places[met], begins[met]
-        holds = self._relation.holds_many(
-            first.values[owners], second.values[places], self._parameter
-        )
-        return first.rows[owners[holds]], second.rows[places[holds]], begins[holds]
+        met = np.flatnonzero(begins < ends)
+        values = first.values[owners[met]], second.values[places[met]]
+        met = met[self._relation.holds_many(*values, self._parameter)]
+        rows = first.rows[owners[met]], second.rows[places[met]]
+        return Meetings(*rows, begins[met], ends[met])
 
 
 def _all_pairs(first: int, second: int) -> tuple[Rows, Rows]:
     return np.repeat(np.arange(first), second), np.tile(np.arange(second), first)
 
 
-def _near_points(first: Array, second: Array, reach: Reach) -> tuple[Rows, Rows]:
-    """Pairs (first, second) of points in neighbouring cells."""
-    cells = reach.cells(second)
-    order = np.argsort(cells, kind="stable")
-    cells = cells[order]
-    own = reach.cells(first)
+def _near_points(first: Stretches, second: Stretches, reach: Reach) -> tuple[Rows, Rows]:
+    """Pairs (first, second) of stretches in neighbouring cells that may overlap in time.
+
+    Time is cut so that a stretch lies in about two parts; a pair is found in the first one that
+    both have.
+    """
+    low = min(int(first.begins.min()), int(second.begins.min()))
+    lengths = np.concatenate((first.ends - first.begins, second.ends - second.begins))
+    width = max(int(lengths.mean()), 1)
+    owners, own_parts, own_first = _in_parts_of_time(first, low, width)
+    places, parts, others_first = _in_parts_of_time(second, low, width)
+    cells = reach.cells(second.values)
+    known = distinct(cells)
+    keys = parts * len(known) + np.searchsorted(known, cells)[places]
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    own_cells = reach.cells(first.values)
     found = []
     for step in reach.around():
-        begins = np.searchsorted(cells, own + step).astype(np.int64)
-        ends = np.searchsorted(cells, own + step, "right").astype(np.int64)
-        owners, places = spread(begins, ends)
-        found.append((owners, order[places]))
+        ranks = np.searchsorted(known, own_cells + step)
+        ranks[ranks == len(known)] = 0
+        is_known = np.flatnonzero((known[ranks] == own_cells + step)[owners])
+        wanted = own_parts[is_known] * len(known) + ranks[owners[is_known]]
+        begins = np.searchsorted(keys, wanted).astype(np.int64)
+        ends = np.searchsorted(keys, wanted, "right").astype(np.int64)
+        queries, rows = spread(begins, ends)
+        queries, rows = is_known[queries], order[rows]
+        is_first = own_parts[queries] == np.maximum(own_first[queries], others_first[rows])
+        found.append((owners[queries[is_first]], places[rows[is_first]]))
     return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
+
+
+def _in_parts_of_time(some: Stretches, low: int, width: int) -> tuple[Rows, Rows, Rows]:
+    """For each part of time that a stretch lies in: the stretch, the part, and its first part."""
+    begins, ends = (some.begins - low) // width, (some.ends - 1 - low) // width
+    owners, parts = spread(begins, ends + 1)
+    return owners, parts, begins[owners]
 
 
 class Driver(NamedTuple):
@@ -163,8 +204,120 @@ class Driver(NamedTuple):
     """Whether that is the first side of the pairs."""
 
 
+class PassingRows:
+    """The rows of a step: bindings in a stretch of time in which one of some relationships is true.
+
+    For conditions that are false elsewhere and remember nothing. Nothing about the rows is kept
+    beyond the next step.
+    """
+
+    is_passing = True
+
+    def __init__(
+        self,
+        outer: ConceptRows | ConstantScope | BindingRows,
+        outer_alias: str,
+        outer_allowed: AllowedInstances | None,
+        alias: str,
+        allowed: AllowedInstances,
+        different: Sequence[str],
+        drivers: Sequence[Driver],
+    ) -> None:
+        """See BindingRows."""
+        self._outer, self._outer_alias, self._outer_allowed = outer, outer_alias, outer_allowed
+        self._alias, self._allowed, self._different = alias, allowed, different
+        self._drivers = drivers
+        self.parents = RowIndex()
+        names = outer.columns if isinstance(outer, BindingRows) else (outer_alias,)
+        self.columns = {name: RowIndex() for name in (*names, alias)}
+        self.size = 0
+        self.new_rows = self.new_since = self.found_at = self.new_until = NO_ROWS
+
+    def run(self, step: Step) -> None:
+        since = step.begin - 1
+        if len(self._outer.new_rows):
+            since = min(since, int(self._outer.new_since.min()))
+        found = [self._of_driver(driver, step, since) for driver in self._drivers]
+        parents, codes, begins, ends = (
+            np.concatenate(column) for column in zip(*found, strict=True)
+        )
+        begins = np.maximum(begins, self._begun(step)[parents])
+        chosen = (begins < ends) & self._allowed.could_hold()[codes]
+        if self._outer_allowed is not None:
+            chosen &= self._outer_allowed.could_hold()[parents]
+        for name in self._different:
+            chosen &= self._outer_codes(name, parents) != codes
+        self._set(*joined_stretches(parents[chosen], codes[chosen], begins[chosen], ends[chosen]))
+
+    def commit(self) -> None:
+        """The rows stay until the next step."""
+        self.new_rows = self.new_since = self.found_at = self.new_until = NO_ROWS
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Nothing was kept."""
+
+    def _of_driver(self, driver: Driver, step: Step, since: int) -> tuple[Rows, Rows, Rows, Rows]:
+        met = driver.pairs.meetings(step, since)
+        bound, codes = met.first, met.second
+        if not driver.is_first:
+            bound, codes = codes, bound
+        if not isinstance(self._outer, BindingRows):
+            return bound, codes, met.begins, met.ends
+        owners, parents = self._outer.columns[driver.alias].find(bound)
+        return parents, codes[owners], met.begins[owners], met.ends[owners]
+
+    def _begun(self, step: Step) -> Rows:
+        """From when on each outer row is evaluated in this step."""
+        found = np.full(self._outer.size, step.begin, np.int64)
+        found[self._outer.new_rows] = self._outer.new_since
+        return found
+
+    def _outer_codes(self, alias: str, parents: Rows) -> Rows:
+        if isinstance(self._outer, BindingRows):
+            return self._outer.columns[alias].targets(parents)
+        return parents
+
+    def _set(self, parents: Rows, codes: Rows, begins: Rows, ends: Rows) -> None:
+        self.size = len(parents)
+        self.new_rows = np.arange(self.size)
+        self.new_since = self.found_at = begins
+        self.new_until = ends
+        for name, column in self.columns.items():
+            column.keep(NO_ROWS)
+            column.add(codes if name == self._alias else self._outer_codes(name, parents))
+        self.parents.keep(NO_ROWS)
+        self.parents.add(parents)
+
+
+def joined_stretches(
+    parents: Rows, codes: Rows, begins: Rows, ends: Rows
+) -> tuple[Rows, Rows, Rows, Rows]:
+    """The stretches of each (parent, code), those that touch or overlap as one."""
+    if not len(parents):
+        return parents, codes, begins, ends
+    keys = parents * _MOST_CODES + codes
+    order = np.lexsort((begins, keys))
+    keys, begins, ends = keys[order], begins[order], ends[order]
+    first = first_of_runs(keys)
+    # The latest end so far of each key: keys are numbered, so that those of others are less.
+    low, width = int(begins.min()), int(ends.max()) - int(begins.min()) + 1
+    numbers = np.cumsum(first) - 1
+    latest = np.maximum.accumulate(numbers * width + (ends - low)) - numbers * width + low
+    starts = first.copy()
+    starts[1:] |= begins[1:] > latest[:-1]
+    places = np.flatnonzero(starts)
+    last = np.append(places[1:], len(keys)) - 1
+    chosen = order[places]
+    return parents[chosen], codes[chosen], begins[places], latest[last]
+
+
 class BindingRows:
     """The rows of an outer scope, each with instances of one more alias."""
+
+    is_passing = False
 
     def __init__(
         self,
@@ -195,7 +348,7 @@ class BindingRows:
         self._forget_new()
 
     def _forget_new(self) -> None:
-        self.new_rows = self.new_since = self.found_at = NO_ROWS
+        self.new_rows = self.new_since = self.new_until = self.found_at = NO_ROWS
 
     # --- a step ---
 

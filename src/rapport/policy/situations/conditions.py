@@ -523,7 +523,7 @@ class CountingRows(Trace):
 
     def compute(self, step: Step) -> Points:
         rows, times, values = self.truth.fresh
-        if not len(rows):
+        if not len(rows) and not self.inner.is_passing:
             return self._none
         first = first_of_runs(rows)
         before = np.empty_like(values)
@@ -532,11 +532,18 @@ class CountingRows(Trace):
         deltas = (values == TRUE).astype(np.int64) - (before == TRUE)
         chosen = deltas != 0
         owners, times, deltas = self._parents.targets(rows[chosen]), times[chosen], deltas[chosen]
+        before_step = self.now
+        if self.inner.is_passing:  # what goes on is counted anew
+            counted = np.flatnonzero(self.now)
+            owners = np.concatenate([owners, counted])
+            times = np.concatenate([times, np.full(len(counted), step.begin, np.int64)])
+            deltas = np.concatenate([deltas, np.zeros(len(counted), np.int64)])
+            before_step = np.zeros_like(self.now)
         if not len(owners):
             return self._none
         order = np.argsort(step.keys(owners, times), kind="stable")
         owners, times, deltas = owners[order], times[order], deltas[order]
-        totals = running_totals(owners, deltas, self.now)
+        totals = running_totals(owners, deltas, before_step)
         last = np.ones(len(owners), np.bool_)
         last[:-1] = (owners[1:] != owners[:-1]) | (times[1:] != times[:-1])
         return changes_only(Points(owners[last], times[last], totals[last]), self.now)
@@ -554,6 +561,8 @@ class FromTheFind(Trace):
         parts = [(one.fresh.rows, one.fresh.times) for one in self._inputs]
         if len(new):
             parts.append((new, found_at))
+        if self._scope.is_passing:
+            parts.append((new, np.minimum(self._scope.new_until, step.end - 1)))
         rows, times = union(step, parts)
         if not len(rows):
             return self._none
@@ -564,6 +573,8 @@ class FromTheFind(Trace):
             since[new] = found_at
             chosen = times >= since[rows]
             rows, times, values = rows[chosen], times[chosen], values[chosen]
+        if self._scope.is_passing:
+            values[times >= self._scope.new_until[rows]] = FALSE
         return changes_only(Points(rows, times, values), self.now)
 
 

@@ -41,7 +41,7 @@ from rapport.policy.situation_plan import (
 )
 from rapport.policy.situations import conditions as made
 from rapport.policy.situations.aggregates import LongEnough, WindowLog, make_aggregate
-from rapport.policy.situations.binding_rows import BindingRows, Driver, NearPairs
+from rapport.policy.situations.binding_rows import BindingRows, Driver, NearPairs, PassingRows
 from rapport.policy.situations.conditions import (
     Combined,
     CountingRows,
@@ -76,7 +76,7 @@ from rapport.policy.situations.traces import (
 
 _T = TypeVar("_T")
 Causing = Callable[[Rows, Rows], list[Cause | None]]
-AnyRows = ConstantScope | ConceptRows | BindingRows
+AnyRows = ConstantScope | ConceptRows | BindingRows | PassingRows
 
 
 class Frame:
@@ -100,7 +100,7 @@ class Frame:
             return None
         if isinstance(inner.rows, ConstantScope):
             return FixedTarget(self.rows)
-        assert isinstance(self.rows, BindingRows)
+        assert isinstance(self.rows, BindingRows | PassingRows)
         return self.rows.columns[inner.alias]
 
 
@@ -170,7 +170,7 @@ class SituationGraph:
 
     def commit(self, step: Step) -> None:
         for stage in self._stages.values():
-            if isinstance(stage, BindingRows):
+            if isinstance(stage, BindingRows | PassingRows):
                 stage.commit()
             else:
                 stage.commit(step)
@@ -181,7 +181,9 @@ class SituationGraph:
     def due(self) -> int | None:
         """The next time at which something changes without a reading; call before `commit`."""
         dues = [
-            stage.due() for stage in self._stages.values() if not isinstance(stage, BindingRows)
+            stage.due()
+            for stage in self._stages.values()
+            if not isinstance(stage, BindingRows | PassingRows)
         ]
         return min((due for due in dues if due is not None), default=None)
 
@@ -284,8 +286,11 @@ class SituationGraph:
         different: Sequence[str],
         condition: Condition,
         look_back: int,
+        *,
+        may_pass: bool = False,
     ) -> Frame:
-        """The rows of a frame, each with the instances of one more alias."""
+        """The rows of a frame, each with the instances of one more alias. `may_pass`: only whether
+        the condition is true matters."""
         related = _near(condition, bound, outer.aliases)
         others = tuple(sorted(different))
         names = {**outer.aliases, bound.alias: bound}
@@ -296,10 +301,19 @@ class SituationGraph:
         if isinstance(outer.rows, ConceptRows):
             outer_allowed = self.allowed(outer.aliases[outer.alias])
         allowed = self.allowed(bound)
+        if may_pass and drivers is not None and not _remembers(condition):
+            assert not isinstance(outer.rows, PassingRows)
+            passing = PassingRows(
+                outer.rows, outer.alias, outer_allowed, bound.alias, allowed, others, drivers
+            )
+            rows: AnyRows = self._stage(("passing", key), lambda: passing)
+            return Frame(("passing", key), rows, names, self._identities(outer, bound))
+        assert not isinstance(outer.rows, PassingRows)
+        outer_rows = outer.rows
         rows = self._stage(
             key,
             lambda: BindingRows(
-                outer.rows,
+                outer_rows,
                 outer.alias,
                 outer_allowed,
                 bound.alias,
@@ -309,11 +323,10 @@ class SituationGraph:
                 look_back,
             ),
         )
-        identities = {
-            **outer.identities,
-            bound.alias: self.concept_rows(bound.concept).identities,
-        }
-        return Frame(key, rows, names, identities)
+        return Frame(key, rows, names, self._identities(outer, bound))
+
+    def _identities(self, outer: Frame, bound: BoundAlias) -> dict[str, Identities]:
+        return {**outer.identities, bound.alias: self.concept_rows(bound.concept).identities}
 
     def _driver(self, related: RelatedInstances, bound: BoundAlias, outer: Frame) -> Driver:
         aliases = {**outer.aliases, bound.alias: bound}
@@ -456,10 +469,10 @@ class SituationGraph:
     def _quantified(self, condition: CountedInstances, home: Frame) -> PlacedCondition:
         bound, inner = condition.bound, condition.condition
         different = [name for name, one in home.aliases.items() if one.concept == bound.concept]
-        frame = self._extended(home, bound, different, inner, look_back_ms(inner))
+        frame = self._extended(home, bound, different, inner, look_back_ms(inner), may_pass=True)
         placed = self.condition(inner, frame)
         rows = frame.rows
-        assert isinstance(rows, BindingRows)
+        assert isinstance(rows, BindingRows | PassingRows)
         allowed = PlacedTrace(self.frame_of(bound, is_narrow=True), self.allowed(bound))
         inputs = [
             self._source(one, frame) for one in (PlacedTrace(placed.frame, placed.trace), allowed)
@@ -636,7 +649,7 @@ class SituationGraph:
         named |= {name for name, one in frame.aliases.items() if one.concept in quantified}
         if not named:
             return self.everywhere
-        if len(named) == 1 and isinstance(frame.rows, BindingRows):
+        if len(named) == 1 and isinstance(frame.rows, BindingRows | PassingRows):
             return self.frame_of(frame.aliases[named.pop()], is_narrow=bool(quantified))
         return frame
 
@@ -746,6 +759,13 @@ def _values_read(node: Condition | Value) -> list[PresentValue | AggregateValue]
         case CountedTerm():
             return []
     return [one for inner in inner_nodes(node) for one in _values_read(inner)]
+
+
+def _remembers(node: Condition | Value) -> bool:
+    """Whether its rows must be kept: for durations, counted readings and inner quantifiers."""
+    if isinstance(node, Sustained | CountedInstances | CountedTerm):
+        return True
+    return any(map(_remembers, inner_nodes(node)))
 
 
 def _is_count(value: Value) -> bool:

@@ -18,7 +18,7 @@ from rapport.policy.situation_plan import (
     SituationPlan,
     Sustained,
 )
-from rapport.policy.situations.binding_rows import BindingRows
+from rapport.policy.situations.binding_rows import BindingRows, PassingRows
 from rapport.policy.situations.conditions import all_of
 from rapport.policy.situations.graph import Frame, PlacedCondition, SituationGraph
 from rapport.policy.situations.traces import (
@@ -390,7 +390,7 @@ class CauseSearch:
         assert frame is not None
         assert truth is not None
         inner = frame.rows
-        assert isinstance(inner, BindingRows)
+        assert isinstance(inner, BindingRows | PassingRows)
         places, found = inner.parents.find(rows)
         chosen = truth.sample(found, times[places]) == TRUE
         places, found = places[chosen], found[chosen]

@@ -36,10 +36,12 @@ from rapport.policy.situations.traces import (
 class ConceptRows:
     """The identities of a concept seen so far as rows; those of tables come first."""
 
+    is_passing = False
+
     def __init__(self, concept: str, pull: PullData) -> None:
         self.concept = concept
         self.identities = Identities(pull.instances(concept))
-        self.new_rows = self.new_since = NO_ROWS
+        self.new_rows = self.new_since = self.new_until = NO_ROWS
         self._seen = 0
         self.tables_changed = True
         """Whether this is the first step with these tables."""

@@ -58,12 +58,19 @@ class Step:
 class Scope(Protocol):
     """A set of rows; `size` is larger than every row number."""
 
+    is_passing: bool
+    """Whether all rows are of this step only; they then end at `new_until`."""
+
     @property
     def size(self) -> int: ...
 
     @property
     def new_rows(self) -> Rows:
         """The rows that were added in this step, sorted."""
+
+    @property
+    def new_until(self) -> Rows:
+        """Until when each of them is evaluated, if rows are passing."""
 
     @property
     def new_since(self) -> Rows:
@@ -105,6 +112,8 @@ class Trace:
     def run(self, step: Step) -> None:
         """Computes the points of the step; inputs have run before."""
         self._step = step
+        if self.scope.is_passing:
+            self.now = self._base = self.now[:0]
         self._grow()
         self.fresh = self.compute(step)
         self._merge(step)
@@ -318,9 +327,11 @@ class DueTimes:
 class ConstantScope:
     """One row, for what depends on no identity."""
 
+    is_passing = False
+
     def __init__(self) -> None:
         self.size = 1
-        self.new_rows = self.new_since = NO_ROWS
+        self.new_rows = self.new_since = self.new_until = NO_ROWS
         self.is_begun = False
 
     def begin(self, step: Step) -> None:
@@ -367,7 +378,10 @@ class SpreadTrace:
             keys = step.keys(points.rows, points.times)
             targets = self._index.targets(new)
             begins = np.searchsorted(keys, step.keys(targets, self._scope.new_since), "right")
-            ends = np.searchsorted(keys, step.keys(targets, np.full(len(new), step.end)), "right")
+            until = np.full(len(new), step.end, np.int64)
+            if self._scope.is_passing:
+                until = self._scope.new_until
+            ends = np.searchsorted(keys, step.keys(targets, until))
             owners, places = spread(begins, ends)
             more = Points(new[owners], points.times[places], points.values[places])
             return merged_points(step, [old, more])
