@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapport.policy.operators.columns import NO_ROWS, Array, Rows, spread
+from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, spread
 from rapport.policy.operators.spatial import Grid, Reach
 from rapport.policy.relations import Relation
 from rapport.policy.situations.present_values import (
@@ -49,15 +49,12 @@ class Stretches(NamedTuple):
         )
 
 
-def stretches(trace: Trace, step: Step, since: int, rows: Rows | None = None) -> Stretches:
-    """The values of a trace from a time within the history to the end of the step."""
+def stretches(trace: Trace, step: Step, since: int, wanted: Mask) -> Stretches:
+    """The values of the wanted rows of a trace from a time within the history to the end of the
+    step."""
     points = trace.points
-    chosen = points.times > since
-    if rows is None:
-        rows = np.arange(trace.scope.size)
-    else:
-        chosen &= np.isin(points.rows, rows)
-    points = points.take(chosen)
+    points = points.take((points.times > since) & wanted[points.rows])
+    rows = np.flatnonzero(wanted)
     first = trace.sample(rows, np.full(len(rows), since, np.int64))
     all_rows = np.concatenate([rows, points.rows])
     begins = np.concatenate([np.full(len(rows), since, np.int64), points.times])
@@ -88,12 +85,15 @@ class NearPairs:
         self._relation, self._parameter = relation, parameter
         self.first, self.second = first, second
 
-    def find(self, step: Step, *, everything: bool) -> tuple[Rows, Rows, Rows]:
+    def find(
+        self, step: Step, wanted: tuple[Mask, Mask], *, everything: bool
+    ) -> tuple[Rows, Rows, Rows]:
         """The pairs (first, second) that may have become true in this step, and since when.
 
-        `everything`: also those that were true before.
+        `wanted`: which instances of each side matter; `everything`: also what was true before.
         """
-        first, second = (self._of_step(trace, step) for trace in (self.first, self.second))
+        first = stretches(self.first, step, step.begin - 1, wanted[0])
+        second = stretches(self.second, step, step.begin - 1, wanted[1])
         if everything:
             return self._join(first, second)
         is_fresh = first.begins > step.begin - 1
@@ -108,22 +108,10 @@ class NearPairs:
             return NO_ROWS, NO_ROWS, NO_ROWS
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
 
-    def find_of(
-        self, step: Step, rows: Rows, since: int, *, of_first: bool
-    ) -> tuple[Rows, Rows, Rows]:
-        """The pairs of some instances of one side, from a time within the history on."""
-        rows = distinct(rows)
-        first = stretches(self.first, step, since, rows if of_first else None)
-        second = stretches(self.second, step, since, None if of_first else rows)
-        return self._join(first, second)
-
-    def _of_step(self, trace: Trace, step: Step) -> Stretches:
-        return stretches(trace, step, step.begin - 1)
-
-    def meetings(self, step: Step, since: int) -> Meetings:
+    def meetings(self, step: Step, since: int, wanted: tuple[Mask, Mask]) -> Meetings:
         """All stretches in which the relationship is true, from a time within the history on."""
-        first, second = stretches(self.first, step, since), stretches(self.second, step, since)
-        return self._meetings(first, second)
+        first = stretches(self.first, step, since, wanted[0])
+        return self._meetings(first, stretches(self.second, step, since, wanted[1]))
 
     def _join(self, first: Stretches, second: Stretches) -> tuple[Rows, Rows, Rows]:
         found = self._meetings(first, second)
@@ -173,18 +161,30 @@ def _near_points(first: Stretches, second: Stretches, reach: Reach) -> tuple[Row
     keys = keys[order]
     own_cells = reach.cells(first.values)
     found = []
-    for step in reach.around():
-        ranks = np.searchsorted(known, own_cells + step)
-        ranks[ranks == len(known)] = 0
-        is_known = np.flatnonzero((known[ranks] == own_cells + step)[owners])
-        wanted = own_parts[is_known] * len(known) + ranks[owners[is_known]]
-        begins = np.searchsorted(keys, wanted).astype(np.int64)
-        ends = np.searchsorted(keys, wanted, "right").astype(np.int64)
+    for low_step, high_step in _runs(reach.around()):
+        lows = np.searchsorted(known, own_cells + low_step)
+        highs = np.searchsorted(known, own_cells + high_step, "right")
+        is_known = np.flatnonzero((lows < highs)[owners])
+        own = owners[is_known]
+        earlier = own_parts[is_known] * len(known)
+        begins = np.searchsorted(keys, earlier + lows[own]).astype(np.int64)
+        ends = np.searchsorted(keys, earlier + highs[own]).astype(np.int64)
         queries, rows = spread(begins, ends)
         queries, rows = is_known[queries], order[rows]
         is_first = own_parts[queries] == np.maximum(own_first[queries], others_first[rows])
         found.append((owners[queries[is_first]], places[rows[is_first]]))
     return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
+
+
+def _runs(steps: Sequence[int]) -> list[tuple[int, int]]:
+    """The runs of consecutive numbers."""
+    found: list[tuple[int, int]] = []
+    for step in sorted(steps):
+        if found and found[-1][1] == step - 1:
+            found[-1] = (found[-1][0], step)
+        else:
+            found.append((step, step))
+    return found
 
 
 def _in_parts_of_time(some: Stretches, low: int, width: int) -> tuple[Rows, Rows, Rows]:
@@ -202,6 +202,27 @@ class Driver(NamedTuple):
     """The one bound before."""
     is_first: bool
     """Whether that is the first side of the pairs."""
+
+    def wanted(self, bound: Mask, new: Mask) -> tuple[Mask, Mask]:
+        """The instances of the alias bound before and of the new one, as the sides of the pairs."""
+        return (bound, new) if self.is_first else (new, bound)
+
+    def bound_trace(self) -> Trace:
+        return self.pairs.first if self.is_first else self.pairs.second
+
+
+def bound_codes(
+    outer: ConceptRows | ConstantScope | BindingRows,
+    driver: Driver,
+    allowed: AllowedInstances | None,
+) -> Mask:
+    """Which instances of the alias bound before an outer row has."""
+    if allowed is not None:
+        return allowed.could_hold()
+    found = np.zeros(driver.bound_trace().scope.size, np.bool_)
+    if isinstance(outer, BindingRows):
+        found[outer.columns[driver.alias].all()] = True
+    return found
 
 
 class PassingRows:
@@ -260,7 +281,9 @@ class PassingRows:
         """Nothing was kept."""
 
     def _of_driver(self, driver: Driver, step: Step, since: int) -> tuple[Rows, Rows, Rows, Rows]:
-        met = driver.pairs.meetings(step, since)
+        bound_to = bound_codes(self._outer, driver, self._outer_allowed)
+        wanted = driver.wanted(bound_to, self._allowed.could_hold())
+        met = driver.pairs.meetings(step, since, wanted)
         bound, codes = met.first, met.second
         if not driver.is_first:
             bound, codes = codes, bound
@@ -376,16 +399,18 @@ class BindingRows:
         everything = self._is_restored or self._allowed_changed()
         if self._drivers is None:
             return self._all_candidates(step, everything=everything)
-        found = []
+        found, codes = [], self._allowed.could_hold()
         for driver in self._drivers:
-            pairs = driver.pairs.find(step, everything=everything)
+            wanted = driver.wanted(bound_codes(self._outer, driver, self._outer_allowed), codes)
+            pairs = driver.pairs.find(step, wanted, everything=everything)
             found.append(self._joined(driver, pairs))
             new = self._outer.new_rows
             if isinstance(self._outer, BindingRows) and len(new):
                 since = int(self._outer.new_since.min())
-                codes = self._outer_codes(driver.alias, new)
-                pairs = driver.pairs.find_of(step, codes, since, of_first=driver.is_first)
-                found.append(self._joined(driver, pairs))
+                begun = np.zeros_like(wanted[0 if driver.is_first else 1])
+                begun[self._outer_codes(driver.alias, new)] = True
+                met = driver.pairs.meetings(step, since, driver.wanted(begun, codes))
+                found.append(self._joined(driver, (met.first, met.second, met.begins)))
         return tuple(np.concatenate(column) for column in zip(*found, strict=True))  # type: ignore[return-value]
 
     def _joined(self, driver: Driver, pairs: tuple[Rows, Rows, Rows]) -> tuple[Rows, Rows, Rows]:

@@ -135,9 +135,14 @@ class Trace:
         if not len(points.rows):
             return self._base[rows]
         assert self._step is not None
+        return sampled(points, self.keys(), self._base, rows, self._step.keys(rows, times))
+
+    def keys(self) -> Rows:
+        """Those of the points, within a step."""
         if self._keys is None:
-            self._keys = self._step.keys(points.rows, points.times)
-        return sampled(points, self._keys, self._base, rows, self._step.keys(rows, times))
+            assert self._step is not None
+            self._keys = self._step.keys(self.points.rows, self.points.times)
+        return self._keys
 
     def keep_history(self, history_ms: int) -> None:
         """Keeps the points of the last `history_ms`; before the first step."""
@@ -364,29 +369,36 @@ class SpreadTrace:
 
     def _spread(self) -> Points:
         """The fresh points of the trace for old rows, all points since `new_since` for new ones."""
-        fresh, new = self.trace.fresh, self._scope.new_rows
+        new, step = self._scope.new_rows, self.trace._step
+        if step is None:
+            return self.trace.fresh.take(slice(0, 0))
+        if not len(new):
+            return self._of_old_rows(step)
+        points = self._of_new_rows(step, new)
+        if len(new) == self._scope.size:
+            return points
+        is_old = np.ones(self._scope.size, np.bool_)
+        is_old[new] = False
+        old = self._of_old_rows(step)
+        return merged_points(step, [old.take(is_old[old.rows]), points])
+
+    def _of_old_rows(self, step: Step) -> Points:
+        fresh = self.trace.fresh
         owners, rows = self._index.find(fresh.rows)
-        found = Points(rows, fresh.times[owners], fresh.values[owners])
-        step = self.trace._step
-        if step is None or not (len(found.rows) or len(new)):
-            return found
-        if len(new):
-            is_old = np.ones(self._scope.size, np.bool_)
-            is_old[new] = False
-            old = found.take(is_old[found.rows])
-            points = self.trace.points
-            keys = step.keys(points.rows, points.times)
-            targets = self._index.targets(new)
-            begins = np.searchsorted(keys, step.keys(targets, self._scope.new_since), "right")
-            until = np.full(len(new), step.end, np.int64)
-            if self._scope.is_passing:
-                until = self._scope.new_until
-            ends = np.searchsorted(keys, step.keys(targets, until))
-            owners, places = spread(begins, ends)
-            more = Points(new[owners], points.times[places], points.values[places])
-            return merged_points(step, [old, more])
-        order = np.argsort(step.keys(found.rows, found.times), kind="stable")
-        return found.take(order)
+        times = fresh.times[owners]
+        order = np.argsort(step.keys(rows, times), kind="stable")
+        return Points(rows[order], times[order], fresh.values[owners[order]])
+
+    def _of_new_rows(self, step: Step, new: Rows) -> Points:
+        points, keys = self.trace.points, self.trace.keys()
+        targets = self._index.targets(new)
+        until = np.full(len(new), step.end, np.int64)
+        if self._scope.is_passing:
+            until = self._scope.new_until
+        begins = np.searchsorted(keys, step.keys(targets, self._scope.new_since), "right")
+        ends = np.searchsorted(keys, step.keys(targets, until))
+        owners, places = spread(begins.astype(np.int64), ends.astype(np.int64))
+        return Points(new[owners], points.times[places], points.values[places])
 
 
 class RowIndex:
