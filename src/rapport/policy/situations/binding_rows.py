@@ -29,7 +29,6 @@ from rapport.policy.situations.traces import (
     Trace,
     distinct,
     first_of_runs,
-    renumbering,
 )
 
 _MOST_CODES = 1 << 31
@@ -112,6 +111,17 @@ class NearPairs:
         """All stretches in which the relationship is true, from a time within the history on."""
         first = stretches(self.first, step, since, wanted[0])
         return self._meetings(first, stretches(self.second, step, since, wanted[1]))
+
+    def hold_now(self, first: Rows, second: Rows) -> Mask:
+        """Whether the relationship is true of each pair, between steps."""
+        values = in_parts(self.first.now)[first], in_parts(self.second.now)[second]
+        found = is_present(values[0]) & is_present(values[1])
+        chosen = np.flatnonzero(found)
+        if len(chosen):
+            found[chosen] = self._relation.holds_many(
+                values[0][chosen], values[1][chosen], self._parameter
+            )
+        return found
 
     def _join(self, first: Stretches, second: Stretches) -> tuple[Rows, Rows, Rows]:
         found = self._meetings(first, second)
@@ -245,7 +255,8 @@ class PassingRows:
         drivers: Sequence[Driver],
     ) -> None:
         """See BindingRows."""
-        self._outer, self._outer_alias, self._outer_allowed = outer, outer_alias, outer_allowed
+        self.outer = self._outer = outer
+        self._outer_alias, self._outer_allowed = outer_alias, outer_allowed
         self._alias, self._allowed, self._different = alias, allowed, different
         self._drivers = drivers
         self.parents = RowIndex()
@@ -279,6 +290,11 @@ class PassingRows:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Nothing was kept."""
+
+    def clear(self) -> None:
+        """Forgets the rows of the last step: those of the outer scope get other numbers."""
+        self._set(NO_ROWS, NO_ROWS, NO_ROWS, NO_ROWS)
+        self.commit()
 
     def _of_driver(self, driver: Driver, step: Step, since: int) -> tuple[Rows, Rows, Rows, Rows]:
         bound_to = bound_codes(self._outer, driver, self._outer_allowed)
@@ -355,7 +371,8 @@ class BindingRows:
     ) -> None:
         """`outer_alias`: of a concept's rows, with `outer_allowed`; `different`: aliases that are
         bound to other instances; `drivers`: one of these pairs is needed; None: none is."""
-        self._outer, self._outer_alias, self._outer_allowed = outer, outer_alias, outer_allowed
+        self.outer = self._outer = outer
+        self._outer_alias, self._outer_allowed = outer_alias, outer_allowed
         self._alias, self._allowed, self._different = alias, allowed, different
         self._drivers, self._look_back = drivers, look_back_ms
         self.parents = RowIndex()
@@ -471,13 +488,34 @@ class BindingRows:
 
     # --- rows and state ---
 
-    def keep_rows(self, kept: Rows, outer: Rows | None) -> None:
-        """Renumbers the rows; `outer`: the kept rows of the outer scope, None: all."""
-        renumbered = None if outer is None else renumbering(outer, int(outer.max(initial=-1)) + 1)
-        self.parents.keep(kept, renumbered)
+    @property
+    def may_drop(self) -> bool:
+        """Whether rows are added again when they matter."""
+        return self._drivers is not None
+
+    def near_rows(self) -> Rows:
+        """The rows for which a driver is true now, between steps."""
+        found = np.zeros(self.size, np.bool_)
+        for driver in self._drivers or ():
+            bound, new = self.columns[driver.alias].all(), self.columns[self._alias].all()
+            first, second = (bound, new) if driver.is_first else (new, bound)
+            found |= driver.pairs.hold_now(first, second)
+        return np.flatnonzero(found)
+
+    def keep_rows(self, kept: Rows) -> None:
+        """Renumbers the rows: the kept ones get the numbers 0, 1, 2, ..."""
+        self.parents.keep(kept)
         for column in self.columns.values():
             column.keep(kept)
         self.size = len(kept)
+        self._note_keys()
+
+    def renumber_parents(self, renumbered: Rows) -> None:
+        """The rows of the outer scope got other numbers."""
+        self.parents.keep(np.arange(self.size), renumbered)
+        self._note_keys()
+
+    def _note_keys(self) -> None:
         self._keys = np.sort(self.parents.all() * _MOST_CODES + self.columns[self._alias].all())
 
     def state(self) -> dict[str, Any]:
@@ -491,5 +529,5 @@ class BindingRows:
             column.keep(NO_ROWS)
             column.add(state["columns"][name])
         self.size = len(self.parents)
-        self._keys = np.sort(self.parents.all() * _MOST_CODES + self.columns[self._alias].all())
+        self._note_keys()
         self._is_restored = True

@@ -4,7 +4,7 @@ decides it. Equal parts of plans share their nodes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -72,6 +72,8 @@ from rapport.policy.situations.traces import (
     SpreadTrace,
     Step,
     Trace,
+    distinct,
+    renumbering,
 )
 
 _T = TypeVar("_T")
@@ -142,6 +144,19 @@ class PlacedCondition(NamedTuple):
     """Of a quantifier: which rows count."""
 
 
+class RowUser(Protocol):
+    """Who has state for rows of bindings."""
+
+    @property
+    def rows(self) -> AnyRows: ...
+
+    def busy_rows(self) -> Rows:
+        """The rows that must be kept."""
+
+    def keep_rows(self, kept: Rows, renumbered: Rows) -> None:
+        """The kept rows get the numbers 0, 1, 2, ...; `renumbered`: by old number."""
+
+
 class SituationGraph:
     """The nodes of some plans over the same readings, tables and start."""
 
@@ -200,6 +215,35 @@ class SituationGraph:
             rows.restore(state["concepts"][name])
         for key, stage in self._stages.items():
             stage.restore(state["nodes"][repr(key)])
+
+    def binding_row_count(self) -> int:
+        """The rows of bindings in memory."""
+        return sum(one.size for one in self._stages.values() if isinstance(one, BindingRows))
+
+    def drop_rows(self, users: Sequence[RowUser]) -> None:
+        """Drops bindings that cannot matter before they are found again; between steps."""
+        scopes = [one for one in self._stages.values() if isinstance(one, BindingRows)]
+        for rows in reversed(scopes):
+            if not rows.may_drop:
+                continue
+            inner = [one for one in scopes if one.outer is rows]
+            own = [user for user in users if user.rows is rows]
+            needed = [rows.near_rows(), *(one.parents.all() for one in inner)]
+            needed += [user.busy_rows() for user in own]
+            kept = distinct(np.concatenate(needed))
+            if len(kept) == rows.size:
+                continue
+            renumbered = renumbering(kept, rows.size)
+            for stage in self._stages.values():
+                if isinstance(stage, Trace) and stage.scope is rows:
+                    stage.keep_rows(kept)
+                elif isinstance(stage, PassingRows) and stage.outer is rows:
+                    stage.clear()
+            for user in own:
+                user.keep_rows(kept, renumbered)
+            rows.keep_rows(kept)
+            for one in inner:
+                one.renumber_parents(renumbered)
 
     @property
     def widest(self) -> int:

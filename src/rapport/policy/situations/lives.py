@@ -20,7 +20,12 @@ from rapport.policy.situation_plan import (
 )
 from rapport.policy.situations.binding_rows import BindingRows, PassingRows
 from rapport.policy.situations.conditions import all_of
-from rapport.policy.situations.graph import Frame, PlacedCondition, SituationGraph
+from rapport.policy.situations.graph import (
+    AnyRows,
+    Frame,
+    PlacedCondition,
+    SituationGraph,
+)
 from rapport.policy.situations.traces import (
     FALSE,
     NEVER,
@@ -289,12 +294,17 @@ class PolicySituations:
 
     # --- rows and state ---
 
+    @property
+    def rows(self) -> AnyRows:
+        return self._rows
+
     def busy_rows(self) -> Rows:
         """The rows that must be kept."""
         own = np.flatnonzero(self._open)
         return distinct(np.concatenate((own, np.array([*self._last_told], np.int64))))
 
     def keep_rows(self, kept: Rows, renumbered: Rows) -> None:
+        self._grow()
         self._open, self._began = self._open[kept], self._began[kept]
         self._looked_at = 0
         told, waiting = self._last_told, self._waiting

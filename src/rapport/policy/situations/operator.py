@@ -31,6 +31,10 @@ _MOST_KEYS = 2**62
 class SituationOperator:
     """Executes plans with situations that began together; equal parts of them are computed once."""
 
+    worth_dropping = 4_096
+    """Bindings that were near once are dropped when there are more than this, and twice as many as
+    were kept the last time."""
+
     def __init__(
         self,
         plans: Sequence[SituationPlan],
@@ -45,6 +49,7 @@ class SituationOperator:
         self._policies = {plan.policy: PolicySituations(plan, self._graph) for plan in plans}
         self._start = self._watermark = began
         self._due: int | None = None
+        self._kept_rows = 0
 
     def streams(self) -> frozenset[str]:
         """The streams whose readings matter."""
@@ -173,6 +178,9 @@ class SituationOperator:
         dues = [graph.due(), *(one.due() for one in self._policies.values())]
         self._due = min((due for due in dues if due is not None), default=None)
         graph.commit(step)
+        if graph.binding_row_count() > max(self.worth_dropping, 2 * self._kept_rows):
+            graph.drop_rows(list(self._policies.values()))
+            self._kept_rows = graph.binding_row_count()
         return found
 
     def _longest_step(self) -> int:

@@ -163,6 +163,7 @@ class Trace:
         chosen = rows >= 0
         self.points = Points(rows[chosen], self.points.times[chosen], self.points.values[chosen])
         self._base = self._base[kept] if self.history_ms else self.now
+        self.fresh = self._none
 
     def state(self) -> dict[str, Any]:
         """What a snapshot holds; after `commit`."""
