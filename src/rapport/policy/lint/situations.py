@@ -45,6 +45,7 @@ from rapport.policy.lint.satisfiability import (
     can_coincide,
     compatible,
     lint_repeated_actions,
+    negation_of,
 )
 from rapport.policy.ontology import Ontology, PushSource, resolve_kind
 from rapport.policy.situation_plan import (
@@ -93,6 +94,38 @@ def is_impossible(condition: Condition) -> bool:
     return not any(_is_possible(way) for way in _ways(condition, True))
 
 
+def is_implied(condition: Condition, by: Condition) -> bool:
+    """Whether a condition is true whenever another is; unknown is not true. False where that is not
+    found out."""
+    ways = [way for way in _ways(by, True) if _is_possible(way)]
+    return all(_follows(condition, True, way) for way in ways)
+
+
+def _follows(condition: Condition, holds: bool, way: _Way) -> bool:
+    """Whether a condition is true, or false, where all literals of the way hold."""
+    match condition:
+        case Negation(part):
+            return _follows(part, not holds, way)
+        case AllOf(parts) | AnyPart(parts):
+            needed = all if isinstance(condition, AllOf) == holds else any
+            return needed(_follows(part, holds, way) for part in parts)
+        case Sustained(part):
+            # What is false now does not last; of what is true now it is not known.
+            return not holds and _follows(part, False, way)
+        case _:
+            return _literal_follows(_Literal(condition, holds), way)
+
+
+def _literal_follows(literal: _Literal, way: _Way) -> bool:
+    compared = _required(literal)
+    if compared is None:
+        return literal in way
+    value = msgspec.json.encode(compared[0])
+    known = [_required(other) for other in way]
+    own = [each[1] for each in known if each is not None and msgspec.json.encode(each[0]) == value]
+    return bool(own) and not compatible([*own, negation_of(compared[1])])
+
+
 def _lint_truth(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -> None:
     place = first_place(tree.situation)
     if is_impossible(plan.situation):
@@ -122,7 +155,7 @@ def _lint_truth(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -
             hint="two lines are joined by AND; write OR between them if either is enough",
             severity="warning",
         )
-    elif is_impossible(AllOf((plan.cleared_by, Negation(plan.situation)))):
+    elif is_implied(plan.situation, plan.cleared_by):
         faults.add(
             "policy.never_cleared",
             "where this is true the situation is true as well, so it never ends",
