@@ -7,7 +7,7 @@ warnings and hints: a site with them runs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,7 +54,12 @@ from rapport.policy.compiler.compile import (
 from rapport.policy.compiler.normal_form import atoms_of_expression
 from rapport.policy.compiler.scope import first_mentions, table_attributes
 from rapport.policy.language.diagnostics import Diagnostics
-from rapport.policy.language.situation_tree import actions_of, read_attributes
+from rapport.policy.language.situation_tree import (
+    actions_of,
+    nodes_of,
+    read_attributes,
+    tree_nodes,
+)
 from rapport.policy.language.tree import Action, SourceSpan
 from rapport.policy.lifecycle.record import lint_commands, stop_of
 from rapport.policy.lint.instances import TableCandidates, lint_instances, lint_lookups
@@ -79,6 +84,7 @@ from rapport.policy.situation_plan import (
     TableDays,
     TimeWindow,
     condition_nodes,
+    table_attributes_of,
 )
 from rapport.site.actions import TemplateFacts, check_deliveries
 from rapport.site.context import check_context
@@ -648,10 +654,10 @@ def check_kept(parts: SiteParts) -> list[Problem]:
     problems: list[Problem] = []
     kept_ms = keep_of(channels_from_site(parts.file)[0].rules_for(EVENTS)).shortest_ms
     for name, compiled in parts.policies.items():
+        if not isinstance(compiled, CompiledSituation):
+            continue
         faults = Diagnostics(name, parts.texts[name])
-        found = (
-            longest_look_back(compiled.tree) if isinstance(compiled, CompiledSituation) else None
-        )
+        found = longest_look_back(compiled.tree)
         if found is not None and 0 < kept_ms < found[0]:
             back, kept = format_duration(found[0]), format_duration(kept_ms)
             faults.add(
@@ -765,17 +771,29 @@ def _needed(compiled: CompiledPolicy) -> list[tuple[str, str, SourceSpan]]:
             for each in side.constraints:
                 place = places.get(each.attribute, definition.place)
                 needed[side.concept, each.attribute, place] = None
+    if compiled.tree.guard is not None and compiled.plan.guard is not None:
+        read = read_attributes(compiled.tree.concepts, nodes_of(compiled.tree.guard))
+        for concept, name, found in _placed(table_attributes_of([compiled.plan.guard]), read):
+            needed[concept, name, found or compiled.tree.concepts[0].place] = None
     return list(needed)
 
 
 def _needed_by_situation(compiled: CompiledSituation) -> list[tuple[str, str, SourceSpan]]:
     """Each attribute at its first place in the text, a property of a kind at its definition."""
     whole = compiled.tree.concepts[0].place if compiled.tree.concepts else SourceSpan(1, 1)
+    read = read_attributes(compiled.tree.concepts, tree_nodes(compiled.tree))
+    found = _placed(compiled.plan.table_attributes(), read)
+    return [(concept, name, place or whole) for concept, name, place in found]
+
+
+def _placed(
+    attributes: Iterable[tuple[str, str]], read: Iterable[tuple[str, SourceSpan]]
+) -> list[tuple[str, str, SourceSpan | None]]:
+    """Attributes of concepts with their first place in the text."""
     places: dict[str, SourceSpan] = {}
-    for name, place in read_attributes(compiled.tree):
+    for name, place in read:
         places.setdefault(name, place)
-    needed = sorted(compiled.plan.table_attributes())
-    return [(concept, name, places.get(name, whole)) for concept, name in needed]
+    return [(concept, name, places.get(name)) for concept, name in sorted(attributes)]
 
 
 def _with_conditions(parts: SiteParts) -> dict[str, CompiledConditions]:

@@ -8,7 +8,7 @@ understood counts as possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
@@ -31,13 +31,17 @@ from rapport.policy.language.situation_tree import (
     SituationTree,
     TimeOfDay,
     ValueComparison,
+    nodes_of,
     tree_nodes,
 )
 from rapport.policy.language.situation_tree import Condition as WrittenCondition
+from rapport.policy.language.situation_tree import Value as WrittenValue
 from rapport.policy.language.tree import (
     MIRRORED_OPERATORS,
     NEGATED_OPERATORS,
     AttributeOf,
+    ConceptDef,
+    PolicyTree,
     SourceSpan,
 )
 from rapport.policy.lint.satisfiability import (
@@ -52,6 +56,7 @@ from rapport.policy.situation_plan import (
     AggregateValue,
     AllOf,
     AnyPart,
+    BoundAlias,
     ComparedValues,
     Condition,
     CountedInstances,
@@ -61,6 +66,7 @@ from rapport.policy.situation_plan import (
     SituationPlan,
     Sustained,
     Value,
+    counted_aliases,
 )
 
 _MOST_WAYS = 256
@@ -75,18 +81,37 @@ class _Literal(NamedTuple):
 
 
 _Way = tuple[_Literal, ...]
+_Nodes = list[WrittenCondition | WrittenValue]
 
 
 def lint_situation(
-    tree: SituationTree, plan: SituationPlan, ontology: Ontology, text: str, faults: Diagnostics
+    tree: SituationTree, plan: SituationPlan, ontology: Ontology, faults: Diagnostics
 ) -> None:
     """Every warning and hint about a policy with a situation."""
-    _lint_aliases(tree, plan, faults)
+    nodes = list(tree_nodes(tree))
+    _lint_properties(tree.concepts, nodes, plan.bound_aliases(), faults)
     _lint_truth(tree, plan, faults)
-    _lint_periods(tree, ontology, faults)
-    _lint_last_for(tree, text, faults)
+    _lint_periods(tree.concepts, nodes, ontology, faults)
+    _lint_last_for(nodes, faults)
     for actions in (tree.actions, tree.cleared_actions):
         lint_repeated_actions(actions, faults)
+
+
+def lint_guard(tree: PolicyTree, guard: Condition, ontology: Ontology, faults: Diagnostics) -> None:
+    """Every warning and hint about the `while` of a policy with conditions."""
+    assert tree.guard is not None, "the plan has a guard"
+    nodes = list(nodes_of(tree.guard))
+    _lint_properties(tree.concepts, nodes, counted_aliases([guard]), faults)
+    _lint_periods(tree.concepts, nodes, ontology, faults)
+    _lint_last_for(nodes, faults)
+    if is_impossible(guard):
+        faults.add(
+            "policy.never_fires",
+            "the policy never fires: what 'while' says is never true",
+            first_place(tree.guard),
+            hint="two lines are joined by AND; write OR between them if either is enough",
+            severity="warning",
+        )
 
 
 def is_impossible(condition: Condition) -> bool:
@@ -231,12 +256,18 @@ def _bounds(value: Value) -> list[Requirement]:
     return [Requirement(">=", 0.0)] if is_count else []
 
 
-def _lint_aliases(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -> None:
-    places = {concept.alias: concept.place for concept in tree.concepts}
-    for node in tree_nodes(tree):
+def _lint_properties(
+    concepts: Iterable[ConceptDef],
+    nodes: _Nodes,
+    aliases: Iterable[BoundAlias],
+    faults: Diagnostics,
+) -> None:
+    """Warns about aliases whose properties exclude each other."""
+    places = {concept.alias: concept.place for concept in concepts}
+    for node in nodes:
         if isinstance(node, Quantified):
             places.setdefault(node.alias, node.place)
-    for bound in plan.bound_aliases():
+    for bound in aliases:
         if not can_coincide(bound.constraints, ()):
             faults.add(
                 "policy.never_satisfied",
@@ -247,10 +278,11 @@ def _lint_aliases(tree: SituationTree, plan: SituationPlan, faults: Diagnostics)
             )
 
 
-def _lint_periods(tree: SituationTree, ontology: Ontology, faults: Diagnostics) -> None:
+def _lint_periods(
+    definitions: Iterable[ConceptDef], nodes: _Nodes, ontology: Ontology, faults: Diagnostics
+) -> None:
     """Warns about aggregates and silences that the periods of their sources do not allow."""
-    concepts = {concept.alias: concept.concept for concept in tree.concepts}
-    nodes = list(tree_nodes(tree))
+    concepts = {concept.alias: concept.concept for concept in definitions}
     concepts |= {node.alias: node.concept for node in nodes if isinstance(node, Quantified)}
     for node in nodes:
         match node:
@@ -303,10 +335,10 @@ def _lint_silence(silence: Silence, source: PushSource, faults: Diagnostics) -> 
     )
 
 
-def _lint_last_for(tree: SituationTree, text: str, faults: Diagnostics) -> None:
+def _lint_last_for(nodes: _Nodes, faults: Diagnostics) -> None:
     """Points at `X AND Y for D`, where only Y has to last."""
-    lines = text.splitlines()
-    for node in tree_nodes(tree):
+    lines = faults.text.splitlines()
+    for node in nodes:
         if not isinstance(node, AndOf) or not isinstance(node.parts[-1], Lasting):
             continue
         last, before = node.parts[-1], node.parts[-2]
