@@ -56,7 +56,12 @@ from rapport.policy.language.situation_tree import (
 )
 from rapport.policy.language.tree import Action, SourceSpan
 from rapport.policy.lifecycle.record import lint_commands, stop_of
-from rapport.policy.lint.instances import TableCandidates, lint_instances, lint_lookups
+from rapport.policy.lint.instances import (
+    TableCandidates,
+    lint_bound_instances,
+    lint_instances,
+    lint_lookups,
+)
 from rapport.policy.lint.policy_set import (
     CONTRARY,
     ActionStatement,
@@ -322,10 +327,13 @@ def check_instances(parts: SiteParts) -> list[Problem]:
         return []
     problems: list[Problem] = []
     candidates = TableCandidates(parts.tables, parts.tables.context_attributes())
-    for name, compiled in _with_conditions(parts).items():
+    for name, compiled in parts.policies.items():
         faults = Diagnostics(name, parts.texts[name])
-        lint_instances(compiled.tree, compiled.plan, candidates, faults)
-        lint_lookups(compiled.tree, compiled.plan, parts.tables, faults)
+        if isinstance(compiled, CompiledSituation):
+            lint_bound_instances(compiled.tree, compiled.plan, candidates, faults)
+        else:
+            lint_instances(compiled.tree, compiled.plan, candidates, faults)
+            lint_lookups(compiled.tree, compiled.plan, parts.tables, faults)
         problems += faults.problems()
     return problems
 

@@ -417,13 +417,7 @@ class ConditionPlanner:
                 return TableDays(table)
 
     def _quantified(self, condition: written.Quantified) -> CountedInstances | None:
-        own = ConceptDef(
-            condition.concept,
-            condition.alias,
-            condition.properties,
-            condition.place,
-            condition.alias_place,
-        )
+        own = written.quantified_concept(condition)
         inner = ConditionPlanner((*self.definitions, own), self.ontology, self.faults)
         bound = inner.bound(own)
         found = inner.planned(condition.condition)

@@ -228,6 +228,17 @@ class SituationTree(msgspec.Struct, frozen=True, kw_only=True):
 ParsedPolicy = PolicyTree | SituationTree
 
 
+def quantified_concept(quantified: Quantified) -> ConceptDef:
+    """The definition of a quantifier's alias."""
+    return ConceptDef(
+        quantified.concept,
+        quantified.alias,
+        quantified.properties,
+        quantified.place,
+        quantified.alias_place,
+    )
+
+
 def actions_of(tree: ParsedPolicy) -> tuple[Action, ...]:
     """The actions, those at the end of a situation last."""
     return (*tree.actions, *(tree.cleared_actions if isinstance(tree, SituationTree) else ()))
