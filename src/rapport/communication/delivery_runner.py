@@ -562,7 +562,7 @@ class DeliveryRunner:
             self._apply_alone(record, None, input, now_ms, cause)
 
     def notified(self, key: str) -> Iterator[str]:
-        """The people whom a message may have reached; none for an effect."""
+        """The people that a message may have reached; none for an effect."""
         after, members = "", list(self.records.members(key, limit=SLICE))
         if not members or self.records.body(key).effect is not None:
             return
