@@ -1,6 +1,7 @@
-"""Writes the OpenAPI document for the console: `python -m tools.console_api ui/openapi.json`.
+"""Writes the OpenAPI document for the build of the console.
 
-The types of the console's client are generated from it (`npm run types` in ui/).
+`python -m tools.console_api ui/openapi.json`: the types of the client are generated from it
+(`npm run types` in ui/).
 """
 
 from __future__ import annotations

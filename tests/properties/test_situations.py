@@ -43,7 +43,7 @@ class CutRun:
 
     def finish(self) -> list[Detection]:
         self.found += self._runner.finish(self._world.until)
-        assert not self._runner.runner.failed()
+        assert self._runner.runner.failed() == {}
         return self.found
 
     @property
@@ -106,9 +106,9 @@ def check(
         if restarts:
             run.restart()
     run.feed(order[begin:])
-    found = detection_lines(run.finish())
-    expected = detection_lines(verdict.detections)
-    assert found.decode().splitlines() == expected.decode().splitlines(), text
+    found = detection_lines(run.finish()).decode().splitlines()
+    expected = detection_lines(verdict.detections).decode().splitlines()
+    assert found == expected, (text, set(found) ^ set(expected), len(found))
     assert run.counts == (len(verdict.open), len(verdict.pending), verdict.suppressed), text
 
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
+from hypothesis import strategies as st
 
 from rapport.core.detection import detection_lines
 from rapport.core.times import parse_time
+from rapport.kernel.clock import Chance
 from rapport.policy.language.situations import parse_situation_policy
 from rapport.policy.ontology import (
     Kind,
@@ -264,6 +267,17 @@ def varied_situation(
         changing_tables=changing_tables,
     )
     return world, text
+
+
+def situation_trials(
+    *, changing_tables: bool = True
+) -> st.SearchStrategy[tuple[SituationWorld, str]]:
+    """Worlds and policies for hypothesis: from seeds, which vary most, and from its own draws,
+    which become small when something fails.
+    """
+    make = partial(varied_situation, changing_tables=changing_tables)
+    seeded = st.integers(0, 2**32).map(lambda seed: make(Chance(seed)))
+    return seeded | st.randoms(use_true_random=False).map(make)
 
 
 def _stream(source: str) -> str:

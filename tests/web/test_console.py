@@ -62,9 +62,15 @@ def test_a_person_logs_in_with_a_password_and_has_the_rights_of_the_role(tmp_pat
                 assert part in entered.headers["set-cookie"]
             browser = cookie_of(entered)
             assert (await api.call("GET", "/things", headers=browser)).status == 200
+            inbox = re.search(r"rapport_inbox=[^;]*", entered.headers["set-cookie"])
+            assert inbox is not None
+            shown = await api.call(
+                "GET", entered.json()["inbox"], headers={"Cookie": inbox.group()}
+            )
+            assert (shown.status, b"<h1>ana</h1>" in shown.body) == (200, True)
             own = browser | {"Origin": api.url}
             refused = await api.call("POST", "/policies/too-warm/pause", headers=own)
-            assert (refused.status, refused.json()["title"]) == (403, "access.not_admin")
+            assert (refused.status, refused.json()["title"]) == (403, "access.no_role")
             await api.call("DELETE", "/session", headers=own)
             assert (await api.call("GET", "/things", headers=browser)).status == 401
 

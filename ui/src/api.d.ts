@@ -12,10 +12,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Leads to the console
-         * @description Leads to the console.
+         * The console, at every address of it
+         * @description The console, at every address of it.
          */
-        get: operations["Home"];
+        get: operations["ShowConsole"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1916,8 +1916,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Style and script of the page
-         * @description Style and script of the page.
+         * Style and script of the pages of people: inboxes and answers
+         * @description Style and script of the pages of people: inboxes and answers.
          */
         get: operations["StaticNameStatic"];
         put?: never;
@@ -4246,7 +4246,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    Home: {
+    ShowConsole: {
         parameters: {
             query?: never;
             header?: never;
@@ -4255,8 +4255,8 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Leads to the console */
-            303: {
+            /** @description The console, at every address of it */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8392,7 +8392,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Style and script of the page */
+            /** @description Style and script of the pages of people: inboxes and answers */
             200: {
                 headers: {
                     [name: string]: unknown;

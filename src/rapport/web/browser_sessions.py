@@ -80,6 +80,10 @@ class ConsoleSessions:
             return peer if peer is not None and self._is_user(peer) else None
         return self._sealed_identity(rest) if kind == _SEALED else None
 
+    def is_person(self, cookies: Mapping[str, str]) -> bool:
+        """Whether the session is one of a person, who has an inbox."""
+        return cookies.get(COOKIE, "").startswith(f"{_PERSON}:")
+
     @property
     def is_open(self) -> bool:
         """Whether everybody on this machine has every right, so that nobody logs in."""

@@ -27,6 +27,7 @@ from rapport.web.browser_sessions import LASTS_MS, ConsoleSessions, Login
 from rapport.web.endpoint import NodeDependency, identity_of, json_response
 from rapport.web.endpoint_docs import DOC, HTML, JSON, EndpointDoc
 from rapport.web.inbox import COOKIE as INBOX_COOKIE
+from rapport.web.inbox_page import inbox_path
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN
 
@@ -64,7 +65,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     by_login: bool = True
     """False: the node is open to everybody on this machine, and nobody logs in or out."""
     inbox: str = ""
-    """Where the person's inbox is."""
+    """Where the person's inbox is; empty for who has none."""
 
 
 _READ_LOGIN = ObjectDecoder(
@@ -126,7 +127,7 @@ async def show_session(request: Request[Any, Any, Any], node: NodeDependency) ->
             identity=identity,
             role=node.rights.role_of(identity),
             by_login=not is_open,
-            inbox="/inbox",
+            inbox=inbox_path(identity) if sessions.is_person(request.cookies) else "",
         )
     )
 
@@ -196,7 +197,7 @@ def _logged_in(node: NodeDependency, login: Login) -> Response[bytes]:
             version=__version__,
             identity=login.identity,
             role=node.rights.role_of(login.identity),
-            inbox="/inbox",
+            inbox=inbox_path(login.identity) if login.person_token else "",
         )
     )
     answer.headers["Set-Cookie"] = login.cookie

@@ -1,7 +1,7 @@
 """Policies, tables and load of the policy engine. [PO-9, PO-2, PO-14]
 
 Reading policies and the load needs any right at this node; changes, and checking a text, need the
-right to change it. A policy is sent as its text. Tables need the right to change the node: their
+role of an editor. A policy is sent as its text. Tables need the right to change the node: their
 status may contain a source's reason for a refusal.
 """
 
@@ -28,6 +28,7 @@ from rapport.web.endpoint import (
     json_response,
     require_admin,
     require_any_right,
+    require_role,
     require_unfiltered,
 )
 from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc
@@ -76,7 +77,7 @@ async def bring_policy(
     """Registers, replaces or shadows a policy with the text in the body. Refused with every problem
     at its place; answered when it is on record and runs.
     """
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     text = await _text(request)
     life = node.policies.life
     if how == "replace":
@@ -94,7 +95,7 @@ async def check_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Every problem of the text in the body; nothing is changed."""
-    require_admin(request, node)
+    require_role(request, node, "editor")
     return json_response(await node.policies.life.check(policy, await _text(request)))
 
 
@@ -160,7 +161,7 @@ async def change_policy(
     node: NodeDependency,
 ) -> Response[bytes]:
     """Pauses or resumes a policy, promotes or drops the version in its shadow."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     return json_response(await _carry_out(node.policies.life, act, policy, identity))
 
 
@@ -169,7 +170,7 @@ async def delete_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Ends a policy; its history stays."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     return json_response(await node.policies.life.delete(policy, by=identity))
 
 
