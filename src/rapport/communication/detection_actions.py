@@ -36,10 +36,12 @@ from rapport.communication.ledger_events import (
 from rapport.communication.notifications import notify_sender
 from rapport.communication.open_situations import EndNotice, OpenSituation
 from rapport.communication.records import DeliveryRecord, PartlyHandled
-from rapport.communication.rendering import DEFAULT_READER, TextPiece, TextReader
 from rapport.communication.texts import (
+    DEFAULT_READER,
     LONGEST_TEXT,
     Facts,
+    TextPiece,
+    TextReader,
     fill_template,
     filled_text,
     no_facts,
@@ -312,10 +314,10 @@ class DetectionActions:
             self._transaction.emit("log", line)
 
     def _action(self, phrase: str, detection: Detection) -> Action | None:
-        is_end, parts = detection.began is not None, self._parts
-        declared = parts.own_end_actions if is_end else parts.own_actions
-        own, named = declared(detection.policy, detection.version), same_phrase(phrase)
-        return own.get(named) or parts.actions.get(named)
+        declared = self._parts.own_actions(detection.policy, detection.version)
+        own = declared.begin if detection.began is None else declared.end
+        named = same_phrase(phrase)
+        return own.get(named) or self._parts.actions.get(named)
 
     def _skip(
         self, phrase: str, detection: Detection, event: Event, now_ms: int, reason: str
