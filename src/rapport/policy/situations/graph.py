@@ -469,15 +469,15 @@ class SituationGraph:
         counting = self._stage(
             ("counting", key), lambda: CountingRows(home.rows, rows, truth, rows.parents)
         )
-        needed: dict[int, PlacedTrace] = {}
-        for one in self._read_outside(inner, home, frame):
-            needed.setdefault(id(one.trace), one)
+        needed: dict[Hashable, PlacedTrace] = {}
+        for one in self._read_outside(inner, home):
+            needed.setdefault((id(one.trace), one.frame.alias), one)
         function = made.quantified(condition.quantifier, condition.number)
         sources = [PlacedTrace(home, counting), *needed.values()]
         trace = self._combined(condition, home, sources, function)
         return PlacedCondition(condition, home, trace, (placed,), (), frame, truth)
 
-    def _read_outside(self, inner: Condition, home: Frame, frame: Frame) -> list[PlacedTrace]:
+    def _read_outside(self, inner: Condition, home: Frame) -> list[PlacedTrace]:
         """Whether the values of outer aliases that a quantifier reads are known."""
         found = []
         for alias in sorted(aliases_named(inner) & home.aliases.keys()):
