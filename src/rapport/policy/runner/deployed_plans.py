@@ -312,6 +312,7 @@ def restored_group(
     if situations:
         found = SituationGroup(situations, context, began, saved.began)
         found.take_over(saved.state)
+        found.operator.advance_to(watermark)  # its own may lie further back
         return found
     state = unpack_state(saved.state)
     ids = saved_identities(state)

@@ -88,6 +88,8 @@ class SituationOperator:
 
     def advance_to(self, watermark: int) -> None:
         """Time advanced without readings; what is due by then has been processed."""
+        if self._due is not None and watermark < END_OF_TIME:
+            self._due = max(self._due, watermark)
 
     @property
     def repeats_within_ms(self) -> int:
