@@ -43,7 +43,7 @@ IRREGULAR_PARTICIPLES = words(
 FIELD_WORDS = words(
     "Feed Need Seed Speed Embed Shed Thread Bed Ring String Thing Spring Setting Mapping Binding "
     "Reading Timing Ordering Encoding Building Warning Heading Pairing Meeting Mailing Rating "
-    "Finding Recording Sighting wiring spelling "
+    "Finding Recording Sighting wiring spelling run Spread Wording wording "
     "mapping binding encoding timing routing ring string logging polling streaming scheduling "
     "testing caching indexing grouping mediation membership mailing"
 )

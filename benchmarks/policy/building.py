@@ -8,7 +8,7 @@ The same numbers and seed give the same workload; `digest` tells it from any oth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
@@ -77,6 +77,10 @@ class Building:
     def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
         """Nothing is looked up here."""
         raise UnknownName("looked-up function", function, [])
+
+    def days(self, table: str) -> Collection[str]:
+        """There are no tables of days."""
+        raise UnknownName("table of days", table, [])
 
 
 class Workload(msgspec.Struct, frozen=True):

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, SiteError
 from rapport.kernel.clock import Chance
 from rapport.kernel.toml import TomlFile
 from rapport.policy import measures, relations
@@ -25,6 +27,7 @@ from rapport.policy.explain.geometry import (
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.policy.operators.spatial import Grid, Reach
 from rapport.policy.readings import columns_of_data, read_payload
+from rapport.policy.recordings.files import read_recorded
 from rapport.tables.instances import Instances
 from rapport.units import areas, sphere
 from support.judge.holding import Reading
@@ -120,8 +123,6 @@ def data_of(*values: tuple[float, float]) -> list[bytes]:
 
 
 def test_readings_beyond_the_poles_are_refused_one_by_one_and_as_columns() -> None:
-    import pyarrow as pa
-
     good, bad = data_of((13.4, 52.5), (-180, 90)), data_of((13.4, 52.5), (52.5, 113.4))
     keys, parts = columns_of_data(pa.array(good, pa.binary()), "geo_point") or (None, [])
     assert keys is not None
@@ -131,6 +132,21 @@ def test_readings_beyond_the_poles_are_refused_one_by_one_and_as_columns() -> No
     assert problem.code == "reading.bad_value"
     assert "a latitude is between -90 and 90" in problem.message
     assert not hasattr(read_payload(good[1], "geo_point"), "code")
+
+
+def test_a_recorded_row_beyond_the_poles_is_refused_at_its_place(tmp_path: Path) -> None:
+    ontology, problems = declared(
+        '[sources.gps]\nconcept = "truck"\nattribute = "place"\nid = "id"\ntime = "ts"\n'
+        'key = "truck"\nvalue = ["lon", "lat"]\nevents = "gps.csv"\n'
+    )
+    assert problems == []
+    file = tmp_path / "gps.csv"
+    file.write_text("id,ts,truck,lon,lat\ng1,1,t,13.4,52.5\ng2,2,t,13.4,92.5\n")
+    with pytest.raises(SiteError) as refused:
+        list(read_recorded(file, ontology.sources["gps"], ontology))
+    [problem] = refused.value.problems
+    assert (problem.code, problem.line) == ("events.bad_position", 3)
+    assert "a latitude is between -90 and 90" in problem.hint
 
 
 # --- the same in bulk, and indexes that lose nothing ---
@@ -336,16 +352,17 @@ def random_trial(chance: Chance, *, geographic: bool) -> Trial:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geographic", [False, True])
 def test_policies_find_what_the_judge_finds(geographic: bool) -> None:
     found = 0
-    for seed in range(40):
+    for seed in range(24):
         chance = Chance(seed)
         trial = random_trial(chance, geographic=geographic)
         expected = judged(trial)
         assert run_any_way(chance, trial, lateness_ms=60) == expected, trial.text
         found += len(expected.detections)
-    assert found > 100
+    assert found > 60
 
 
 # --- explanations ---
@@ -353,6 +370,7 @@ def test_policies_find_what_the_judge_finds(geographic: bool) -> None:
 
 @settings(max_examples=60)
 @given(st.sampled_from(AREAS), st.tuples(st.floats(-9, 9), st.floats(-9, 9)))
+@example(AREAS[3], (0.07703815055590194, 0.07703815055590194))
 def test_a_moved_point_is_where_it_should_be(text: str, point: tuple[float, float]) -> None:
     relation = relations.INSIDE_AREA
     for wanted in (True, False):

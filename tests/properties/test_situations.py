@@ -43,7 +43,7 @@ class CutRun:
 
     def finish(self) -> list[Detection]:
         self.found += self._runner.finish(self._world.until)
-        assert not self._runner.runner.failed()
+        assert self._runner.runner.failed() == {}
         return self.found
 
     @property
@@ -96,7 +96,9 @@ def check(
         ontology=world.ontology,
     )
     verdict = judge_world(seen, text)
-    run = CutRun(world, plan_of(world, text), LATENESS_MS if list(order) != list(seen.readings) else 0)
+    run = CutRun(
+        world, plan_of(world, text), LATENESS_MS if list(order) != list(seen.readings) else 0
+    )
     begin = 0
     for cut in sorted(cuts):
         run.feed(order[begin:cut])
@@ -104,9 +106,9 @@ def check(
         if restarts:
             run.restart()
     run.feed(order[begin:])
-    found = detection_lines(run.finish())
-    expected = detection_lines(verdict.detections)
-    assert found.decode().splitlines() == expected.decode().splitlines(), text
+    found = detection_lines(run.finish()).decode().splitlines()
+    expected = detection_lines(verdict.detections).decode().splitlines()
+    assert found == expected, (text, set(found) ^ set(expected), len(found))
     assert run.counts == (len(verdict.open), len(verdict.pending), verdict.suppressed), text
 
 

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
-from hypothesis import strategies as st
+from support.varied.sites import Draws
 
-DURATIONS = ("1 s", "2 s", "3 s", "5 s", "6 s", "1500 ms")
+DURATIONS = ("1 s", "1 s", "2 s", "3 s", "5 s", "1500 ms")
 WINDOWS = ("3 s", "5 s", "10 s", "20 s")
 ZONES = ("Europe/Berlin", "Asia/Kathmandu", "America/New_York")
 _COMPARATORS = ("above", "below", "at least", "at most", "is not below", "is not above", ">", "<=")
@@ -44,7 +44,7 @@ _RANGES = {
 }
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MEANS = ("mean", "min", "max", "median", "percentile 50", "percentile 90", "percentile 33.4")
+_MEANS = ("mean", "mean", "min", "max", "median", "median", "percentile 90", "percentile 33.4")
 _PROPERTIES = {
     "station": ("region='north'", "region != 'south'", "limit > 27 degC", "name='One'"),
     "person": ("status='guest'", "status != 'guest'", "status='employee'"),
@@ -54,6 +54,9 @@ _ALIASES = {"station": "ST", "person": "AB", "room": "RQ"}
 _CASTS: Sequence[tuple[str, ...]] = (
     ("station",),
     ("station",),
+    ("station",),
+    ("station",),
+    ("station", "station"),
     ("station", "station"),
     ("person",),
     ("person", "room"),
@@ -65,18 +68,18 @@ _CASTS: Sequence[tuple[str, ...]] = (
 """The concepts of the aliases."""
 
 
-class Alias(NamedTuple):
+class AliasText(NamedTuple):
     """An alias in scope."""
 
     name: str
     concept: str
 
 
-Scope = tuple[Alias, ...]
+Scope = tuple[AliasText, ...]
 _Drawn = TypeVar("_Drawn")
 
 
-class Measured(NamedTuple):
+class MeasuredText(NamedTuple):
     """The text of a value and what it measures, a key of the constants."""
 
     text: str
@@ -86,8 +89,8 @@ class Measured(NamedTuple):
 class PolicyWriter:
     """Writes the parts of one policy; `edge` is a moment that clocks should turn at."""
 
-    def __init__(self, draw: st.DrawFn, edge: int, zone: str) -> None:
-        self._draw, self._edge, self._zone = draw, edge, zone
+    def __init__(self, draws: Draws, edge: int, zone: str) -> None:
+        self._draws, self._edge, self._zone = draws, edge, zone
         self._made = 0
 
     def policy(self) -> str:
@@ -100,7 +103,7 @@ class PolicyWriter:
             if not _names(text, alias):
                 situation.append(f"  {self._about(alias, scope)}")
         if self._chance(30):
-            situation.append(f"  at most once per {self._one(('3 s', '5 s', '10 s', '20 s'))}")
+            situation.append(f"  at most once per {self._one(('3 s', '10 s', '20 s', '60 s'))}")
         if cleared:
             cleared.insert(0, "cleared by")
         whole = ["concepts", *lines, "situation", *situation, *cleared, "actions", "  look"]
@@ -109,11 +112,11 @@ class PolicyWriter:
         return "\n".join(whole) + "\n"
 
     def _concepts(self) -> tuple[Scope, list[str]]:
-        scope: list[Alias] = []
+        scope: list[AliasText] = []
         lines: list[str] = []
         for concept in self._one(_CASTS):
-            name = next(one for one in _ALIASES[concept] if Alias(one, concept) not in scope)
-            scope.append(Alias(name, concept))
+            name = next(one for one in _ALIASES[concept] if AliasText(one, concept) not in scope)
+            scope.append(AliasText(name, concept))
             lines.append(f"  {self._definition(concept, name)}")
         pairs = [one.name for one in scope if one.concept == scope[0].concept]
         if len(pairs) == 2 and self._chance(30):
@@ -149,9 +152,9 @@ class PolicyWriter:
         return self._quantified(scope, depth)
 
     def _quantified(self, scope: Scope, depth: int) -> str:
-        concept = self._one(("station", "person", "person", "room"))
+        concept = self._one(("station", "station", "person", "person", "room"))
         self._made += 1
-        inner = Alias(f"X{self._made}", concept)
+        inner = AliasText(f"X{self._made}", concept)
         inside = (*scope, inner)
         condition = self._condition(inside, min(depth - 1, 1))
         if not _names(condition, inner):
@@ -167,7 +170,7 @@ class PolicyWriter:
             return self._time() if self._chance(60) else self._quantified(scope, 1)
         return self._about(self._one(scope), scope)
 
-    def _about(self, alias: Alias, scope: Scope) -> str:
+    def _about(self, alias: AliasText, scope: Scope) -> str:
         """An atom that names an alias."""
         options: list[Callable[[], str]] = []
         if alias.concept == "station":
@@ -190,12 +193,12 @@ class PolicyWriter:
             ]
         return self._one(options)()
 
-    def _silence(self, alias: Alias) -> str:
+    def _silence(self, alias: AliasText) -> str:
         names = {"station": ("temperature", "humidity", "event"), "person": ("position", "event")}
         name = self._one(names[alias.concept])
         return f"no {name} of {alias.name} for {self._one(('2 s', '5 s', '10 s'))}"
 
-    def _text(self, alias: Alias, scope: Scope) -> str:
+    def _text(self, alias: AliasText, scope: Scope) -> str:
         attribute, known = self._one(
             {
                 "station": (
@@ -218,7 +221,7 @@ class PolicyWriter:
             return f"{value} {self._one(_EQUALITIES)} {attribute} of {self._one(others).name}"
         return f"{value} {self._one(_EQUALITIES)} {self._one(known)!r}"
 
-    def _place(self, alias: Alias, scope: Scope) -> str:
+    def _place(self, alias: AliasText, scope: Scope) -> str:
         rooms = [one.name for one in scope if one.concept == "room"]
         people = [one.name for one in scope if one.concept == "person" and one != alias]
         negated = " not" if self._chance(15) else ""
@@ -231,12 +234,12 @@ class PolicyWriter:
             reach = self._one(("3 m", "5 m", "200 cm"))
             return f"{pair[0]} is{negated} within {reach} of {pair[1]}"
         self._made += 1
-        other = Alias(f"X{self._made}", self._one(("person", "room")))
+        other = AliasText(f"X{self._made}", self._one(("person", "room")))
         quantifier = self._one(("some", "no", "at least 2", "at most 1"))
         inner = self._place(alias, (*scope, other))
         return f"{quantifier} {self._definition(other.concept, other.name)} with ({inner})"
 
-    def _room(self, alias: Alias, scope: Scope) -> str:
+    def _room(self, alias: AliasText, scope: Scope) -> str:
         people = [one for one in scope if one.concept == "person"]
         stations = [one for one in scope if one.concept == "station"]
         if people:
@@ -244,14 +247,14 @@ class PolicyWriter:
         if stations and self._chance(60):
             return f"temperature of {self._one(stations).name} above limit of {alias.name}"
         self._made += 1
-        other = Alias(f"X{self._made}", "person")
+        other = AliasText(f"X{self._made}", "person")
         quantifier = self._one(("some", "no", "at least 1", "at least 2", "at most 1"))
         inner = self._place(other, (alias, other))
         return f"{quantifier} {self._definition('person', other.name)} with ({inner})"
 
     # Values.
 
-    def _comparison(self, alias: Alias, scope: Scope) -> str:
+    def _comparison(self, alias: AliasText, scope: Scope) -> str:
         if self._chance(20):
             return self._counted(alias, scope)
         if self._chance(6):
@@ -261,7 +264,7 @@ class PolicyWriter:
             return f"temperature of {alias.name} {negated}between {bound} and 30 degC"
         return self._compared(self._measured(alias, scope), self._other(alias, scope))
 
-    def _compared(self, value: Measured, other: Measured | None = None) -> str:
+    def _compared(self, value: MeasuredText, other: MeasuredText | None = None) -> str:
         if other is not None and other.what == value.what and self._chance(30):
             return f"{value.text} {self._one(_COMPARATORS)} {other.text}"
         if value.what in _RANGES and self._chance(20):
@@ -276,83 +279,85 @@ class PolicyWriter:
         comparator = self._one(_EQUALITIES if self._chance(8) else _COMPARATORS)
         return f"{value.text} {comparator} {constant}"
 
-    def _other(self, alias: Alias, scope: Scope) -> Measured | None:
+    def _other(self, alias: AliasText, scope: Scope) -> MeasuredText | None:
         """A value that `alias` may be compared with; it need not fit."""
         stations = [one for one in scope if one.concept == "station"]
         if self._chance(50):
             offset = self._one(("", " + 1.5 K", " - 1 K"))
-            return Measured(f"limit of {alias.name}{offset}", "temperature")
+            return MeasuredText(f"limit of {alias.name}{offset}", "temperature")
         return self._measured(self._one(stations), scope)
 
-    def _measured(self, alias: Alias, scope: Scope) -> Measured:
+    def _measured(self, alias: AliasText, scope: Scope) -> MeasuredText:
         """A value of a station."""
         name = alias.name
         others = [one.name for one in scope if one.concept == "station" and one != alias]
         kind = self._number(0, 11)
-        if kind <= 2:
+        if kind <= 3:
             return self._one(
                 (
-                    Measured(f"temperature of {name}", "temperature"),
-                    Measured(f"temperature of {name}", "temperature"),
-                    Measured(f"humidity of {name}", "humidity"),
-                    Measured(f"level of {name}", "level"),
+                    MeasuredText(f"temperature of {name}", "temperature"),
+                    MeasuredText(f"temperature of {name}", "temperature"),
+                    MeasuredText(f"humidity of {name}", "humidity"),
+                    MeasuredText(f"level of {name}", "level"),
                 )
             )
-        if kind <= 5:
+        if kind <= 8:
             return self._aggregate(name)
-        if kind <= 7 and others:
+        if kind == 9 and others:
             other = self._one(others)
             return self._one(
                 (
-                    Measured(f"temperature of {name} - temperature of {other}", "difference"),
-                    Measured(
+                    MeasuredText(f"temperature of {name} - temperature of {other}", "difference"),
+                    MeasuredText(
                         f"(temperature of {name} + temperature of {other}) / 2", "temperature"
                     ),
-                    Measured(f"humidity of {name} / humidity of {other}", "number"),
+                    MeasuredText(f"humidity of {name} / humidity of {other}", "number"),
                 )
             )
         return self._formula(name)
 
-    def _aggregate(self, name: str) -> Measured:
+    def _aggregate(self, name: str) -> MeasuredText:
         window = f"in the last {self._one(WINDOWS)}"
         least = f" (at least {self._number(1, 3)} readings)" if self._chance(30) else ""
         what = self._one(("temperature", "temperature", "humidity", "level"))
         kind = self._number(0, 4)
         if kind == 0:
             measured = {"temperature": "difference", "level": "change of level"}.get(what, what)
-            return Measured(f"change of {what} of {name} {window}{least}", measured)
+            return MeasuredText(f"change of {what} of {name} {window}{least}", measured)
         if kind == 1 and what != "humidity":
             measured = "rate" if what == "temperature" else "rate of level"
-            return Measured(f"rate of {what} of {name} {window}{least}", measured)
+            return MeasuredText(f"rate of {what} of {name} {window}{least}", measured)
         if kind == 2 and what != "temperature":
-            return Measured(f"sum of {what} of {name} {window}{least}", what)
+            return MeasuredText(f"sum of {what} of {name} {window}{least}", what)
         if kind == 3 and what == "temperature":
             value = f"{what} of {name} {window}"
-            return Measured(f"max of {value} - min of {value}", "difference")
-        return Measured(f"{self._one(_MEANS)} of {what} of {name} {window}{least}", what)
+            return MeasuredText(f"max of {value} - min of {value}", "difference")
+        return MeasuredText(f"{self._one(_MEANS)} of {what} of {name} {window}{least}", what)
 
-    def _formula(self, name: str) -> Measured:
+    def _formula(self, name: str) -> MeasuredText:
         temperature, humidity = f"temperature of {name}", f"humidity of {name}"
         return self._one(
             (
-                Measured(f"{temperature} - limit of {name}", "difference"),
-                Measured(f"2 * {temperature} - limit of {name}", "temperature"),
-                Measured(f"{temperature} + 1.5 K", "temperature"),
-                Measured(f"{temperature} in degC", "Celsius"),
-                Measured(f"{temperature} in degF", "Fahrenheit"),
-                Measured(f"1 / ({temperature} in degC - 27)", "number"),
-                Measured(f"0.05 * {humidity} in % - 0.1 * ({temperature} in degC - 27)", "number"),
-                Measured(f"{humidity} / (0.5 * {humidity} + 10 %)", "number"),
-                Measured(f"0.1 * ({humidity} - 10 %)", "humidity"),
-                Measured(f"level of {name} * 2 - 1 m", "level"),
+                MeasuredText(f"{temperature} - limit of {name}", "difference"),
+                MeasuredText(f"2 * {temperature} - limit of {name}", "temperature"),
+                MeasuredText(f"{temperature} + 1.5 K", "temperature"),
+                MeasuredText(f"{temperature} in degC", "Celsius"),
+                MeasuredText(f"{temperature} in degF", "Fahrenheit"),
+                MeasuredText(f"1 / ({temperature} in degC - 27)", "number"),
+                MeasuredText(
+                    f"0.05 * {humidity} in % - 0.1 * ({temperature} in degC - 27)", "number"
+                ),
+                MeasuredText(f"{humidity} / (0.5 * {humidity} + 10 %)", "number"),
+                MeasuredText(f"0.1 * ({humidity} - 10 %)", "humidity"),
+                MeasuredText(f"level of {name} * 2 - 1 m", "level"),
             )
         )
 
-    def _distance(self, first: str, second: str) -> Measured:
+    def _distance(self, first: str, second: str) -> MeasuredText:
         function = self._one(("distance", "distance", "distance", "minimumDistance"))
-        return Measured(f"{function}({first}, {second})", "length")
+        return MeasuredText(f"{function}({first}, {second})", "length")
 
-    def _counted(self, alias: Alias, scope: Scope) -> str:
+    def _counted(self, alias: AliasText, scope: Scope) -> str:
         window = f"in the last {self._one(WINDOWS)}"
         if alias.concept == "person":
             rooms = [one.name for one in scope if one.concept == "room"]
@@ -362,7 +367,7 @@ class PolicyWriter:
                 of = self._one((of, f"({negated}{alias.name} is inside {self._one(rooms)})"))
         else:
             of = self._counted_of_station(alias.name)
-        return self._compared(Measured(f"count of {of} {window}", "count"))
+        return self._compared(MeasuredText(f"count of {of} {window}", "count"))
 
     def _counted_of_station(self, name: str) -> str:
         hot = f"temperature of {name} {self._one(('above', 'at most'))} 27 degC"
@@ -407,18 +412,17 @@ class PolicyWriter:
     # Draws.
 
     def _one(self, options: Sequence[_Drawn]) -> _Drawn:
-        return self._draw(st.sampled_from(options))
+        return self._draws.choice(options)
 
     def _number(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
+        return self._draws.randint(low, high)
 
     def _chance(self, percent: int) -> bool:
-        """Shrinks to false."""
-        return self._draw(st.integers(0, 99)) >= 100 - percent
+        return self._draws.randint(0, 99) >= 100 - percent  # small draws are false
 
     def _sample(self, items: Sequence[_Drawn]) -> list[_Drawn]:
-        return self._draw(st.permutations(items))
+        return self._draws.sample(items, len(items))
 
 
-def _names(text: str, alias: Alias) -> bool:
+def _names(text: str, alias: AliasText) -> bool:
     return re.search(rf"\b{alias.name}\b", text) is not None

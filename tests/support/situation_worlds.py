@@ -1,14 +1,16 @@
-"""Small random worlds and policies with situations, as text, for property tests. [SI-1 to SI-8,
-SI-11]
+"""Small random worlds and policies with situations, for property tests: `varied_situation`.
+[SI-1 to SI-8, SI-11]
 
-Times repeat and differ by exactly the durations on purpose; values and constants lie on one small
-grid, so limits are hit; days, nights and changes of clocks fall into the time of the readings.
+The same draws give the same, on every machine. Times repeat and differ by exactly the durations on
+purpose; values and constants lie on one small grid, so limits are hit; days, nights and changes of
+clocks fall into the time of the readings.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from rapport.core.detection import detection_lines
 from rapport.core.times import parse_time
+from rapport.kernel.clock import Chance
 from rapport.policy.language.situations import parse_situation_policy
 from rapport.policy.ontology import (
     Kind,
@@ -31,6 +34,7 @@ from support.judge.holding import Reading
 from support.judge.situation_world import TableVersion
 from support.judge.situations import SituationVerdict, judge_situation
 from support.situation_policies import ZONES, PolicyWriter
+from support.varied.sites import Draws
 from support.varied.worlds import Pull
 
 NAME = "random"
@@ -165,39 +169,25 @@ _STATIONS, _PEOPLE = ("2", "10", "x1"), ("2", "10", "ann", "x8")
 """The last one of each is in no table."""
 
 
-def _readings_of(
-    source: str, keys: Sequence[str], values: Sequence[object]
-) -> st.SearchStrategy[tuple[str, str, tuple[object, ...]]]:
-    parts = [value if isinstance(value, tuple) else (value,) for value in values]
-    return st.tuples(st.just(source), st.sampled_from(keys), st.sampled_from(parts))
-
-
-_SOURCES = {
-    "temperature": (
-        _readings_of("hut", _STATIONS, _TEMPERATURES),
-        _readings_of("roof", _STATIONS, _TEMPERATURES),
-    ),
-    "humidity": (_readings_of("cellar", _STATIONS, _HUMIDITIES),),
-    "level": (_readings_of("gauge", _STATIONS, _LEVELS),),
-    "door": (_readings_of("doors", _STATIONS, ("open", "shut", "")),),
-    "position": (
-        _readings_of("gates", _PEOPLE, _PLACES),
-        _readings_of("badges", _PEOPLE, _PLACES),
-    ),
+_GIVEN: Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[object]]] = {
+    "temperature": (("hut", "roof"), _STATIONS, _TEMPERATURES),
+    "humidity": (("cellar",), _STATIONS, _HUMIDITIES),
+    "level": (("gauge",), _STATIONS, _LEVELS),
+    "door": (("doors",), _STATIONS, ("open", "shut", "")),
+    "position": (("gates", "badges"), _PEOPLE, _PLACES),
 }
-"""By attribute, what its sources may give."""
+"""By attribute its sources, whose values they give, and which."""
 _WORDS = {"position": "position|inside|within|[dD]istance"}
 """How a policy names an attribute, where not by its name."""
 
 
-@st.composite
-def situation_tables(draw: st.DrawFn) -> SituationTables:
+def varied_tables(draws: Draws) -> SituationTables:
     """Rows of some identities, with cells missing."""
 
     def rows(identities: Sequence[str], **cells: Sequence[object]) -> Rows:
-        listed = [identity for identity in identities if draw(st.integers(0, 9)) != 9]
+        listed = [identity for identity in identities if draws.randint(0, 9) != 9]
         return {
-            identity: {name: draw(st.sampled_from(values)) for name, values in cells.items()}
+            identity: {name: draws.choice(values) for name, values in cells.items()}
             for identity in listed
         }
 
@@ -219,56 +209,75 @@ def situation_tables(draw: st.DrawFn) -> SituationTables:
     )
 
 
-@st.composite
-def situation_worlds(
-    draw: st.DrawFn,
-    attributes: Sequence[str] = tuple(_SOURCES),
+def varied_world(
+    draws: Draws,
+    attributes: Sequence[str] = tuple(_GIVEN),
+    *,
     edge: int = EDGES[0],
     zone: str = "Europe/Berlin",
+    events: int = 40,
     changing_tables: bool = True,
 ) -> SituationWorld:
     """A world around `edge` with readings of these attributes.
 
     Args:
+        events: the largest number of readings; there is at least one.
         changing_tables: whether tables may change while the readings come.
     """
-    strategies = [one for attribute in attributes for one in _SOURCES[attribute]]
-    drawn = draw(
-        st.lists(
-            st.tuples(st.sampled_from(_STEPS), st.one_of(strategies)), min_size=14, max_size=36
-        )
-    )
     time = first = edge - _BEFORE_MS
     readings = []
-    for number, (step, (source, key, value)) in enumerate(drawn):
-        time += step
-        readings.append(Reading(time, f"e{number}", _stream(source), key, value, source))
-    tables = [draw(situation_tables()).version()]
-    if changing_tables and draw(st.integers(0, 3)) == 3:
-        since = first + 500 * draw(st.integers(0, 60))
-        tables.append(draw(situation_tables()).version(since))
-    start = first + 500 * draw(st.integers(0, 20)) if draw(st.integers(0, 9)) == 9 else None
-    until = time + draw(st.sampled_from((0, 1000, 5000, 30_000)))
+    for number in range(draws.randint(min(18, events), events)):
+        time += draws.choice(_STEPS)
+        sources, keys, values = _GIVEN[draws.choice(attributes)]
+        source, value = draws.choice(sources), draws.choice(values)
+        parts = value if isinstance(value, tuple) else (value,)
+        readings.append(
+            Reading(time, f"e{number}", _stream(source), draws.choice(keys), parts, source)
+        )
+    tables = [varied_tables(draws).version()]
+    if changing_tables and draws.randint(0, 3) == 3:
+        since = first + 500 * draws.randint(0, 60)
+        tables.append(varied_tables(draws).version(since))
     return SituationWorld(
         ontology=msgspec.structs.replace(ONTOLOGY, zone=zone),
         tables=tuple(tables),
         readings=tuple(readings),
-        start=start,
-        until=until,
+        start=first + 500 * draws.randint(0, 20) if draws.randint(0, 9) == 9 else None,
+        until=time + draws.choice((0, 1000, 5000, 30_000)),
     )
 
 
-@st.composite
-def situation_trials(draw: st.DrawFn, changing_tables: bool = True) -> tuple[SituationWorld, str]:
-    """A world and the text of a policy over it."""
-    edge = draw(st.sampled_from(EDGES))
-    zone = draw(st.sampled_from(("Europe/Berlin", "UTC", *ZONES)))
-    text = PolicyWriter(draw, edge, zone).policy()
-    # Readings of other attributes make an instance known and end its silence.
-    others = draw(st.lists(st.sampled_from(tuple(_SOURCES)), max_size=1))
-    named = [name for name in _SOURCES if re.search(_WORDS.get(name, name), text)]
-    attributes = [*named, *others] or ["temperature"]
-    return draw(situation_worlds(attributes, edge, zone, changing_tables)), text
+def varied_situation(
+    draws: Draws, *, events: int = 40, changing_tables: bool = True
+) -> tuple[SituationWorld, str]:
+    """A world and the text of a policy over it, which the compiler takes."""
+    edge = draws.choice(EDGES)
+    zone = draws.choice(("Europe/Berlin", "UTC", *ZONES))
+    text = PolicyWriter(draws, edge, zone).policy()
+    attributes = [name for name in _GIVEN if re.search(_WORDS.get(name, name), text)]
+    if not attributes or draws.randint(0, 1):
+        # Readings of others make an instance known, end its silence and move time.
+        attributes.append(draws.choice(tuple(_GIVEN)))
+    world = varied_world(
+        draws,
+        attributes,
+        edge=edge,
+        zone=zone,
+        events=events,
+        changing_tables=changing_tables,
+    )
+    return world, text
+
+
+def situation_trials(
+    *, changing_tables: bool = True
+) -> st.SearchStrategy[tuple[SituationWorld, str]]:
+    """Worlds and policies for hypothesis: from seeds, which vary most, and from its own draws,
+    which become small when something fails.
+    """
+    make = partial(varied_situation, changing_tables=changing_tables)
+    seeded = st.integers(0, 2**32).map(lambda seed: make(Chance(seed)))
+    return seeded | st.randoms(use_true_random=False).map(make)
 
 
 def _stream(source: str) -> str:

@@ -40,7 +40,7 @@ def made(ring: areas.Ring) -> areas.Area | None:
         return None
 
 
-@settings(max_examples=300)
+@settings(max_examples=100, deadline=None)
 @given(RINGS)
 def test_an_outline_is_refused_exactly_when_shapely_finds_it_invalid(ring: areas.Ring) -> None:
     assert (made(ring) is not None) == bool(shapely.Polygon(ring).is_valid)

@@ -20,8 +20,8 @@ from rapport.policy.compiler.compile import (
     CompiledSituation,
     compile_draft,
 )
-from rapport.policy.compiler.drawing import draw_logic_tree, draw_plan
 from rapport.policy.compiler.normal_form import ecnf_text
+from rapport.policy.compiler.plan_drawing import draw_logic_tree, draw_plan
 from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.compiler.planner import CompilerDraft
 from rapport.policy.language.formatter import format_policy

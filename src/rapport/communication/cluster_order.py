@@ -257,7 +257,7 @@ class ClusterProgress:
     def _start(self, share: int, reached: ShareProgress | None) -> int:
         if reached is not None:
             return reached.position
-        # Without a record, the reader's position tells.
+        # Without a record, the reader's position decides.
         table, key = _POSITION
         kept = self._records.get(table, own_key(share_name(share), key))
         return int(kept) if kept else 0

@@ -316,7 +316,7 @@ def _warn_of_same_phrases(
                     ("actions", phrase),
                     "action.phrase_twice",
                     f"{phrase!r} and {first!r} are the same phrase",
-                    hint="blanks and letter case do not tell phrases apart",
+                    hint="blanks and letter case do not make phrases differ",
                 )
             )
 

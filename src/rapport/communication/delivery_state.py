@@ -60,7 +60,7 @@ VisitKind = Literal["time_out", "stop"]
 SENT_STATES = ("handed", "confirmed")
 """States of an attempt that the medium took."""
 LATEST_ATTEMPT = 0
-"""In an outcome: the last attempt that the medium took. A bounce does not tell which one it was."""
+"""In an outcome: the last attempt that the medium took. A bounce does not say which one it was."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):

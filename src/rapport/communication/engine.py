@@ -351,7 +351,7 @@ class CommunicationEngine:
 
     async def _commit_position(self, name: str, least: int) -> None:
         """Publishes the position of a reader once it has moved by `least`. The transaction's own
-        position counts; this one tells others how far the engine has read.
+        position counts; this one shows others how far the engine has read.
         """
         position = self._batches.positions[name]
         if position - self._committed[name] >= least:

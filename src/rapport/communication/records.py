@@ -272,7 +272,7 @@ class DeliveryRecord(msgspec.Struct, kw_only=True):
     forget_at: int = 0
     """When a closed delivery is deleted; until then late answers are still recorded."""
     asking: NextReceiver | None = None
-    """The next receiver, as long as the directory cannot tell its members."""
+    """The next receiver, as long as the directory does not know its members."""
     ask_at: int = 0
     """When the directory is read again."""
     failed_asks: int = 0
@@ -473,7 +473,7 @@ class DecisionCache:
         self._open.discard(key)
 
     def forget(self) -> None:
-        """Forgets everything; after a failure only the records tell what was stored."""
+        """Forgets everything; after a failure only the records say what was stored."""
         for recent in (self._closed, self._open, self._answered, self.direct):
             recent.clear()
 

@@ -113,10 +113,12 @@ class V0Endpoint:
                 hint="listen on the address by which the others reach this machine",
             )
         endpoint = link(await UdpEndpoint.open(*place, max_datagram=MAX_DATAGRAM))
-        door = V0Endpoint(endpoint, broker, settings or V0Settings(), clock, chance, allows, audit)
-        door._tasks.start("context v0 alarm", door._alarm.run)
-        endpoint.receive(door._take)
-        return door
+        opened = V0Endpoint(
+            endpoint, broker, settings or V0Settings(), clock, chance, allows, audit
+        )
+        opened._tasks.start("context v0 alarm", opened._alarm.run)
+        endpoint.receive(opened._take)
+        return opened
 
     async def close(self) -> None:
         """Closes the endpoint; the broker goes on. A second call is no error."""

@@ -57,8 +57,8 @@ class NodeMachine:
         start_ms: float = 0.0,
     ) -> None:
         """`known`: other nodes on IP; `grouping`: makes the grouper or client of this node from
-        the function that tells a component's groups; `at_once`: calls are run by `tick` itself, as
-        simulators want it, instead of being returned; `given_before`: versions begin above it.
+        the function that returns a component's groups; `at_once`: calls are run by `tick` itself,
+        as simulators want it, instead of being returned; `given_before`: versions begin above it.
         """
         self.node, self.host, self.address = host.node, host, address
         askers = PullCounts(most=settings.askers)

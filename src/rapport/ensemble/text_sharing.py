@@ -90,8 +90,8 @@ class Wishing(Ensemble, every="1 s", writes="coordinator"):
 
     def exchange(coordinator: Any, member: Any) -> None:
         offered = {offer.digest for offer in coordinator.offers}
-        asked = {digest: coordinator.now_ms for digest in member.wanted if digest in offered}
-        coordinator.asked = coordinator.asked | asked
+        requests = {digest: coordinator.now_ms for digest in member.wanted if digest in offered}
+        coordinator.asked = coordinator.asked | requests
 
 
 class Shelf(Component, Sharing):

@@ -109,7 +109,7 @@ def reading_parts(value: Any, kind: AttributeType, place: str) -> list[Any]:
 def _is_of(value: Any, kind: AttributeType) -> bool:
     if kind == "number":
         return value.__class__ in (int, float)
-    return value.__class__ is (str if kind == "text" else bool)
+    return value.__class__ is (bool if kind == "boolean" else str)
 
 
 def _place_type(kind: AttributeType) -> ComplexType:

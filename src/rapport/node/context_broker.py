@@ -107,7 +107,7 @@ def _stays(before: ContextAnswer, answer: ContextAnswer) -> bool:
 
 
 _AT_ONCE = 64
-"""Questions under way of one table: more would only wait in the broker."""
+"""Pending queries of one table: more would only wait in the broker."""
 _LET_OTHERS_EVERY = 100
 """What the broker has itself it answers without a pause, some 30 us each: others get their turn."""
 _MOST_WAIT_S = 600
@@ -398,8 +398,8 @@ class NodeContext:
                 _log.info("context keys changed")
 
     async def _join(self, broker: ContextBroker, tables: ContextTables) -> None:
-        """Tries until the network is joined, or the broker is told to leave; then the broker keeps
-        its neighbours itself.
+        """Tries until the network is joined, or the broker is ordered to leave; then the broker
+        keeps its neighbours itself.
         """
         pause_ms = _FIRST_PAUSE_MS
         while not (self._joined or broker.has_left):

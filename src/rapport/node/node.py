@@ -46,8 +46,10 @@ from rapport.node.mqtt import Bridges
 from rapport.node.pipeline_process import PipelineProcess
 from rapport.node.policies import Policies, SparkWatch
 from rapport.node.push import PushSubscriptions
+from rapport.node.rates import Rates
 from rapport.node.reload import SiteReload, SiteReloaded
 from rapport.node.table_updates import TableUpdates
+from rapport.node.things import Things
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.site import Site
@@ -74,7 +76,7 @@ class PolicyParts(msgspec.Struct, frozen=True, kw_only=True):
     engine: PolicyEngine
     policies: Policies
     tables: TableUpdates
-    second_looker: ReevaluationService
+    reevaluation: ReevaluationService
     load: LoadWatch
 
 
@@ -138,6 +140,7 @@ class Node:
         self.ensemble = parts.connections.ensemble
         """The node's part in ensembles; None where the site has none."""
         self.ledger = Ledger(parts.channels, parts.ledger_index)
+        self.things, self.rates = Things(parts.channels, parts.clock), Rates(parts.channels)
         parts.communication.follow_reloads(partial(self.reload, by="another engine"))
         self.communication = Communication(parts.communication, self.ledger)
         """The public API of communication, for programs that run a node in their process."""
@@ -182,7 +185,7 @@ class Node:
             )
             self._tasks.start("policy.on_spark", watch.run)
         self._tasks.start("policy.load", self.load.run)
-        self._tasks.start("policy.second_look", self._parts.policy.second_looker.run)
+        self._tasks.start("policy.reevaluation", self._parts.policy.reevaluation.run)
         self._tasks.start("mediation.release", self.releasing.run)
         self._tasks.start("mediation.interpretations", self.meanings.run)
         self._tasks.start("mediation.tables", self.fresh_tables.run)
@@ -335,5 +338,5 @@ class Node:
             pass
         while await self.policy.step(timeout_ms=0):
             pass
-        while await self._parts.policy.second_looker.step(timeout_ms=0):
+        while await self._parts.policy.reevaluation.step(timeout_ms=0):
             pass

@@ -33,7 +33,9 @@ from rapport.site.actions import TemplateFacts
 from rapport.site.check import (
     check_actions,
     check_data,
+    check_days,
     check_instances,
+    check_kept,
     check_own_actions,
     check_runnable,
 )
@@ -116,6 +118,8 @@ class SiteCompiler:
         return [
             *check_actions(parts),
             *check_data(parts),
+            *check_days(parts),
+            *check_kept(parts),
             *check_instances(parts),
             *check_runnable(parts),
             *check_on_spark(parts),

@@ -296,14 +296,14 @@ class PushSubscriptions:
         else:
             self._note_failure(running, failure)
             if is_refused_for_good(running.delivery):
-                await self._set_aside(running, batch, failure.why)
+                await self._dead_letter(running, batch, failure.why)
 
     async def _settle(self, running: _Running, batch: Batch) -> None:
         if running.delivery.push.take:
             await self._next_batch(running, seen=True, take=True)
         await self._change(running, partial(after_sent, batch=batch))
 
-    async def _set_aside(self, running: _Running, batch: Batch, why: str) -> None:
+    async def _dead_letter(self, running: _Running, batch: Batch, why: str) -> None:
         push, refusals = running.delivery.push, running.delivery.refusals
         error = InvalidInput(why, code="push.refused")
         for stored in batch.events:

@@ -298,7 +298,7 @@ def _make_policy(base: _Base, mediation: MediationParts) -> PolicyParts:
         engine=engine,
         policies=policies,
         tables=tables,
-        second_looker=ReevaluationService(channels, engine, clock),
+        reevaluation=ReevaluationService(channels, engine, clock),
         load=LoadWatch(engine, clock, Ids(clock, Chance.from_machine())),
     )
 

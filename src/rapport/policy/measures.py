@@ -24,7 +24,7 @@ Numbers = npt.NDArray[np.float64]
 Shape = Literal["distance", "opaque"]
 
 
-class Measuring(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuringFunction(msgspec.Struct, frozen=True, kw_only=True):
     """One measuring function over one or two values (a sequence of parts each).
 
     `many` takes arrays of shape (n, parts) and equals `one` row by row; NaN where there is no
@@ -55,7 +55,7 @@ def _distance_many(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Numbers
         return np.asarray(np.sqrt(dx * dx + dy * dy), np.float64)
 
 
-DISTANCE = Measuring(
+DISTANCE = MeasuringFunction(
     name="distance",
     types=("point", "point"),
     one=_distance,
@@ -64,7 +64,7 @@ DISTANCE = Measuring(
     shape="distance",
 )
 
-DISTANCE_GEO = Measuring(
+DISTANCE_GEO = MeasuringFunction(
     name="distance_geo",
     types=("geo_point", "geo_point"),
     one=sphere.distance,
@@ -77,13 +77,14 @@ DISTANCE_GEO = Measuring(
 BUILT_IN = {measuring.name: measuring for measuring in (DISTANCE, DISTANCE_GEO)}
 _VARIANTS = {"distance": (DISTANCE, DISTANCE_GEO)}
 """By the name that a site writes, the functions for values of different types."""
-_loaded: dict[str, Measuring] = {}
+_loaded: dict[str, MeasuringFunction] = {}
 
 
 def measure(
     *types: AttributeType, unit: str = "", many: Callable[..., Numbers] | None = None
-) -> Callable[[Callable[..., float]], Measuring]:
-    """Turns a function of one or two values into a Measuring; for authors of plug-ins and sites.
+) -> Callable[[Callable[..., float]], MeasuringFunction]:
+    """Turns a function of one or two values into a measuring function; for authors of plug-ins and
+    sites.
 
     >>> @measure("number", "number")
     ... def angstrom(temperature, humidity):
@@ -97,8 +98,8 @@ def measure(
         if kind not in TYPE_NAMES:
             raise UnknownName("attribute type", kind, TYPE_NAMES, code="measures.bad_type")
 
-    def declare(function: Callable[..., float]) -> Measuring:
-        return Measuring(
+    def declare(function: Callable[..., float]) -> MeasuringFunction:
+        return MeasuringFunction(
             name=function.__name__,
             types=types,
             one=function,
@@ -109,7 +110,7 @@ def measure(
     return declare
 
 
-def get(name: str) -> Measuring:
+def get(name: str) -> MeasuringFunction:
     """Raises UnknownName, or InvalidInput when its module cannot be imported."""
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -118,7 +119,7 @@ def get(name: str) -> Measuring:
     return _loaded[name]
 
 
-def variants(name: str) -> tuple[Measuring, ...]:
+def variants(name: str) -> tuple[MeasuringFunction, ...]:
     """The functions of a name, one per types; raises as `get`."""
     return _VARIANTS.get(name) or (get(name),)
 
@@ -145,10 +146,10 @@ def _number(function: Callable[..., float], row: tuple[Any, ...]) -> float:
 _FUNCTIONS = NamedFunctions("measures", "measuring function", names)
 
 
-def _as_measure(name: str) -> Measuring:
+def _as_measure(name: str) -> MeasuringFunction:
     not_one = InvalidInput(
         f"{name!r} is not a measuring function",
         code="measures.not_a_measure",
         hint="put @measure(...) of rapport.policy.measures before it",
     )
-    return _FUNCTIONS.find(name, Measuring, not_one)
+    return _FUNCTIONS.find(name, MeasuringFunction, not_one)

@@ -69,17 +69,17 @@ class Identity(msgspec.Struct, frozen=True, tag="identity"):
     """The identity as a text, for comparison in relationships."""
 
 
-class Enclosing(msgspec.Struct, frozen=True, tag="enclosing"):
+class EnclosingColumn(msgspec.Struct, frozen=True, tag="enclosing"):
     """`concept/id` of everything that contains the instance, one per line, nearest first."""
 
     container: str
 
 
-class Enclosed(msgspec.Struct, frozen=True, tag="enclosed"):
-    """The instance as `concept/id`, which is searched in `Enclosing` columns."""
+class EnclosedInstance(msgspec.Struct, frozen=True, tag="enclosed"):
+    """The instance as `concept/id`, which is searched in `EnclosingColumn`."""
 
 
-Derivation = AnyOf | Identity | Enclosing | Enclosed
+Derivation = AnyOf | Identity | EnclosingColumn | EnclosedInstance
 
 
 class Link(msgspec.Struct, frozen=True):

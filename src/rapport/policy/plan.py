@@ -19,7 +19,12 @@ from rapport.core.errors import Unsupported
 from rapport.core.event import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 from rapport.policy.ontology import Constraint as Constraint
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import (
+    Condition,
+    SituationPlan,
+    counted_aliases,
+    streams_of_conditions,
+)
 
 
 class Side(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -241,6 +246,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Detections with equal bindings less than this after an emitted one are suppressed."""
     deliveries: tuple[tuple[str, ...], ...] = ()
     """The delivery lines of each action; empty when none has any."""
+    guard: Condition | None = None
+    """`while`: a match becomes a detection only if this is true for its identities then. [SI-9]"""
 
     def version(self) -> str:
         """Content hash of the plan: changes when anything in it does."""
@@ -265,7 +272,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted."""
-        return tuple(sorted(self.streams_of(range(len(self.terms)))))
+        return tuple(sorted(self.streams_of(range(len(self.terms))) | self.guard_streams()))
+
+    def guard_streams(self) -> frozenset[str]:
+        """The streams its guard reads, and those by which instances in it become known."""
+        return frozenset() if self.guard is None else streams_of_conditions([self.guard])
 
     def absent_streams(self) -> frozenset[str]:
         """The streams of all terms whose absence is required."""
@@ -299,7 +310,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances the plan looks up, sorted."""
-        return tuple(sorted({side.concept for side in self.sides()}))
+        guarding = [] if self.guard is None else counted_aliases([self.guard])
+        concepts = {side.concept for side in self.sides()}
+        return tuple(sorted(concepts | {bound.concept for bound in guarding}))
 
 
 def streams_of_term(term: TermStep) -> frozenset[str]:

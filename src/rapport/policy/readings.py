@@ -109,9 +109,9 @@ def columns_of_data(data: pa.Array, kind: AttributeType) -> Columns | None:
     read = _truths(values) if kind == "boolean" else _numbers(values)
     if read is None:
         return None
-    if kind == "geo_point" and not _are_on_earth(read.to_numpy(), len(keys)):
-        return None
     count = len(keys)
+    if kind == "geo_point" and not are_on_earth(*np.split(read.to_numpy(), 2)):
+        return None
     return keys, [read[first : first + count] for first in range(0, len(read), count)]
 
 
@@ -211,9 +211,8 @@ def _truths(tokens: pa.Array) -> pa.Array | None:
     return true if pc.all(known).as_py() else None
 
 
-def _are_on_earth(numbers: npt.NDArray[np.float64], count: int) -> bool:
-    """Whether all longitudes, and the latitudes after them, are some."""
-    lon, lat = numbers[:count], numbers[count:]
+def are_on_earth(lon: npt.NDArray[np.float64], lat: npt.NDArray[np.float64]) -> bool:
+    """Whether all are longitudes and latitudes; a missing one is not."""
     return bool((np.abs(lon) <= 180.0).all() and (np.abs(lat) <= 90.0).all())
 
 

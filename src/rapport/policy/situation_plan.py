@@ -7,6 +7,7 @@ out as comparisons. Aliases are those of `aliases`, and within a quantifier also
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -239,14 +240,8 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted: those of its values, and those
         by which instances become known."""
-        found = {stream for bound in self.bound_aliases() for stream in bound.streams}
-        for node in plan_nodes(self):
-            match node:
-                case PresentValue(stream=str(stream)):
-                    found.add(stream)
-                case SilentStream():
-                    found.update(node.streams)
-        return tuple(sorted(found))
+        found = {stream for bound in self.aliases for stream in bound.streams}
+        return tuple(sorted(found | streams_of_conditions(self.conditions())))
 
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances the plan looks up, sorted."""
@@ -255,27 +250,59 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def table_attributes(self) -> set[tuple[str, str]]:
         """The (concept, attribute) pairs that tables give: values, and properties of aliases."""
         found = {
-            (bound.concept, one.attribute)
-            for bound in self.bound_aliases()
-            for one in bound.constraints
+            (bound.concept, one.attribute) for bound in self.aliases for one in bound.constraints
         }
-        for node in plan_nodes(self):
-            if isinstance(node, PresentValue) and node.stream is None and node.attribute != "id":
-                found.add((node.concept, node.attribute))
-        return found
+        return found | table_attributes_of(self.conditions())
 
     def bound_aliases(self) -> list[BoundAlias]:
         """The aliases of the plan and those of its quantifiers."""
-        inner = [node.bound for node in plan_nodes(self) if isinstance(node, CountedInstances)]
-        return [*self.aliases, *inner]
+        return [*self.aliases, *counted_aliases(self.conditions())]
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """The situation, and what it is cleared by."""
+        return (self.situation, *([] if self.cleared_by is None else [self.cleared_by]))
 
 
 def plan_nodes(plan: SituationPlan) -> list[Condition | Value]:
     """Every condition and value of a plan, outer ones first."""
+    return condition_nodes(plan.conditions())
+
+
+def counted_aliases(conditions: Iterable[Condition]) -> list[BoundAlias]:
+    """The aliases of quantifiers."""
+    nodes = condition_nodes(conditions)
+    return [node.bound for node in nodes if isinstance(node, CountedInstances)]
+
+
+def streams_of_conditions(conditions: Iterable[Condition]) -> frozenset[str]:
+    """The streams that conditions read, and those by which instances in them become known."""
+    found: set[str] = set()
+    for node in condition_nodes(conditions):
+        match node:
+            case PresentValue(stream=str(stream)):
+                found.add(stream)
+            case SilentStream():
+                found.update(node.streams)
+            case CountedInstances():
+                found.update(node.bound.streams)
+    return frozenset(found)
+
+
+def table_attributes_of(conditions: Iterable[Condition]) -> set[tuple[str, str]]:
+    """The (concept, attribute) pairs that tables give to conditions."""
+    found: set[tuple[str, str]] = set()
+    for node in condition_nodes(conditions):
+        if isinstance(node, PresentValue) and node.stream is None and node.attribute != "id":
+            found.add((node.concept, node.attribute))
+        elif isinstance(node, CountedInstances):
+            found |= {(node.bound.concept, one.attribute) for one in node.bound.constraints}
+    return found
+
+
+def condition_nodes(conditions: Iterable[Condition]) -> list[Condition | Value]:
+    """Every condition and value, outer ones first."""
     found: list[Condition | Value] = []
-    waiting: list[Condition | Value] = [plan.situation]
-    if plan.cleared_by is not None:
-        waiting.append(plan.cleared_by)
+    waiting: list[Condition | Value] = [*conditions]
     while waiting:
         node = waiting.pop()
         found.append(node)

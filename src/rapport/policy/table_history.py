@@ -28,7 +28,7 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan, PolicyPlan
 from rapport.policy.runner.local import LocalRunner
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import SituationPlan, table_attributes_of
 from rapport.tables.loaded_table import LoadedTable
 from rapport.tables.row_history import (
     FROM_THE_BEGINNING,
@@ -382,6 +382,8 @@ def read_from_tables(plan: PolicyPlan) -> set[tuple[str, str]]:
     if isinstance(plan, SituationPlan):
         return plan.table_attributes()
     found = {(side.concept, one.attribute) for side in plan.sides() for one in side.constraints}
+    if plan.guard is not None:
+        found |= table_attributes_of([plan.guard])
     return found | {
         (side.concept, attribute)
         for term in plan.terms

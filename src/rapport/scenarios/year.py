@@ -163,7 +163,7 @@ _SCHEMA = pa.schema(
 
 
 class _Stays:
-    """Who stays with whom in which room in each five minutes of a day."""
+    """The people in each room in each five minutes of a day."""
 
     def __init__(self, chance: np.random.Generator, day: date, pairs: float, house: House) -> None:
         self._chance, self._house = chance, house

@@ -241,7 +241,7 @@ def _check_whole(
     site = declared_action(action.phrase, people)
     acts = site is not None and site.effect is not None
     if acts or stop_of(action.phrase) is not None:
-        message = f"nobody is told for {action.phrase!r}, something is done"
+        message = f"no message is sent for {action.phrase!r}, something is done"
         hint = "leave the lines below it out, or give the message a phrase of its own"
         faults.add("policy.delivery_of_no_message", message, action.delivery[0].place, hint=hint)
         return

@@ -8,6 +8,7 @@ warnings and hints: a site with them runs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rapport.channel.federation import links_from_site
 from rapport.channel.interceptors.builtin import InterceptorContext, Mediate
 from rapport.channel.interceptors.builtin import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.bridge import bridges_from_site
+from rapport.channel.retention.limits import keep_of
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.config import (
     CommunicationConfig,
@@ -33,6 +35,7 @@ from rapport.communication.content_rules import ContentRules
 from rapport.communication.message_info import content_rules, info_from_site
 from rapport.communication.texts import same_phrase
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported, nearest_names
+from rapport.core.times import format_duration
 from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.config_fields import Fields
@@ -42,7 +45,7 @@ from rapport.kernel.settings import check_settings, load_settings
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.fields_compiler import check_bindings
 from rapport.mediation.reader import build_transformer
-from rapport.mediation.source_bindings import RAW_PREFIX, sources_into_channels
+from rapport.mediation.source_bindings import EVENTS, RAW_PREFIX, sources_into_channels
 from rapport.policy.compiler.compile import (
     CompiledConditions,
     CompiledPolicy,
@@ -68,8 +71,15 @@ from rapport.policy.lint.policy_set import (
     policy_graph,
     shortest_cycle,
 )
+from rapport.policy.lint.situations import first_place, longest_look_back
 from rapport.policy.operators.plan_shape import check_supported
 from rapport.policy.plan import Plan
+from rapport.policy.situation_plan import (
+    SituationPlan,
+    TableDays,
+    TimeWindow,
+    condition_nodes,
+)
 from rapport.site.actions import TemplateFacts, check_deliveries
 from rapport.site.context import check_context
 from rapport.site.ensemble import check_ensemble
@@ -588,6 +598,73 @@ def check_data(parts: SiteParts) -> list[Problem]:
     return problems
 
 
+def check_days(parts: SiteParts) -> list[Problem]:
+    """The tables that list days for `time is on holidays` have ISO dates as keys."""
+    if parts.tables is None:
+        return []
+    problems: list[Problem] = []
+    for name, compiled in parts.policies.items():
+        faults = Diagnostics(name, parts.texts[name])
+        for table in _day_tables(compiled):
+            declared = parts.tables.declarations().get(table)
+            if declared is None:
+                continue  # the table has a fault of its own
+            keys = [key for (key,) in parts.tables.rows(table, [declared.key])]
+            wrong = next((key for key in keys if not _is_date(key)), None)
+            if wrong is not None:
+                message = f"the table {table!r} lists {wrong[:40]!r}, which is no day"
+                hint = "write days as 2024-12-24"
+                faults.add("policy.bad_day", message, _first_place(compiled), hint=hint)
+        problems.extend(faults.problems())
+    return problems
+
+
+def _day_tables(compiled: CompiledPolicy) -> list[str]:
+    plan = compiled.plan
+    guard = [] if isinstance(plan, SituationPlan) or plan.guard is None else [plan.guard]
+    conditions = plan.conditions() if isinstance(plan, SituationPlan) else guard
+    windows = [one for one in condition_nodes(conditions) if isinstance(one, TimeWindow)]
+    days = [day for window in windows for day in window.days]
+    return sorted({day.table for day in days if isinstance(day, TableDays)})
+
+
+def _first_place(compiled: CompiledPolicy) -> SourceSpan:
+    """The place of the situation, or of the guard."""
+    if isinstance(compiled, CompiledSituation):
+        return first_place(compiled.tree.situation)
+    assert compiled.tree.guard is not None, "only a guard names days"
+    return first_place(compiled.tree.guard)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return len(text) == len("2024-12-24") and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def check_kept(parts: SiteParts) -> list[Problem]:
+    """Situations that look back further than the events are kept: they cannot be explained then."""
+    problems: list[Problem] = []
+    kept_ms = keep_of(channels_from_site(parts.file)[0].rules_for(EVENTS)).shortest_ms
+    for name, compiled in parts.policies.items():
+        faults = Diagnostics(name, parts.texts[name])
+        found = (
+            longest_look_back(compiled.tree) if isinstance(compiled, CompiledSituation) else None
+        )
+        if found is not None and 0 < kept_ms < found[0]:
+            back, kept = format_duration(found[0]), format_duration(kept_ms)
+            faults.add(
+                "policy.window_longer_than_kept",
+                f"this looks back {back}, but readings are kept {kept}: 'explain' lacks some",
+                found[1],
+                hint=f'[channels.{EVENTS}] keep_for = "{back}"',
+                severity="warning",
+            )
+        problems.extend(faults.problems())
+    return problems
+
+
 def check_sources(parts: SiteParts) -> list[Problem]:
     """Policies without a push source never receive an event. A site may have neither: its channels
     are enough.
@@ -625,6 +702,8 @@ CHECKERS: tuple[Checker, ...] = (
     check_actions,
     check_commands,
     check_data,
+    check_days,
+    check_kept,
     check_instances,
     check_chains,
     check_contrary,

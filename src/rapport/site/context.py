@@ -250,7 +250,7 @@ def _actions_without(parts: SiteParts) -> Iterable[Problem]:
             yield whole.section(phrase).problem(
                 key,
                 "context.no_broker_here",
-                f"the action {phrase!r} tells a context broker, and the site has none",
+                f"the action {phrase!r} updates a context broker, and the site has none",
                 hint='add [context] with listen = "127.0.0.1:7411"',
             )
 

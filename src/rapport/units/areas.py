@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,6 +34,8 @@ Mask = npt.NDArray[np.bool_]
 MOST_POINTS = 100_000
 """Of one area."""
 _FURTHEST = 1e12
+_FEW_EDGES = 16
+_LISTED_PER_EDGE = 8
 _MOST_PAIRS = 1 << 20
 _CACHED = 1 << 17
 # Shewchuk's bound for the error of the difference of two products of differences.
@@ -54,8 +56,44 @@ class Area(msgspec.Struct, frozen=True, eq=False):
     polygons: tuple[Polygon, ...]
     edges: Floats
     """(n, 4): from (x, y) to (x, y), polygon after polygon."""
-    starts: Rows
-    """The first edge of each polygon, and the end."""
+    bands: tuple[EdgeBands, ...]
+    """Of each polygon."""
+
+
+class EdgeBands(NamedTuple):
+    """The edges of a polygon by horizontal bands of equal height, each with those that touch it."""
+
+    low: float
+    height: float
+    bands: int
+    first: Rows
+    """Where the list of each band begins, and the end."""
+    listed: Rows
+    """Edges of the area."""
+
+
+def _bands_of(edges: Floats, first_edge: int) -> EdgeBands:
+    """As many bands as edges, fewer if edges are long, so that lists stay short."""
+    bottom, top = np.minimum(edges[:, 1], edges[:, 3]), np.maximum(edges[:, 1], edges[:, 3])
+    low, high = float(bottom.min()), float(top.max())
+    count = max(len(edges), 1) if len(edges) > _FEW_EDGES else 1
+    while True:
+        height = (high - low) / count
+        from_band, to_band = _bands(bottom, low, height, count), _bands(top, low, height, count)
+        if count == 1 or int((to_band - from_band + 1).sum()) <= _LISTED_PER_EDGE * len(edges):
+            break
+        count //= 2
+    own, places = _spread(from_band, to_band + 1)
+    order = np.argsort(places, kind="stable")
+    first = np.concatenate(([0], np.cumsum(np.bincount(places, minlength=count))))
+    return EdgeBands(low, height, count, first.astype(np.int64), own[order] + first_edge)
+
+
+def _bands(y: Any, low: Any, height: Any, count: Any) -> Rows:
+    """The bands of coordinates; they never decrease, so rounding loses no edge."""
+    with np.errstate(all="ignore"):
+        found = np.where(height > 0, (y - low) / height, 0.0)
+    return np.asarray(np.clip(found, 0, count - 1), np.int64)
 
 
 def _invalid(message: str, hint: str) -> InvalidInput:
@@ -152,7 +190,7 @@ def _circle(x: float, y: float, radius: float, *, geographic: bool) -> Area:
         )
         around = (low[0], low[1], high[0], high[1])
     text = f"CIRCLE ({_shown(x)} {_shown(y)} {_shown(radius)})"
-    return Area(text, around, (x, y, radius), (), np.zeros((0, 4)), np.zeros(1, np.int64))
+    return Area(text, around, (x, y, radius), (), np.zeros((0, 4)), ())
 
 
 def _polygons(parts: tuple[Polygon, ...]) -> Area:
@@ -167,8 +205,12 @@ def _polygons(parts: tuple[Polygon, ...]) -> Area:
     low, high = drawn[:, :2].min(axis=0).tolist(), drawn[:, :2].max(axis=0).tolist()
     shown = [f"({', '.join(_ring_text(ring) for ring in part)})" for part in parts]
     text = f"POLYGON {shown[0]}" if len(parts) == 1 else f"MULTIPOLYGON ({', '.join(shown)})"
-    starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    return Area(text, (low[0], low[1], high[0], high[1]), None, parts, drawn, starts)
+    ends = np.cumsum(lengths).tolist()
+    bands = tuple(
+        _bands_of(drawn[end - length : end], end - length)
+        for length, end in zip(lengths, ends, strict=True)
+    )
+    return Area(text, (low[0], low[1], high[0], high[1]), None, parts, drawn, bands)
 
 
 def _ring_text(ring: Ring) -> str:
@@ -381,19 +423,12 @@ def _check_simple(part: Polygon) -> None:
     )
     for one, other in _near_pairs(ends):
         a, b = ends[one], ends[other]
-        turns = (
-            turn_many(a, b[:, :2]),
-            turn_many(a, b[:, 2:]),
-            turn_many(b, a[:, :2]),
-            turn_many(b, a[:, 2:]),
-        )
+        edges = np.concatenate((a, a, b, b))
+        points = np.concatenate((b[:, :2], b[:, 2:], a[:, :2], a[:, 2:]))
+        sides = turn_many(edges, points)
+        turns = sides.reshape(4, -1)
         crossing = (turns[0] * turns[1] < 0) & (turns[2] * turns[3] < 0)
-        on = (
-            (turns[0] == 0) & _in_box(a, b[:, :2]),
-            (turns[1] == 0) & _in_box(a, b[:, 2:]),
-            (turns[2] == 0) & _in_box(b, a[:, :2]),
-            (turns[3] == 0) & _in_box(b, a[:, 2:]),
-        )
+        on = ((sides == 0) & _in_box(edges, points)).reshape(4, -1)
         same = owner[one] == owner[other]
         before, after = follower[one] == other, follower[other] == one
         apart = ~(before | after)
@@ -414,6 +449,8 @@ def _check_simple(part: Polygon) -> None:
 
 
 def _check_holes(part: Polygon) -> None:
+    if len(part) == 1:
+        return
     outline, *holes = (_polygons(((ring,),)) for ring in part)
     for number, hole in enumerate(holes):
         if not _is_within(hole, outline):
@@ -506,6 +543,8 @@ def turn_many(edges: npt.NDArray[Any], points: npt.NDArray[Any]) -> Rows:
         apart = one - other
         clear = sign_one != sign_other
         sure = clear | (sign_one == 0)
+        is_end = (points[:, 0] == edges[:, 2]) & (points[:, 1] == edges[:, 3])
+        apart[is_end], sure = 0.0, sure | is_end
         sure |= (size > _SMALLEST) & (size < np.inf) & (np.abs(apart) > _TURN_ERROR * size)
         found: Rows = np.sign(np.where(clear, sign_one - sign_other, apart)).astype(np.int64)
     for row in np.flatnonzero(~sure).tolist():
@@ -538,8 +577,12 @@ def contains(area: Area, point: Sequence[float], *, geographic: bool = False) ->
     x1, y1, x2, y2 = area.bounds
     if not (x1 <= x <= x2 and y1 <= y <= y2):
         return False
-    places = pairwise(area.starts.tolist())
-    return any(_place(area.edges[first:last], (x, y)) != "outside" for first, last in places)
+    for one in area.bands:
+        band = int(_bands(y, one.low, one.height, one.bands))
+        edges = area.edges[one.listed[one.first[band] : one.first[band + 1]]]
+        if _place(edges, (x, y)) != "outside":
+            return True
+    return False
 
 
 def _place(edges: Floats, point: Point) -> str:
@@ -603,29 +646,42 @@ def _in_circles(areas: Sequence[Area], owner: Rows, points: Floats, *, geographi
 
 def _in_polygons(areas: Sequence[Area], owner: Rows, points: Floats) -> Mask:
     edges = np.concatenate([area.edges for area in areas])
-    first_edge = np.cumsum([0, *(len(area.edges) for area in areas)])
-    starts = np.concatenate(
-        [area.starts[:-1] + first for area, first in zip(areas, first_edge, strict=False)]
-    )
-    stops = np.concatenate(
-        [area.starts[1:] + first for area, first in zip(areas, first_edge, strict=False)]
-    )
-    part_ends = np.cumsum([len(area.starts) - 1 for area in areas])
-    first_part = np.concatenate(([0], part_ends[:-1]))
-    rows, parts = _spread(first_part[owner], part_ends[owner])
+    first_edge = _starts([len(area.edges) for area in areas])
+    part_counts = [len(area.bands) for area in areas]
+    parts = [part for area in areas for part in area.bands]
+    list_sizes, band_sizes = [len(one.listed) for one in parts], [len(one.first) for one in parts]
+    # Numbers of one polygon become those of all: of edges, then of places in the lists.
+    listed = np.concatenate([one.listed for one in parts])
+    listed += np.repeat(np.repeat(first_edge, part_counts), list_sizes)
+    begins = np.concatenate([one.first for one in parts])
+    begins += np.repeat(_starts(list_sizes), band_sizes)
+    first_band = _starts(band_sizes)
+    shape = np.array([one[:3] for one in parts], np.float64)
+    first_part = _starts(part_counts)
+    part_ends = first_part + part_counts
+    rows, own = _spread(first_part[owner], part_ends[owner])
+    bands = first_band[own] + _bands(points[rows, 1], *shape[own].T)
+    starts, stops = begins[bands], begins[bands + 1]
     found = np.zeros(len(owner), np.bool_)
-    lengths = np.cumsum(stops[parts] - starts[parts])
+    lengths = np.cumsum(stops - starts)
     cuts = np.searchsorted(lengths, np.arange(_MOST_PAIRS, int(lengths[-1]) + 1, _MOST_PAIRS))
     for first, last in pairwise([0, *np.unique(cuts[cuts > 0]).tolist(), len(rows)]):
         some = slice(first, last)
-        inside = _in_parts(edges, starts[parts[some]], stops[parts[some]], points[rows[some]])
+        inside = _in_parts(edges, listed, (starts[some], stops[some]), points[rows[some]])
         found[rows[some][inside]] = True
     return found
 
 
-def _in_parts(edges: Floats, starts: Rows, stops: Rows, points: Floats) -> Mask:
-    """Of each point whether it lies in the polygon of the edges from start to stop."""
-    rows, places = _spread(starts, stops)
+def _starts(sizes: Sequence[int]) -> Rows:
+    """Where each of consecutive ranges begins."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return np.concatenate((np.zeros(1, np.int64), ends[:-1]))
+
+
+def _in_parts(edges: Floats, listed: Rows, lists: tuple[Rows, Rows], points: Floats) -> Mask:
+    """Of each point whether it lies in the polygon that has these edges at its height."""
+    rows, found = _spread(*lists)
+    places = listed[found]
     y = points[rows, 1]
     from_y, to_y = edges[places, 1], edges[places, 3]
     level = (np.minimum(from_y, to_y) <= y) & (y <= np.maximum(from_y, to_y))

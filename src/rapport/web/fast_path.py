@@ -111,7 +111,9 @@ _FAST_ROUTES = {
     ("channels", "events"): _FastRoute("channels", events.publish, "", publish_events),
     ("sources", ""): _FastRoute("sources", events.take_readings, "raw.", publish_readings),
 }
-_HEAD_PATHS = frozenset({"", "healthz", "readyz", "metrics", "static", "schema"})
+_HEAD_PATHS = frozenset(
+    {"", "healthz", "readyz", "metrics", "static", "schema", "console", "console-files"}
+)
 """Endpoints that monitors query by HEAD: handled as GET, the server leaves the body out."""
 
 

@@ -500,6 +500,10 @@ async def _record_answer(request: Request[Any, Any, Any], peer: str, link: str) 
         await inboxes.node.authenticating.log_out(visitor.token)
         gone = session_cookie("", seconds=0, is_secure=inboxes.is_secure)
         return _to("/inbox?why=left", gone)
+    if form.get("all") == "seen":
+        for row in (await inboxes.look(peer)).notices:
+            await inboxes.answer(visitor, row.message, "seen")
+        return _to(inbox_path(peer, link))
     answer = answer_text(form)
     if not answer:
         return _to(f"{inbox_path(peer, link)}?note=empty")

@@ -14,8 +14,8 @@ from rapport.communication.adapters.outputs import Outputs
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.kernel.clock import Chance, ManualClock, SystemClock
 from rapport.node.metrics import adapter_metrics
-from rapport.testing.adapters import FaltersAdapter, GatedAdapter, ManyAdapter, ScriptedAdapter
 from rapport.testing.suites.adapter import make_delivery
+from support.adapters import FaltersAdapter, GatedAdapter, ManyAdapter, ScriptedAdapter
 
 NOW = 1_772_452_800_000
 

@@ -82,7 +82,7 @@ def test_who_restarts_has_to_settle_again() -> None:
 
 def test_the_silent_are_dropped_and_those_heard_by_the_membership_are_not() -> None:
     here = ring(0, {1: 9, 2: 9}, at(9))
-    here.heard(address(2), at(9.5))
+    here.mark_alive(address(2), at(9.5))
     assert here.drop_silent(at(9.9)) == [address(1)]
     assert here.others() == [address(2)]
 
@@ -167,7 +167,7 @@ def test_what_the_membership_says_is_believed_at_once(town: Any) -> None:
     for one in here.groupers():
         one.machine.gone(dead.address)
         one.machine.gone(gone.address)
-        one.machine.heard(here.groupers()[0].address, here.scheduler.now)
+        one.machine.mark_alive(here.groupers()[0].address, here.scheduler.now)
     for client in here.clients():
         client.machine.gone(dead.address)
     assert here.wrong() == []

@@ -14,11 +14,11 @@ from rapport.ensemble.gossip.recipients import RandomRecipients, Recipients
 from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
 from rapport.ensemble.grouping.group_client import (
     GroupClient,
-    GroupSide,
     UngroupedOnly,
     is_of_groupers,
 )
 from rapport.ensemble.grouping.grouper import GrouperMachine
+from rapport.ensemble.node_machine import Grouping
 from rapport.ensemble.protocol import Message, PublishedKnowledge
 from rapport.ensemble.trace import IP, NodeFacts, Recorder, System, Trace, address_text
 from rapport.kernel.clock import Chance, Now
@@ -36,7 +36,7 @@ class Node:
     def __init__(self, world: World, number: int, groups: tuple[str, ...], probability: float):
         self.world, self.groups, self.name = world, groups, f"node {number}"
         self.address: Address = (f"10.0.{number // 200}.{number % 200}", 7411)
-        self.grouping: GroupSide | None = None
+        self.grouping: Grouping | None = None
         self.settings = GossipSettings(radio=False, ip=True, probability=probability)
         self.heard: dict[str, int] = {}
 

@@ -198,7 +198,10 @@ def test_a_kind_stands_for_its_concept_and_constraints(every_form: Ontology) -> 
     side = found.plan.terms[0].first
     assert side.concept == "station"
     assert side.constraints == (Constraint("region", "=", "south"), Constraint("limit", ">", 3.0))
-    assert [each.code for each in found.problems] == ["policy.can_coincide"]
+    assert [each.code for each in found.problems] == [
+        "policy.can_coincide",
+        "policy.meant_as_situation",
+    ]
     with pytest.raises(PolicyError) as caught:
         compile_policy(
             text.replace("southern", "southren"), name="k", ontology=ontology, window_ms=5

@@ -9,8 +9,10 @@ import pytest
 from rapport.core.errors import PolicyError
 from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import CompiledSituation, compile_policy
+from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.plan_shape import check_supported
 from rapport.policy.plan import Plan, decode_plan, encode_plan
 from rapport.policy.situation_plan import (
     AggregateValue,
@@ -357,3 +359,51 @@ def test_change_and_rate_need_two_readings_and_a_count_none(tanks: Ontology) -> 
     )
     nodes = plan_nodes(plan_of(lines, tanks))
     assert [node.at_least for node in nodes if isinstance(node, AggregateValue)] == [2, 2, 1, 0, 9]
+
+
+def guarded(condition: str, guard: str, ontology: Ontology) -> Plan:
+    text = f"concepts\n  tank A\n  tank B\nconditions\n  {condition}\nwhile\n  {guard}\n"
+    text += "actions\n  raise alarm\n"
+    plan = compile_policy(text, name="x", ontology=ontology, window_ms=5_000).plan
+    assert isinstance(plan, Plan)
+    assert decode_plan(encode_plan(plan)) == plan
+    return plan
+
+
+def test_a_guard_is_compiled_like_a_situation(tanks: Ontology) -> None:
+    condition = "level of A > level of B"
+    plan = guarded(condition, "inside of A above 86 degF\n  limit of B above 3 degC", tanks)
+    assert plan.guard == AllOf(
+        (
+            ComparedValues(tank("inside", "A"), ">", FixedValue(30.0)),
+            ComparedValues(tank("limit", "B"), ">", FixedValue(3.0)),
+        )
+    )
+    assert plan.streams() == ("tank.inside", "tank.level")
+    assert "while" in plan_text(plan)
+
+
+def test_a_plan_without_a_guard_keeps_its_version(tanks: Ontology) -> None:
+    text = "concepts\n  tank A\nconditions\n  level of A above 3 m\nactions\n  raise alarm\n"
+    plan = compile_policy(text, name="x", ontology=tanks, window_ms=5_000).plan
+    assert b"guard" not in encode_plan(plan)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "level of A above 3 cm",
+        "level of A above 3 cm FOLLOWED-BY NOT level of B above 3 cm",
+        "level of A above 3 cm\n  level of A above 5 cm OR level of B above 3 cm",
+    ],
+)
+def test_a_guard_names_only_what_every_detection_is_about(condition: str, tanks: Ontology) -> None:
+    with pytest.raises(PolicyError) as caught:
+        guarded(condition, "inside of A above 3 degC\n  inside of B above 3 degC", tanks)
+    assert [problem.code for problem in caught.value.problems] == ["policy.unbound_alias"]
+    assert caught.value.problems[0].hint
+
+
+def test_a_guarded_plan_is_refused_by_a_runner_without_guards(tanks: Ontology) -> None:
+    plan = guarded("level of A > level of B", "inside of A above 3 degC", tanks)
+    assert check_supported(plan) == ["its 'while' is not evaluated"]

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.policy.ontology import Ontology, PairTable, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
-from support.judge.situation_trials import Told, read_situation_trial, told_lines
+from support.judge.situation_trials import SituationCase, read_situation_trial, told_lines
 from support.judge.situation_world import TableVersion
 from support.judge.trials import judged, outcome_lines, read_written, run_locally, trial_of
 from support.situation_worlds import ONTOLOGY as SITUATION_ONTOLOGY
@@ -145,7 +145,7 @@ SITUATION_TABLES = SituationTables(
 
 
 @pytest.fixture
-def told() -> Told:
+def told() -> SituationCase:
     """What the judge tells must be what stands in the text."""
 
     def try_it(

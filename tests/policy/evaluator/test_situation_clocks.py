@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from rapport.core.times import parse_time
-from support.judge.situation_trials import Told
+from support.judge.situation_trials import SituationCase
 from support.situation_worlds import SituationTables
 
 HOUR, MINUTE = 3_600_000, 60_000
 
 
-def stretches(told: Told, time: str, start: str, end: str, *wanted: tuple[str, str]) -> None:
+def stretches(
+    told: SituationCase, time: str, start: str, end: str, *wanted: tuple[str, str]
+) -> None:
     """The time is true from the first to the second of each pair; an empty end: it still is."""
     lines = []
     opened = ""
@@ -27,7 +29,7 @@ def stretches(told: Told, time: str, start: str, end: str, *wanted: tuple[str, s
     told(f"{policy}told\n{body}", zone="Europe/Berlin", until=parse_time(end))
 
 
-def test_the_first_time_is_included_the_second_is_not(told: Told) -> None:
+def test_the_first_time_is_included_the_second_is_not(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 09:00 and 17:30",
@@ -38,7 +40,7 @@ def test_the_first_time_is_included_the_second_is_not(told: Told) -> None:
     )
 
 
-def test_the_night_of_friday_ends_on_saturday(told: Told) -> None:
+def test_the_night_of_friday_ends_on_saturday(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 22:00 and 06:00 on Fri",
@@ -48,7 +50,7 @@ def test_the_night_of_friday_ends_on_saturday(told: Told) -> None:
     )
 
 
-def test_a_night_that_has_begun_before_the_start(told: Told) -> None:
+def test_a_night_that_has_begun_before_the_start(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 22:00 and 06:00 on Thu",
@@ -58,7 +60,7 @@ def test_a_night_that_has_begun_before_the_start(told: Told) -> None:
     )
 
 
-def test_not_negates_the_whole(told: Told) -> None:
+def test_not_negates_the_whole(told: SituationCase) -> None:
     stretches(
         told,
         "time is not between 22:00 and 06:00 on Fri",
@@ -69,7 +71,7 @@ def test_not_negates_the_whole(told: Told) -> None:
     )
 
 
-def test_weekdays_may_pass_the_end_of_the_week(told: Told) -> None:
+def test_weekdays_may_pass_the_end_of_the_week(told: SituationCase) -> None:
     stretches(
         told,
         "time is on Sun-Mon, Wed",
@@ -80,7 +82,7 @@ def test_weekdays_may_pass_the_end_of_the_week(told: Told) -> None:
     )
 
 
-def test_midnight_ends_a_day_and_begins_one(told: Told) -> None:
+def test_midnight_ends_a_day_and_begins_one(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 23:00 and 24:00 OR time is between 00:00 and 01:00 on 31 Dec, 1 Jan",
@@ -90,7 +92,7 @@ def test_midnight_ends_a_day_and_begins_one(told: Told) -> None:
     )
 
 
-def test_a_day_of_the_year_may_come_every_fourth_year(told: Told) -> None:
+def test_a_day_of_the_year_may_come_every_fourth_year(told: SituationCase) -> None:
     stretches(
         told,
         "time is on 29 Feb",
@@ -100,7 +102,7 @@ def test_a_day_of_the_year_may_come_every_fourth_year(told: Told) -> None:
     )
 
 
-def test_days_of_a_table_may_stand_beside_others(told: Told) -> None:
+def test_days_of_a_table_may_stand_beside_others(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 20:00 and 02:00 on holidays, 26 Dec",
@@ -111,7 +113,7 @@ def test_days_of_a_table_may_stand_beside_others(told: Told) -> None:
     )
 
 
-def test_an_hour_that_is_shown_twice_counts_twice(told: Told) -> None:
+def test_an_hour_that_is_shown_twice_counts_twice(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 02:15 and 02:45",
@@ -122,7 +124,7 @@ def test_an_hour_that_is_shown_twice_counts_twice(told: Told) -> None:
     )
 
 
-def test_clocks_put_back_over_the_end_show_the_stretch_again(told: Told) -> None:
+def test_clocks_put_back_over_the_end_show_the_stretch_again(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 01:30 and 02:30",
@@ -133,7 +135,7 @@ def test_clocks_put_back_over_the_end_show_the_stretch_again(told: Told) -> None
     )
 
 
-def test_an_hour_that_is_skipped_does_not_count(told: Told) -> None:
+def test_an_hour_that_is_skipped_does_not_count(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 02:15 and 02:45",
@@ -142,7 +144,7 @@ def test_an_hour_that_is_skipped_does_not_count(told: Told) -> None:
     )
 
 
-def test_a_stretch_may_begin_and_end_when_clocks_are_put_forward(told: Told) -> None:
+def test_a_stretch_may_begin_and_end_when_clocks_are_put_forward(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 02:30 and 04:00 OR time is between 01:00 and 02:30",
@@ -159,7 +161,7 @@ def test_a_stretch_may_begin_and_end_when_clocks_are_put_forward(told: Told) -> 
     )
 
 
-def test_days_begin_at_the_midnight_of_the_zone(told: Told) -> None:
+def test_days_begin_at_the_midnight_of_the_zone(told: SituationCase) -> None:
     stretches(
         told,
         "time is on Sat in 'Asia/Kathmandu'",
@@ -169,7 +171,7 @@ def test_days_begin_at_the_midnight_of_the_zone(told: Told) -> None:
     )
 
 
-def test_a_time_lasts(told: Told) -> None:
+def test_a_time_lasts(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 09:00 and 10:00 for 30 min",
@@ -179,7 +181,7 @@ def test_a_time_lasts(told: Told) -> None:
     )
 
 
-def test_a_millisecond_before_the_hour_is_before_it(told: Told) -> None:
+def test_a_millisecond_before_the_hour_is_before_it(told: SituationCase) -> None:
     stretches(
         told,
         "time is between 09:00 and 10:00",
@@ -190,7 +192,9 @@ def test_a_millisecond_before_the_hour_is_before_it(told: Told) -> None:
 
 
 @pytest.mark.parametrize(("day", "begins"), [("2024-01-05", True), ("2024-01-07", False)])
-def test_days_are_those_of_the_table_of_the_time(told: Told, day: str, begins: bool) -> None:
+def test_days_are_those_of_the_table_of_the_time(
+    told: SituationCase, day: str, begins: bool
+) -> None:
     start = parse_time("2024-01-05T12:00:00Z")
     since = start + HOUR
     lines = f"  {since} :\n  open since {since}" if begins else ""

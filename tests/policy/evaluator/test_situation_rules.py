@@ -5,7 +5,7 @@ begins and ends. [SI-2, SI-4, SI-8]
 from __future__ import annotations
 
 from support.judge.holding import Reading
-from support.judge.situation_trials import Told
+from support.judge.situation_trials import SituationCase
 from support.judge.situation_world import TableVersion, without_late
 from support.situation_worlds import Rows, SituationTables
 
@@ -19,7 +19,7 @@ def stations(rows: Rows, since: int | None = None) -> TableVersion:
 # Rule 1: start, present value, who is known.
 
 
-def test_the_start_is_the_first_reading_of_anything(told: Told) -> None:
+def test_the_start_is_the_first_reading_of_anything(told: SituationCase) -> None:
     told(
         """
 situation
@@ -35,7 +35,7 @@ told
     )
 
 
-def test_before_a_given_start_everything_is_unknown_but_readings_count(told: Told) -> None:
+def test_before_a_given_start_everything_is_unknown_but_readings_count(told: SituationCase) -> None:
     told(
         """
 situation
@@ -51,7 +51,7 @@ told
     )
 
 
-def test_a_situation_may_begin_at_the_start(told: Told) -> None:
+def test_a_situation_may_begin_at_the_start(told: SituationCase) -> None:
     told(
         """
 situation
@@ -67,7 +67,7 @@ told
     )
 
 
-def test_of_readings_of_one_time_the_greatest_id_is_present(told: Told) -> None:
+def test_of_readings_of_one_time_the_greatest_id_is_present(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC
@@ -80,7 +80,7 @@ told
 """)
 
 
-def test_what_is_true_and_false_within_a_millisecond_did_not_happen(told: Told) -> None:
+def test_what_is_true_and_false_within_a_millisecond_did_not_happen(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC
@@ -91,7 +91,7 @@ told
 """)
 
 
-def test_a_stale_value_is_unknown_and_neither_begins_nor_ends(told: Told) -> None:
+def test_a_stale_value_is_unknown_and_neither_begins_nor_ends(told: SituationCase) -> None:
     told(
         """
 situation
@@ -106,7 +106,7 @@ told
     )
 
 
-def test_a_value_is_unknown_at_the_instant_of_its_expiry(told: Told) -> None:
+def test_a_value_is_unknown_at_the_instant_of_its_expiry(told: SituationCase) -> None:
     told(
         """
 situation
@@ -119,7 +119,7 @@ told
     )
 
 
-def test_a_reading_at_the_instant_of_expiry_leaves_no_gap(told: Told) -> None:
+def test_a_reading_at_the_instant_of_expiry_leaves_no_gap(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC for 6 s
@@ -132,7 +132,7 @@ told
 """)
 
 
-def test_each_source_has_its_own_time_of_staleness(told: Told) -> None:
+def test_each_source_has_its_own_time_of_staleness(told: SituationCase) -> None:
     told(
         """
 situation
@@ -148,7 +148,9 @@ told
     )
 
 
-def test_who_is_in_no_table_is_known_from_the_first_reading_of_any_attribute(told: Told) -> None:
+def test_who_is_in_no_table_is_known_from_the_first_reading_of_any_attribute(
+    told: SituationCase,
+) -> None:
     told(
         """
 situation
@@ -169,7 +171,7 @@ told
     )
 
 
-def test_who_comes_into_a_table_is_known_from_then_on(told: Told) -> None:
+def test_who_comes_into_a_table_is_known_from_then_on(told: SituationCase) -> None:
     told(
         """
 situation
@@ -187,7 +189,7 @@ told
     )
 
 
-def test_who_left_every_table_is_not_known_though_it_is_heard(told: Told) -> None:
+def test_who_left_every_table_is_not_known_though_it_is_heard(told: SituationCase) -> None:
     told(
         """
 situation
@@ -203,7 +205,7 @@ told
     )
 
 
-def test_nothing_lasts_from_before_an_instance_is_known(told: Told) -> None:
+def test_nothing_lasts_from_before_an_instance_is_known(told: SituationCase) -> None:
     told(
         """
 situation
@@ -230,7 +232,7 @@ def test_late_readings_count_for_nothing() -> None:
 # Rule 2: `for` and silence.
 
 
-def test_a_reading_at_exactly_the_end_of_a_duration_counts(told: Told) -> None:
+def test_a_reading_at_exactly_the_end_of_a_duration_counts(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC for 50 ms
@@ -245,7 +247,7 @@ told
 """)
 
 
-def test_what_was_unknown_for_a_while_has_not_lasted_and_is_not_false(told: Told) -> None:
+def test_what_was_unknown_for_a_while_has_not_lasted_and_is_not_false(told: SituationCase) -> None:
     told(
         """
 situation
@@ -262,7 +264,7 @@ told
     )
 
 
-def test_for_is_false_while_a_false_instant_lies_in_it(told: Told) -> None:
+def test_for_is_false_while_a_false_instant_lies_in_it(told: SituationCase) -> None:
     told(
         """
 situation
@@ -278,7 +280,7 @@ told
     )
 
 
-def test_silence_counts_from_the_last_reading_at_any_age(told: Told) -> None:
+def test_silence_counts_from_the_last_reading_at_any_age(told: SituationCase) -> None:
     told(
         """
 situation
@@ -296,7 +298,7 @@ told
     )
 
 
-def test_silence_of_every_attribute(told: Told) -> None:
+def test_silence_of_every_attribute(told: SituationCase) -> None:
     told(
         """
 situation
@@ -313,7 +315,7 @@ told
     )
 
 
-def test_silence_can_last(told: Told) -> None:
+def test_silence_can_last(told: SituationCase) -> None:
     told(
         """
 situation
@@ -333,7 +335,9 @@ told
 # Rule 2: quantifiers.
 
 
-def test_a_missing_value_of_an_alias_outside_makes_a_quantifier_unknown(told: Told) -> None:
+def test_a_missing_value_of_an_alias_outside_makes_a_quantifier_unknown(
+    told: SituationCase,
+) -> None:
     told("""
 concepts
   room R
@@ -347,7 +351,7 @@ told
 """)
 
 
-def test_unknown_instances_do_not_count(told: Told) -> None:
+def test_unknown_instances_do_not_count(told: SituationCase) -> None:
     told(
         """
 concepts
@@ -367,7 +371,9 @@ told
     )
 
 
-def test_a_stale_value_of_an_alias_outside_is_unknown_though_others_count(told: Told) -> None:
+def test_a_stale_value_of_an_alias_outside_is_unknown_though_others_count(
+    told: SituationCase,
+) -> None:
     told(
         """
 concepts
@@ -387,7 +393,40 @@ told
     )
 
 
-def test_a_lower_bound_does_not_make_a_quantifier_unknown(told: Told) -> None:
+def test_what_only_an_inner_quantifier_reads_of_an_alias_outside_is_needed(
+    told: SituationCase,
+) -> None:
+    told("""
+concepts
+  person A (status='guest')
+situation
+  at most 2 room R with (no person B with (B is within 5 m of A AND B is inside R))
+readings
+  0 p1 position of bob = 5, 5
+  10 p2 position of ann = 50, 50
+told
+  10 A=ann:
+  open A=ann since 10
+""")
+
+
+def test_a_relationship_of_aliases_outside_is_needed_in_a_quantifier(told: SituationCase) -> None:
+    told("""
+concepts
+  person A (status='guest')
+  person B (status='employee')
+situation
+  no station T with (temperature of T above 30 degC AND A is within 5 m of B)
+readings
+  0 p1 position of ann = 5, 5
+  10 p2 position of bob = 50, 5
+told
+  10 A=ann B=bob:
+  open A=ann B=bob since 10
+""")
+
+
+def test_a_lower_bound_does_not_make_a_quantifier_unknown(told: SituationCase) -> None:
     told(
         """
 situation
@@ -403,7 +442,9 @@ told
     )
 
 
-def test_an_aggregate_of_an_alias_outside_that_is_unknown_makes_it_unknown(told: Told) -> None:
+def test_an_aggregate_of_an_alias_outside_that_is_unknown_makes_it_unknown(
+    told: SituationCase,
+) -> None:
     told("""
 situation
   no station T with (mean of temperature of S in the last 1 s above temperature of T)
@@ -415,7 +456,9 @@ told
 """)
 
 
-def test_a_quantifier_leaves_out_those_bound_to_any_alias_of_its_concept(told: Told) -> None:
+def test_a_quantifier_leaves_out_those_bound_to_any_alias_of_its_concept(
+    told: SituationCase,
+) -> None:
     told("""
 concepts
   person A
@@ -437,7 +480,7 @@ told
 """)
 
 
-def test_at_least_and_at_most_count(told: Told) -> None:
+def test_at_least_and_at_most_count(told: SituationCase) -> None:
     told("""
 concepts
   room R (security='restricted')
@@ -457,23 +500,25 @@ told
 """)
 
 
-def test_a_quantifier_ranges_over_its_kind_and_properties(told: Told) -> None:
+def test_a_quantifier_ranges_over_its_kind_and_properties(told: SituationCase) -> None:
     told("""
 concepts
   room R (security='restricted')
 situation
-  some employee B (id != 'eve') with (B is inside R)
+  some employee B with (B is inside R)
+  no station T (region='south') with (temperature of T above 30 degC)
 readings
   0 p1 position of ann = 5, 5
   10 p2 position of eve = 5, 5
-  20 p3 position of bob = 5, 5
+  20 e3 temperature of s1 = 31 from hut
+  30 e4 temperature of s2 = 31 from hut
 told
-  20 R=lab: p3
-  open R=lab since 20
+  10 R=lab: p2
+  30 R=lab since 10:
 """)
 
 
-def test_a_quantifier_needs_no_aliases(told: Told) -> None:
+def test_a_quantifier_needs_no_aliases(told: SituationCase) -> None:
     told("""
 concepts
 situation
@@ -491,7 +536,7 @@ told
 # Rule 4: bindings.
 
 
-def test_aliases_of_one_concept_are_different_instances(told: Told) -> None:
+def test_aliases_of_one_concept_are_different_instances(told: SituationCase) -> None:
     told("""
 concepts
   station S
@@ -507,7 +552,7 @@ told
 """)
 
 
-def test_aliases_that_may_be_the_same_are_also_one_instance(told: Told) -> None:
+def test_aliases_that_may_be_the_same_are_also_one_instance(told: SituationCase) -> None:
     told("""
 concepts
   station S
@@ -528,7 +573,7 @@ told
 """)
 
 
-def test_a_missing_cell_satisfies_no_property(told: Told) -> None:
+def test_a_missing_cell_satisfies_no_property(told: SituationCase) -> None:
     told(
         """
 concepts
@@ -545,7 +590,7 @@ told
     )
 
 
-def test_it_ends_when_a_property_is_lost_whatever_clears_it(told: Told) -> None:
+def test_it_ends_when_a_property_is_lost_whatever_clears_it(told: SituationCase) -> None:
     told(
         """
 concepts
@@ -565,7 +610,7 @@ told
     )
 
 
-def test_it_begins_when_a_property_is_gained_and_has_lasted_before(told: Told) -> None:
+def test_it_begins_when_a_property_is_gained_and_has_lasted_before(told: SituationCase) -> None:
     told(
         """
 concepts
@@ -586,7 +631,7 @@ told
 # Rule 5: beginning and end.
 
 
-def test_what_clears_it_is_looked_at_once_the_expression_is_not_true(told: Told) -> None:
+def test_what_clears_it_is_looked_at_once_the_expression_is_not_true(told: SituationCase) -> None:
     told(
         """
 situation
@@ -609,7 +654,7 @@ told
     )
 
 
-def test_what_is_unknown_can_be_cleared(told: Told) -> None:
+def test_what_is_unknown_can_be_cleared(told: SituationCase) -> None:
     told(
         """
 situation
@@ -626,7 +671,7 @@ told
     )
 
 
-def test_a_duration_that_clears_looks_back_before_the_beginning(told: Told) -> None:
+def test_a_duration_that_clears_looks_back_before_the_beginning(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC
@@ -642,7 +687,7 @@ told
 """)
 
 
-def test_an_expression_that_is_unknown_without_cleared_by_stays_open(told: Told) -> None:
+def test_an_expression_that_is_unknown_without_cleared_by_stays_open(told: SituationCase) -> None:
     told("""
 situation
   limit of S below 31 degC AND temperature of S above 30 degC
@@ -659,7 +704,9 @@ told
 # Rule 7: `at most once per D`.
 
 
-def test_a_beginning_soon_after_the_last_is_told_later_if_it_is_still_open(told: Told) -> None:
+def test_a_beginning_soon_after_the_last_is_told_later_if_it_is_still_open(
+    told: SituationCase,
+) -> None:
     told(
         """
 situation
@@ -680,7 +727,7 @@ told
     )
 
 
-def test_the_next_may_be_told_so_long_after_the_one_told_later(told: Told) -> None:
+def test_the_next_may_be_told_so_long_after_the_one_told_later(told: SituationCase) -> None:
     told(
         """
 situation
@@ -704,7 +751,7 @@ told
     )
 
 
-def test_what_ends_before_it_can_be_told_is_counted(told: Told) -> None:
+def test_what_ends_before_it_can_be_told_is_counted(told: SituationCase) -> None:
     told(
         """
 situation
@@ -726,7 +773,7 @@ told
     )
 
 
-def test_a_beginning_exactly_so_long_after_the_last_is_told(told: Told) -> None:
+def test_a_beginning_exactly_so_long_after_the_last_is_told(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC
@@ -746,7 +793,7 @@ told
 """)
 
 
-def test_what_waits_to_be_told_when_time_ends_is_pending(told: Told) -> None:
+def test_what_waits_to_be_told_when_time_ends_is_pending(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC
@@ -766,7 +813,9 @@ told
 # Rule 6: the end of time.
 
 
-def test_time_ends_with_the_last_reading_of_the_record_that_instant_included(told: Told) -> None:
+def test_time_ends_with_the_last_reading_of_the_record_that_instant_included(
+    told: SituationCase,
+) -> None:
     told("""
 situation
   temperature of S above 30 degC for 50 ms
@@ -780,7 +829,7 @@ told
 """)
 
 
-def test_time_runs_on_until_a_given_instant_that_instant_included(told: Told) -> None:
+def test_time_runs_on_until_a_given_instant_that_instant_included(told: SituationCase) -> None:
     told(
         """
 situation
@@ -796,7 +845,7 @@ told
     )
 
 
-def test_nothing_is_told_of_a_record_without_readings(told: Told) -> None:
+def test_nothing_is_told_of_a_record_without_readings(told: SituationCase) -> None:
     told("""
 situation
   no temperature of S for 50 ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rapport.core.errors import InvalidInput
-from support.judge.situation_trials import Told
+from support.judge.situation_trials import SituationCase
 from support.situation_worlds import SituationTables
 
 TRUE_AT_ONCE = """
@@ -15,14 +15,14 @@ told
 """
 
 
-def at_once(told: Told, situation: str, *readings: str, causes: str) -> None:
+def at_once(told: SituationCase, situation: str, *readings: str, causes: str) -> None:
     """The situation of s1 begins with the readings of instant 0 and lasts."""
     lines = "\n".join(f"  0 {reading}" for reading in readings)
     text = f"situation\n  {situation}\nreadings\n{lines}"
     told(text + TRUE_AT_ONCE.format(causes=causes))
 
 
-def never(told: Told, situation: str, *readings: str) -> None:
+def never(told: SituationCase, situation: str, *readings: str) -> None:
     """The situation does not begin with the readings of instant 0."""
     lines = "\n".join(f"  0 {reading}" for reading in readings)
     told(f"situation\n  {situation}\nreadings\n{lines}\ntold\n")
@@ -53,7 +53,7 @@ def never(told: Told, situation: str, *readings: str) -> None:
         "(temperature of S - limit of S) / (temperature of S - limit of S + 2 K) = 0",
     ],
 )
-def test_temperatures_by_their_weights(told: Told, situation: str) -> None:
+def test_temperatures_by_their_weights(told: SituationCase, situation: str) -> None:
     at_once(told, situation, "e1 temperature of s1 = 30 from hut", causes="e1")
 
 
@@ -77,12 +77,12 @@ def test_temperatures_by_their_weights(told: Told, situation: str) -> None:
         "name of S > 2",
     ],
 )
-def test_what_units_refuse(told: Told, situation: str) -> None:
+def test_what_units_refuse(told: SituationCase, situation: str) -> None:
     with pytest.raises(InvalidInput):
         never(told, situation, "e1 temperature of s1 = 30 from hut", "e2 humidity of s1 = 20")
 
 
-def test_ratios_and_percentages(told: Told) -> None:
+def test_ratios_and_percentages(told: SituationCase) -> None:
     for situation in (
         "humidity of S = 500 permille",
         "humidity of S / (2 * humidity of S) = 0.5",
@@ -96,7 +96,7 @@ def test_ratios_and_percentages(told: Told) -> None:
         at_once(told, situation, *readings, causes="e2" if "level" in situation else "e1")
 
 
-def test_division_by_zero_and_what_is_not_finite_are_unknown(told: Told) -> None:
+def test_division_by_zero_and_what_is_not_finite_are_unknown(told: SituationCase) -> None:
     hot, wet = "e1 temperature of s1 = 27 from hut", "e2 humidity of s1 = 1e308"
     for situation in (
         "1 / (temperature of S in degC - 27) > 0",
@@ -107,7 +107,7 @@ def test_division_by_zero_and_what_is_not_finite_are_unknown(told: Told) -> None
         never(told, situation, hot, wet)
 
 
-def test_texts_are_compared_as_they_are(told: Told) -> None:
+def test_texts_are_compared_as_they_are(told: SituationCase) -> None:
     for situation in (
         "door of S = 'open'",
         "door of S is one of ('shut', 'open')",
@@ -117,7 +117,7 @@ def test_texts_are_compared_as_they_are(told: Told) -> None:
         at_once(told, situation, "d1 door of s1 = open", causes="d1")
 
 
-def test_a_missing_cell_is_unknown(told: Told) -> None:
+def test_a_missing_cell_is_unknown(told: SituationCase) -> None:
     told("""
 situation
   NOT (temperature of S above limit of S)
@@ -130,7 +130,7 @@ told
 """)
 
 
-def test_every_value_of_a_between_is_needed(told: Told) -> None:
+def test_every_value_of_a_between_is_needed(told: SituationCase) -> None:
     told("""
 situation
   temperature of S is not between 40 degC and limit of S
@@ -143,7 +143,7 @@ told
 """)
 
 
-def test_functions_of_the_site_measured_and_looked_up(told: Told) -> None:
+def test_functions_of_the_site_measured_and_looked_up(told: SituationCase) -> None:
     told(
         """
 concepts
@@ -168,7 +168,7 @@ told
 # Aggregates.
 
 
-def test_a_window_has_its_newest_instant_and_not_its_oldest(told: Told) -> None:
+def test_a_window_has_its_newest_instant_and_not_its_oldest(told: SituationCase) -> None:
     told("""
 situation
   max of temperature of S in the last 50 ms above 30 degC
@@ -182,7 +182,7 @@ told
 """)
 
 
-def test_two_readings_of_one_time_both_count(told: Told) -> None:
+def test_two_readings_of_one_time_both_count(told: SituationCase) -> None:
     same = ("e1 temperature of s1 = 20 from hut", "e2 temperature of s1 = 30 from hut")
     for situation in (
         "mean of temperature of S in the last 1 s = 25 degC",
@@ -196,7 +196,7 @@ def test_two_readings_of_one_time_both_count(told: Told) -> None:
     never(told, "rate of temperature of S in the last 1 s != 0 K/s", *same)
 
 
-def test_sums_are_exact_and_rounded_once(told: Told) -> None:
+def test_sums_are_exact_and_rounded_once(told: SituationCase) -> None:
     tenths = [f"e{number:02} humidity of s1 = 0.1" for number in range(10)]
     at_once(told, "sum of humidity of S in the last 1 s = 1 %", *tenths, causes="e09")
     at_once(told, "mean of humidity of S in the last 1 s = 0.1 %", *tenths, causes="e09")
@@ -211,14 +211,14 @@ def test_sums_are_exact_and_rounded_once(told: Told) -> None:
     )
 
 
-def test_percentiles_have_the_exact_rank(told: Told) -> None:
+def test_percentiles_have_the_exact_rank(told: SituationCase) -> None:
     readings = [f"e{number:02} humidity of s1 = {number}" for number in range(1, 11)]
     for percentile, value in ((100, 10), (90, 9), (90.1, 10), (10, 1), (0.1, 1), (70, 7)):
         situation = f"percentile {percentile} of humidity of S in the last 1 s = {value} %"
         at_once(told, situation, *readings, causes="e10")
 
 
-def test_fewer_readings_than_asked_for_are_unknown(told: Told) -> None:
+def test_fewer_readings_than_asked_for_are_unknown(told: SituationCase) -> None:
     told("""
 situation
   NOT (mean of temperature of S in the last 50 ms (at least 2 readings) above 30 degC)
@@ -232,7 +232,7 @@ told
 """)
 
 
-def test_a_change_needs_two_readings(told: Told) -> None:
+def test_a_change_needs_two_readings(told: SituationCase) -> None:
     told("""
 situation
   change of temperature of S in the last 50 ms at least 0 K
@@ -246,7 +246,7 @@ told
 """)
 
 
-def test_rates_are_per_time(told: Told) -> None:
+def test_rates_are_per_time(told: SituationCase) -> None:
     told("""
 situation
   rate of level of S in the last 2 s = 5 cm/s OR rate of level of S in the last 2 s = -0.9 m/min
@@ -261,7 +261,7 @@ told
 """)
 
 
-def test_a_rate_is_one_division_each_side(told: Told) -> None:
+def test_a_rate_is_one_division_each_side(told: SituationCase) -> None:
     told("""
 situation
   rate of temperature of S in the last 2 s = 90 K/min
@@ -275,12 +275,12 @@ told
 """)
 
 
-def test_a_difference_in_kelvin_is_the_number_that_is_written(told: Told) -> None:
+def test_a_difference_in_kelvin_is_the_number_that_is_written(told: SituationCase) -> None:
     situation = "temperature of S - 0 degC = 1.71 K"
     at_once(told, situation, "e1 temperature of s1 = 1.71 from hut", causes="e1")
 
 
-def test_staleness_does_not_apply_to_aggregates(told: Told) -> None:
+def test_staleness_does_not_apply_to_aggregates(told: SituationCase) -> None:
     told(
         """
 situation
@@ -298,7 +298,7 @@ told
 # Counts.
 
 
-def test_a_count_is_a_lower_bound_until_its_window_is_after_the_start(told: Told) -> None:
+def test_a_count_is_a_lower_bound_until_its_window_is_after_the_start(told: SituationCase) -> None:
     told(
         """
 situation
@@ -320,7 +320,9 @@ told
 @pytest.mark.parametrize(
     "situation", ["at least 2", "above 1", "!= 1", "is not below 2", "is not between 0 and 1"]
 )
-def test_a_lower_bound_decides_what_is_so_for_every_number(told: Told, situation: str) -> None:
+def test_a_lower_bound_decides_what_is_so_for_every_number(
+    told: SituationCase, situation: str
+) -> None:
     told(f"""
 situation
   count of temperature of S in the last 50 ms {situation}
@@ -336,7 +338,9 @@ told
 @pytest.mark.parametrize(
     "situation", ["at most 2", "below 3", "= 2", "!= 3", "between 1 and 3", "is one of (2, 3)"]
 )
-def test_a_lower_bound_leaves_open_what_depends_on_more(told: Told, situation: str) -> None:
+def test_a_lower_bound_leaves_open_what_depends_on_more(
+    told: SituationCase, situation: str
+) -> None:
     never(
         told,
         f"count of temperature of S in the last 50 ms {situation}",
@@ -345,7 +349,7 @@ def test_a_lower_bound_leaves_open_what_depends_on_more(told: Told, situation: s
     )
 
 
-def test_a_term_is_counted_with_the_value_of_each_of_its_readings(told: Told) -> None:
+def test_a_term_is_counted_with_the_value_of_each_of_its_readings(told: SituationCase) -> None:
     told("""
 situation
   count of (temperature of S above 30 degC) in the last 50 ms at least 2
@@ -359,7 +363,7 @@ told
 """)
 
 
-def test_a_term_is_counted_with_the_present_values_of_everything_else(told: Told) -> None:
+def test_a_term_is_counted_with_the_present_values_of_everything_else(told: SituationCase) -> None:
     told("""
 situation
   count of (temperature of S above 30 degC AND humidity of S above 50 %) in the last 50 ms above 1
@@ -375,7 +379,7 @@ told
 """)
 
 
-def test_what_a_table_changes_later_does_not_change_a_count(told: Told) -> None:
+def test_what_a_table_changes_later_does_not_change_a_count(told: SituationCase) -> None:
     told(
         """
 situation
@@ -397,7 +401,7 @@ told
     )
 
 
-def test_who_is_inside_is_counted_by_the_readings_of_one(told: Told) -> None:
+def test_who_is_inside_is_counted_by_the_readings_of_one(told: SituationCase) -> None:
     told("""
 concepts
   person A (status='guest')
@@ -414,7 +418,7 @@ told
 """)
 
 
-def test_readings_of_two_identities_are_not_counted(told: Told) -> None:
+def test_readings_of_two_identities_are_not_counted(told: SituationCase) -> None:
     with pytest.raises(InvalidInput, match="one identity"):
         told("""
 concepts
@@ -431,7 +435,7 @@ told
 # Causes.
 
 
-def test_causes_are_the_true_atoms_with_the_nots_before_them(told: Told) -> None:
+def test_causes_are_the_true_atoms_with_the_nots_before_them(told: SituationCase) -> None:
     told("""
 situation
   NOT (temperature of S above 30 degC OR (humidity of S above 50 % AND NOT level of S above 1 m))
@@ -445,7 +449,7 @@ told
 """)
 
 
-def test_what_is_under_a_false_for_is_no_cause(told: Told) -> None:
+def test_what_is_under_a_false_for_is_no_cause(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC OR (humidity of S above 50 % for 20 ms)
@@ -460,7 +464,7 @@ told
 """)
 
 
-def test_what_is_under_an_unknown_for_is_a_cause(told: Told) -> None:
+def test_what_is_under_an_unknown_for_is_a_cause(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC OR (humidity of S above 50 % for 20 ms)
@@ -473,7 +477,24 @@ told
 """)
 
 
-def test_causes_have_no_repetition_and_stand_by_time_and_id(told: Told) -> None:
+@pytest.mark.parametrize(
+    "false", ["level of S between 2 m and 3 m", "door of S is not one of ('open', 'shut')"]
+)
+def test_a_range_and_a_choice_are_one_atom_each(told: SituationCase, false: str) -> None:
+    told(f"""
+situation
+  temperature of S above 30 degC OR {false}
+readings
+  0 a1 level of s1 = 1
+  0 b2 door of s1 = open
+  10 c3 temperature of s1 = 31 from hut
+told
+  10 S=s1: c3
+  open S=s1 since 10
+""")
+
+
+def test_causes_have_no_repetition_and_stand_by_time_and_id(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC
@@ -489,7 +510,7 @@ told
 """)
 
 
-def test_causes_of_some_are_those_of_the_first_that_count(told: Told) -> None:
+def test_causes_of_some_are_those_of_the_first_that_count(told: SituationCase) -> None:
     told(
         """
 concepts
@@ -507,7 +528,7 @@ told
     )
 
 
-def test_an_end_has_the_causes_of_what_cleared_it(told: Told) -> None:
+def test_an_end_has_the_causes_of_what_cleared_it(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC
@@ -523,7 +544,7 @@ told
 """)
 
 
-def test_ends_stand_before_beginnings_of_the_same_time(told: Told) -> None:
+def test_ends_stand_before_beginnings_of_the_same_time(told: SituationCase) -> None:
     told("""
 situation
   temperature of S above 30 degC

@@ -16,7 +16,7 @@ from rapport.policy.operators.occurrences import Lookup, Predicate
 from rapport.policy.operators.plan_shape import (
     NotFollowed,
     Occurs,
-    Ordered,
+    OrderedTerms,
     check_supported,
     plan_shape,
 )
@@ -178,7 +178,7 @@ def test_what_must_not_follow_the_same_thing_is_decided_together() -> None:
     shape = plan_shape(plan(clause))
     assert {part for item in shape.combinations for part in item.parts()} == {
         NotFollowed(0, (1, 0), 100),
-        Ordered(0, 1, 100),
+        OrderedTerms(0, 1, 100),
     }
 
 

@@ -17,7 +17,7 @@ from rapport.policy.operators import make_operator
 from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.correlations import Correlator, SharedPairs
 from rapport.policy.operators.match_finder import JoinPath, MatchFinder
-from rapport.policy.operators.sharing import SharedCache
+from rapport.policy.operators.shared_cache import SharedCache
 from rapport.policy.operators.window import saved_ordinals
 from rapport.policy.plan import Plan
 from rapport.policy.runner.deployed_plans import SavedGroup

@@ -1,5 +1,5 @@
 """Whether a point lies in an area, and how far two points on a sphere are apart: by fractions and
-fifty decimals, with no code of the product. [SI-10]
+fifty decimals, with no code of the product. Other functions are those of the product. [SI-10]
 
 An area is judged by its canonical text. The winding number of an outline counts how often it goes
 around a point; edges in longitude and latitude are straight in degrees.
@@ -15,12 +15,31 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from rapport.policy import measures, relations
+
 Value = Sequence[Any]
 Point = tuple[Fraction, Fraction]
 
 _RADIUS = Decimal("6371008.8")
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582")
 _DIGITS = 50
+
+
+def holds(function: str, first: Value, second: Value, parameter: float | None) -> bool:
+    """Whether a relationship function holds of two values that are there."""
+    match function:
+        case "inside_area" | "inside_geo_area":
+            return lies_in(first, second[0], geographic=function == "inside_geo_area")
+        case "within_geo":
+            return sphere_distance(first, second) <= Decimal(parameter or 0.0)
+    return bool(relations.get(function).holds(first, second, parameter))
+
+
+def measured(measure: str, values: Sequence[Value]) -> float:
+    """The number of a measuring function; NaN where there is none."""
+    if measure == "distance_geo":
+        return float(sphere_distance(*values))
+    return float(measures.get(measure).one(*values))
 
 
 def lies_in(point: Value, text: str, *, geographic: bool) -> bool:
@@ -34,6 +53,21 @@ def lies_in(point: Value, text: str, *, geographic: bool) -> bool:
         return dx * dx + dy * dy <= Fraction(radius) ** 2
     own = Fraction(point[0]), Fraction(point[1])
     return any(_lies_in_polygon(own, rings) for rings in _polygons(text))
+
+
+def related_by_area(
+    function: str, first: Value, second: Value, metres: float | None
+) -> bool | None:
+    """Whether two values are in a relationship of areas or on the sphere; None for functions of
+    other kinds.
+    """
+    match function:
+        case "inside_area" | "inside_geo_area":
+            return lies_in(first, second[0], geographic=function == "inside_geo_area")
+        case "within_geo":
+            return sphere_distance(first, second) <= Decimal(metres or 0.0)
+        case _:
+            return None
 
 
 def _lies_in_polygon(point: Point, rings: Sequence[Sequence[Point]]) -> bool:

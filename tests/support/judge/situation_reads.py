@@ -29,7 +29,7 @@ Concepts = Mapping[str, str]
 """The concept of each alias in scope."""
 
 
-class Read(NamedTuple):
+class AttributeRead(NamedTuple):
     """An attribute of an alias."""
 
     alias: str
@@ -37,12 +37,12 @@ class Read(NamedTuple):
     attribute: str
 
 
-class Related(NamedTuple):
+class RelatedSides(NamedTuple):
     """The two sides of a relationship, in the order of its function."""
 
     function: str
-    first: Read
-    second: Read
+    first: AttributeRead
+    second: AttributeRead
 
 
 def concept_named(name: str, ontology: Ontology) -> str:
@@ -52,15 +52,15 @@ def concept_named(name: str, ontology: Ontology) -> str:
     return kind.concept
 
 
-def related(atom: RelationshipAtom, concepts: Concepts, ontology: Ontology) -> Related:
+def related(atom: RelationshipAtom, concepts: Concepts, ontology: Ontology) -> RelatedSides:
     """The declared relationship of an atom; also written the other way round."""
     for first, second in ((atom.first, atom.second), (atom.second, atom.first)):
         found = relationship_between(ontology, atom.function, concepts[first], concepts[second])
         if found is not None:
-            return Related(
+            return RelatedSides(
                 found.function,
-                Read(first, concepts[first], found.first[1]),
-                Read(second, concepts[second], found.second[1]),
+                AttributeRead(first, concepts[first], found.first[1]),
+                AttributeRead(second, concepts[second], found.second[1]),
             )
     raise AssertionError(atom.function)
 
@@ -108,21 +108,23 @@ def scope_inside(condition: Quantified, concepts: Concepts, ontology: Ontology) 
     return {**concepts, condition.alias: concept_named(condition.concept, ontology)}
 
 
-def present_reads(condition: Condition, concepts: Concepts, ontology: Ontology) -> set[Read]:
+def present_reads(
+    condition: Condition, concepts: Concepts, ontology: Ontology
+) -> set[AttributeRead]:
     """The attributes whose present values are read, quantifiers' expressions included."""
     if isinstance(condition, Quantified):
         concepts = scope_inside(condition, concepts, ontology)
-    found: set[Read] = set()
+    found: set[AttributeRead] = set()
     if isinstance(condition, RelationshipAtom):
         found |= set(related(condition, concepts, ontology)[1:])
     for value in values_in(condition):
         match value:
             case AttributeOf(attribute, alias):
-                found.add(Read(alias, concepts[alias], attribute))
+                found.add(AttributeRead(alias, concepts[alias], attribute))
             case Call(function, aliases):
                 of = ontology.functions[function].of
                 for alias, (_concept, attribute) in zip(aliases, of, strict=True):
-                    found.add(Read(alias, concepts[alias], attribute))
+                    found.add(AttributeRead(alias, concepts[alias], attribute))
     for part in parts_of(condition):
         found |= present_reads(part, concepts, ontology)
     return found
@@ -134,7 +136,9 @@ def aggregates_in(condition: Condition) -> list[Aggregate]:
     return found + [one for part in parts_of(condition) for one in aggregates_in(part)]
 
 
-def attributes_read(condition: Condition, concepts: Concepts, ontology: Ontology) -> set[Read]:
+def attributes_read(
+    condition: Condition, concepts: Concepts, ontology: Ontology
+) -> set[AttributeRead]:
     """Every attribute that a term reads, those of its aggregates too."""
     found = present_reads(condition, concepts, ontology)
     if isinstance(condition, Quantified):
@@ -142,7 +146,7 @@ def attributes_read(condition: Condition, concepts: Concepts, ontology: Ontology
     for value in aggregates_in(condition):
         if isinstance(value.of, AttributeOf):
             alias = value.of.alias
-            found.add(Read(alias, concepts.get(alias, ""), value.of.attribute))
+            found.add(AttributeRead(alias, concepts.get(alias, ""), value.of.attribute))
         else:
             found |= attributes_read(value.of, concepts, ontology)
     return found

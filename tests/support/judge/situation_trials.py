@@ -32,7 +32,7 @@ _DEFAULT_CONCEPTS = "concepts\n  station S\n"
 _ACTIONS = "\nactions\n  look\n"
 
 
-class Told(Protocol):
+class SituationCase(Protocol):
     """Tries a policy as written down: what is told must be what stands in the text."""
 
     def __call__(

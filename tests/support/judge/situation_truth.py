@@ -36,9 +36,10 @@ from rapport.policy.ontology import resolve_kind
 from rapport.policy.plan import Constraint
 from rapport.units.quantities import converter
 from support.judge import clock_times
+from support.judge.areas import holds
 from support.judge.holding import Reading
 from support.judge.situation_reads import (
-    Read,
+    AttributeRead,
     aggregates_in,
     aliases_named,
     concept_named,
@@ -49,9 +50,9 @@ from support.judge.situation_reads import (
     scope_inside,
     values_in,
 )
-from support.judge.situation_units import common_sort, sort_of
-from support.judge.situation_values import Binding, Bound, Number, Span, Values
-from support.judge.situation_world import SituationWorld
+from support.judge.situation_units import ValueSort, common_sort, sort_of
+from support.judge.situation_values import Binding, BoundInstance, Number, NumberRange, Values
+from support.judge.situation_world import KnownRecord
 
 Truth = bool | None
 """None: unknown."""
@@ -68,12 +69,16 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 class Truths:
     """The truth of conditions over one world, for any binding and instant."""
 
-    def __init__(self, world: SituationWorld) -> None:
+    def __init__(self, world: KnownRecord) -> None:
         self.world = world
         self.values = Values(world, self._is_true_at)
         self._timelines: dict[object, tuple[list[int], list[Truth]]] = {}
         self._fitting: dict[object, bool] = {}
         self._instants: dict[int, frozenset[int]] = {}
+        self._named: dict[int, set[str]] = {}
+        self._reads: dict[int, set[AttributeRead]] = {}
+        self._sorts: dict[int, ValueSort] = {}
+        """By the identity of a condition of the tree, like `_instants`."""
 
     def truth(
         self, condition: Condition, binding: Binding, t: int, at: Reading | None = None
@@ -93,12 +98,17 @@ class Truths:
             case _:
                 return self._atom(condition, binding, t, at)
 
+    def _aliases(self, condition: Condition) -> set[str]:
+        if id(condition) not in self._named:
+            self._named[id(condition)] = aliases_named(condition)
+        return self._named[id(condition)]
+
     # Rule 2: atoms.
 
     def _atom(self, atom: Condition, binding: Binding, t: int, at: Reading | None) -> Truth:
         if t < self.world.start:
             return None
-        named = (binding[alias] for alias in aliases_named(atom))
+        named = (binding[alias] for alias in self._aliases(atom))
         if not all(self.world.is_known(one.concept, one.identity, t) for one in named):
             return None
         match atom:
@@ -116,7 +126,7 @@ class Truths:
             case _:
                 raise AssertionError(atom)
 
-    def _silent(self, atom: Silence, bound: Bound, t: int) -> bool:
+    def _silent(self, atom: Silence, bound: BoundInstance, t: int) -> bool:
         concept, identity = bound
         names = [atom.attribute] if atom.attribute else self.world.event_attributes(concept)
         times = [
@@ -141,7 +151,7 @@ class Truths:
         parameter = None
         if relation.parameter_kind != "none":
             parameter = relations.parse_parameter(atom.parameter, relation.parameter_kind)
-        return bool(relation.holds(first.value, second.value, parameter))
+        return holds(sides.function, first.value, second.value, parameter)
 
     def _compared(
         self,
@@ -156,8 +166,11 @@ class Truths:
             if any(value is None for value in plain):
                 return None
             return _plain_holds(atom, [_alike(value, plain) for value in plain])
-        sorts = [sort_of(side, _concepts(binding), self.world.ontology) for side in sides]
-        sort = common_sort(sorts)
+        if id(atom) not in self._sorts:
+            concepts = _concepts(binding)
+            sorts = [sort_of(side, concepts, self.world.ontology) for side in sides]
+            self._sorts[id(atom)] = common_sort(sorts)
+        sort = self._sorts[id(atom)]
         numbers = [self.values.number(side, sort, binding, t, at) for side in sides]
         known = [number for number in numbers if number is not None]
         return _numbers_hold(atom, known) if len(known) == len(numbers) else None
@@ -192,7 +205,7 @@ class Truths:
     def _timeline(self, condition: Condition, binding: Binding) -> tuple[list[int], list[Truth]]:
         """Every instant at which the truth may have changed, and the truth from it on."""
         quantified = concepts_quantified(condition, self.world.ontology)
-        named = aliases_named(condition)
+        named = self._aliases(condition)
         of_it = {
             (alias, bound)
             for alias, bound in binding.items()
@@ -225,10 +238,10 @@ class Truths:
         self, atom: Quantified, binding: Binding, t: int, at: Reading | None
     ) -> bool:
         """Whether a present value or an aggregate of an alias bound outside is unknown."""
-        concepts = scope_inside(atom, _concepts(binding), self.world.ontology)
-        for alias, _concept, attribute in _of_outside(
-            present_reads(atom.condition, concepts, self.world.ontology), binding
-        ):
+        if id(atom) not in self._reads:
+            concepts = scope_inside(atom, _concepts(binding), self.world.ontology)
+            self._reads[id(atom)] = present_reads(atom.condition, concepts, self.world.ontology)
+        for alias, _concept, attribute in _of_outside(self._reads[id(atom)], binding):
             if self.values.present(alias, attribute, binding, t, at) is None:
                 return True
         for value in aggregates_in(atom.condition):
@@ -373,10 +386,10 @@ def _concepts(binding: Binding) -> dict[str, str]:
 
 
 def _with(binding: Binding, alias: str, concept: str, identity: str) -> Binding:
-    return {**binding, alias: Bound(concept, identity)}
+    return {**binding, alias: BoundInstance(concept, identity)}
 
 
-def _of_outside(reads: Iterable[Read], binding: Binding) -> list[Read]:
+def _of_outside(reads: Iterable[AttributeRead], binding: Binding) -> list[AttributeRead]:
     return [read for read in reads if read.alias in binding]
 
 
@@ -425,10 +438,10 @@ def _numbers_hold(atom: ValueComparison | Between | OneOf, numbers: list[Number]
 
 def _compare(left: Number, operator: str, right: Number) -> Truth:
     """Of a count that is a lower bound: true or false if it is so for every such number."""
-    if not isinstance(left, Span) and not isinstance(right, Span):
+    if not isinstance(left, NumberRange) and not isinstance(right, NumberRange):
         return _COMPARE[operator](left, right)
-    one = left if isinstance(left, Span) else Span(left, left)
-    other = right if isinstance(right, Span) else Span(right, right)
+    one = left if isinstance(left, NumberRange) else NumberRange(left, left)
+    other = right if isinstance(right, NumberRange) else NumberRange(right, right)
     match operator:
         case "<":
             return True if one.high < other.low else False if one.low >= other.high else None

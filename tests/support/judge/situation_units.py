@@ -21,7 +21,7 @@ Concepts = Mapping[str, str]
 _MILLISECONDS = {"s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-class Sort(NamedTuple):
+class ValueSort(NamedTuple):
     """What a number measures."""
 
     unit: str = ""
@@ -31,12 +31,12 @@ class Sort(NamedTuple):
     per_ms: bool = False
     """A rate."""
 
-    def fits(self, other: Sort) -> bool:
+    def fits(self, other: ValueSort) -> bool:
         """Whether the two may be added and compared, weights aside."""
         return _dimension(self) == _dimension(other) and self.per_ms == other.per_ms
 
 
-BARE = Sort()
+BARE = ValueSort()
 
 
 def function_unit(function: SiteFunction) -> str:
@@ -46,7 +46,7 @@ def function_unit(function: SiteFunction) -> str:
     return measures.get(function.measure).unit
 
 
-def sort_of(value: Value, concepts: Concepts, ontology: Ontology) -> Sort | None:
+def sort_of(value: Value, concepts: Concepts, ontology: Ontology) -> ValueSort | None:
     """None for a constant with a unit, which takes the sort of what it stands beside, and for
     texts.
     """
@@ -70,7 +70,7 @@ def sort_of(value: Value, concepts: Concepts, ontology: Ontology) -> Sort | None
             return _sort_of_quotient(value, *sides)
 
 
-def common_sort(sorts: list[Sort | None]) -> Sort:
+def common_sort(sorts: list[ValueSort | None]) -> ValueSort:
     """The sort of everything in one comparison; a weight has to be 0 or 1."""
     found = [sort for sort in sorts if sort is not None]
     for sort in found[1:]:
@@ -82,7 +82,7 @@ def common_sort(sorts: list[Sort | None]) -> Sort:
     return chosen
 
 
-def constant_in(constant: Quantity, sort: Sort, *, in_calculation: bool) -> float:
+def constant_in(constant: Quantity, sort: ValueSort, *, in_calculation: bool) -> float:
     """The number of a constant in the unit of a sort.
 
     Beside a temperature alone, every unit of temperature is one; within a calculation degC and degF
@@ -155,7 +155,7 @@ def bare_constant(value: Value) -> Fraction | None:
             return None
 
 
-def _rate_in(number: float, unit: str, sort: Sort) -> float:
+def _rate_in(number: float, unit: str, sort: ValueSort) -> float:
     """`2 K/min` per millisecond: the constant divided by its unit of time in milliseconds."""
     amount, _slash, time = unit.rpartition("/")
     if not amount or time not in _MILLISECONDS:
@@ -165,21 +165,21 @@ def _rate_in(number: float, unit: str, sort: Sort) -> float:
     return scaled(number, amount, sort.unit or "1") / _MILLISECONDS[time]
 
 
-def _in_unit(unit: str) -> Sort:
+def _in_unit(unit: str) -> ValueSort:
     if unit == "1":
         return BARE
     if unit and unit_named(unit).dimension == "temperature":
-        return Sort(unit, Fraction(1))
-    return Sort(unit)
+        return ValueSort(unit, Fraction(1))
+    return ValueSort(unit)
 
 
-def _sort_of_attribute(ontology: Ontology, concept: str, attribute: str) -> Sort | None:
+def _sort_of_attribute(ontology: Ontology, concept: str, attribute: str) -> ValueSort | None:
     if attribute == "id" or ontology.concepts[concept][attribute] != "number":
         return None
     return _in_unit(ontology.units.get(concept, {}).get(attribute, ""))
 
 
-def _sort_of_aggregate(value: Aggregate, concepts: Concepts, ontology: Ontology) -> Sort:
+def _sort_of_aggregate(value: Aggregate, concepts: Concepts, ontology: Ontology) -> ValueSort:
     if value.function == "count" or not isinstance(value.of, AttributeOf):
         return BARE
     sort = _sort_of_attribute(ontology, concepts[value.of.alias], value.of.attribute)
@@ -194,8 +194,8 @@ def _sort_of_aggregate(value: Aggregate, concepts: Concepts, ontology: Ontology)
 
 
 def _sort_of_sum(
-    value: Calculation, left: Sort | None, right: Sort | None, *, negative: bool
-) -> Sort | None:
+    value: Calculation, left: ValueSort | None, right: ValueSort | None, *, negative: bool
+) -> ValueSort | None:
     if left is None and right is None:
         return None
     if left is not None and right is not None and not left.fits(right):
@@ -211,7 +211,9 @@ def _sort_of_sum(
     return chosen._replace(weight=first - second if negative else first + second)
 
 
-def _sort_of_product(value: Calculation, left: Sort | None, right: Sort | None) -> Sort | None:
+def _sort_of_product(
+    value: Calculation, left: ValueSort | None, right: ValueSort | None
+) -> ValueSort | None:
     if left == BARE:
         return _times(right, bare_constant(value.left))
     if right == BARE:
@@ -219,7 +221,9 @@ def _sort_of_product(value: Calculation, left: Sort | None, right: Sort | None) 
     raise _refused("only a bare number multiplies a value with a unit")
 
 
-def _sort_of_quotient(value: Calculation, left: Sort | None, right: Sort | None) -> Sort | None:
+def _sort_of_quotient(
+    value: Calculation, left: ValueSort | None, right: ValueSort | None
+) -> ValueSort | None:
     if right == BARE:
         factor = bare_constant(value.right)
         return _times(left, 1 / factor if factor else None)
@@ -231,7 +235,7 @@ def _sort_of_quotient(value: Calculation, left: Sort | None, right: Sort | None)
     return BARE
 
 
-def _times(sort: Sort | None, factor: Fraction | None) -> Sort | None:
+def _times(sort: ValueSort | None, factor: Fraction | None) -> ValueSort | None:
     if sort is None or not sort.weight:
         return sort
     if factor is None:
@@ -239,7 +243,7 @@ def _times(sort: Sort | None, factor: Fraction | None) -> Sort | None:
     return sort._replace(weight=sort.weight * factor)
 
 
-def _dimension(sort: Sort) -> str:
+def _dimension(sort: ValueSort) -> str:
     return unit_named(sort.unit).dimension if sort.unit else ""
 
 

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rapport.core.errors import InvalidInput
-from rapport.policy import measures
 from rapport.policy.language.situation_tree import (
     Aggregate,
     Calculation,
@@ -22,37 +21,38 @@ from rapport.policy.language.situation_tree import (
 )
 from rapport.policy.language.tree import AttributeOf, Call, Quantity
 from rapport.units.quantities import converter, unit_named
+from support.judge.areas import measured
 from support.judge.holding import Reading
 from support.judge.situation_reads import attributes_read
 from support.judge.situation_units import (
     BARE,
-    Sort,
+    ValueSort,
     constant_in,
     function_unit,
     scaled,
     sort_of,
 )
-from support.judge.situation_world import Present, SituationWorld, complete
+from support.judge.situation_world import KnownRecord, PresentValue, complete
 
 
-class Bound(NamedTuple):
+class BoundInstance(NamedTuple):
     """The instance bound to an alias."""
 
     concept: str
     identity: str
 
 
-Binding = Mapping[str, Bound]
+Binding = Mapping[str, BoundInstance]
 
 
-class Span(NamedTuple):
+class NumberRange(NamedTuple):
     """Every number from low to high: a value that rests on the lower bound of a count."""
 
     low: float
     high: float
 
 
-Number = float | Span
+Number = float | NumberRange
 Counted = Callable[[Condition, Binding, Reading], bool]
 """Whether a condition is true at a reading, with that reading's value."""
 
@@ -60,19 +60,21 @@ Counted = Callable[[Condition, Binding, Reading], bool]
 class Values:
     """The values of one world. `counted` decides the terms of `count of (TERM)`."""
 
-    def __init__(self, world: SituationWorld, counted: Counted) -> None:
+    def __init__(self, world: KnownRecord, counted: Counted) -> None:
         self.world, self._counted = world, counted
+        self._sorts: dict[int, ValueSort | None] = {}
+        """By the identity of a value of the tree."""
 
     def present(
         self, alias: str, attribute: str, binding: Binding, t: int, at: Reading | None = None
-    ) -> Present | None:
+    ) -> PresentValue | None:
         """The present value, or that of `at` if it is of this attribute and identity. None:
         unknown.
         """
         concept, identity = binding[alias]
         if at is not None and (at.stream, at.key) == (f"{concept}.{attribute}", identity):
             value = complete(at.value)
-            return None if value is None else Present(value, at)
+            return None if value is None else PresentValue(value, at)
         return self.world.present(concept, attribute, identity, t)
 
     def plain(
@@ -91,7 +93,7 @@ class Values:
     def number(
         self,
         value: Value,
-        sort: Sort,
+        sort: ValueSort,
         binding: Binding,
         t: int,
         at: Reading | None = None,
@@ -106,15 +108,15 @@ class Values:
                 found = self.present(alias, attribute, binding, t, at)
                 if found is None:
                     return None
-                return self._in(sort, float(found.value[0]), self._sort(value, binding))
+                return self._in(sort, float(found.value[0]), self.sort(value, binding))
             case Call():
                 result = self._call(value, binding, t, at)
                 unit = function_unit(self.world.ontology.functions[value.function])
-                return None if result is None else self._in(sort, result, Sort(unit))
+                return None if result is None else self._in(sort, result, ValueSort(unit))
             case InUnit(inner, unit):
                 return self._bare(inner, unit, binding, t, at)
             case Aggregate():
-                return self._in(sort, self.aggregate(value, binding, t), self._sort(value, binding))
+                return self._in(sort, self.aggregate(value, binding, t), self.sort(value, binding))
             case Calculation():
                 return self._calculation(value, sort, binding, t, at)
 
@@ -123,7 +125,7 @@ class Values:
         readings = self.readings_of(value, binding, t)
         if value.function == "count":
             is_bound = t - value.window_ms < self.world.start
-            return Span(len(readings), math.inf) if is_bound else float(len(readings))
+            return NumberRange(len(readings), math.inf) if is_bound else float(len(readings))
         least = 2 if value.function in ("change", "rate") else 1
         if len(readings) < (least if value.at_least is None else value.at_least):
             return None
@@ -162,14 +164,16 @@ class Values:
             (concept, attribute, binding[alias].identity) for alias, concept, attribute in events
         }
 
-    def _sort(self, value: Value, binding: Binding) -> Sort | None:
-        concepts = {alias: bound.concept for alias, bound in binding.items()}
-        return sort_of(value, concepts, self.world.ontology)
+    def sort(self, value: Value, binding: Binding) -> ValueSort | None:
+        if id(value) not in self._sorts:
+            concepts = {alias: bound.concept for alias, bound in binding.items()}
+            self._sorts[id(value)] = sort_of(value, concepts, self.world.ontology)
+        return self._sorts[id(value)]
 
-    def _in(self, sort: Sort, number: Number | None, own: Sort | None) -> Number | None:
+    def _in(self, sort: ValueSort, number: Number | None, own: ValueSort | None) -> Number | None:
         if number is None or own is None or own.unit == sort.unit:
             return number
-        assert not isinstance(number, Span)
+        assert not isinstance(number, NumberRange)
         if own.per_ms or own.weight == 0:
             return _finite(scaled(number, own.unit, sort.unit))
         return _finite(converter(own.unit, sort.unit).apply(number))
@@ -183,7 +187,7 @@ class Values:
                 return None
             values.append(found.value)
         if function.measure:
-            return _finite(float(measures.get(function.measure).one(*values)))
+            return _finite(measured(function.measure, values))
         pairs = self.world.tables_at(t).pull.pairs(function.name)
         number = pairs.get(tuple(value[0] for value in values))
         return None if number is None else _finite(number)
@@ -192,22 +196,22 @@ class Values:
         self, value: Value, unit: str, binding: Binding, t: int, at: Reading | None
     ) -> Number | None:
         """`temperature of S in degC`."""
-        own = self._sort(value, binding)
+        own = self.sort(value, binding)
         is_difference = own is not None and own.weight == 0
         refused = own is None or not own.unit or own.per_ms or own.weight not in (None, 0, 1)
         if own is None or refused or (is_difference and unit_named(unit).offset):
             raise InvalidInput(f"nothing is in {unit} here", code="policy.unit_mismatch")
         number = self.number(value, own, binding, t, at)
-        assert not isinstance(number, Span)
+        assert not isinstance(number, NumberRange)
         if number is None or is_difference:
             return None if number is None else _finite(scaled(number, own.unit, unit))
         return _finite(converter(own.unit, unit).apply(number))
 
     def _calculation(
-        self, value: Calculation, sort: Sort, binding: Binding, t: int, at: Reading | None
+        self, value: Calculation, sort: ValueSort, binding: Binding, t: int, at: Reading | None
     ) -> Number | None:
         left_sort, right_sort = sort, sort
-        own = self._sort(value.left, binding), self._sort(value.right, binding)
+        own = self.sort(value.left, binding), self.sort(value.right, binding)
         if value.operator == "*":
             left_sort, right_sort = (BARE, sort) if own[0] == BARE else (sort, BARE)
         elif value.operator == "/" and own[1] == BARE:
@@ -220,7 +224,7 @@ class Values:
         right = self.number(value.right, right_sort, binding, t, at, in_calculation=True)
         if left is None or right is None:
             return None
-        if isinstance(left, Span) or isinstance(right, Span):
+        if isinstance(left, NumberRange) or isinstance(right, NumberRange):
             return _calculated_spans(_span(left), value.operator, _span(right))
         return _calculated(left, value.operator, right)
 
@@ -289,18 +293,18 @@ def _calculated(left: float, operator: str, right: float) -> float | None:
             return _finite(left / right) if right else None
 
 
-def _span(number: Number) -> Span:
-    return number if isinstance(number, Span) else Span(number, number)
+def _span(number: Number) -> NumberRange:
+    return number if isinstance(number, NumberRange) else NumberRange(number, number)
 
 
-def _calculated_spans(left: Span, operator: str, right: Span) -> Span | None:
+def _calculated_spans(left: NumberRange, operator: str, right: NumberRange) -> NumberRange | None:
     """Every number that the calculation may give. None: unknown, whatever the counts are."""
     if operator == "/" and right.low <= 0 <= right.high:
         return None
     corners = [_corner(one, operator, other) for one in left for other in right]
     if any(math.isnan(corner) for corner in corners):
-        return Span(-math.inf, math.inf)
-    return Span(min(corners), max(corners))
+        return NumberRange(-math.inf, math.inf)
+    return NumberRange(min(corners), max(corners))
 
 
 def _corner(left: float, operator: str, right: float) -> float:

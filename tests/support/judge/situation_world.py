@@ -27,7 +27,7 @@ class TableVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of each table without a concept, for `time is on holidays`."""
 
 
-class Present(NamedTuple):
+class PresentValue(NamedTuple):
     """A value at an instant, and the reading that gives it; None where a table does."""
 
     value: Value
@@ -60,7 +60,7 @@ def without_late(readings: Iterable[Reading], lateness_ms: int) -> list[Reading]
     return kept
 
 
-class SituationWorld:
+class KnownRecord:
     """Readings and tables of one site from `start` to `end`, both included."""
 
     def __init__(
@@ -85,7 +85,10 @@ class SituationWorld:
         for reading in self.readings:
             self._of.setdefault((reading.stream, reading.key), []).append(reading)
         self._streams = ontology.streams()
-        self._present: dict[object, Present | None] = {}
+        self._giving = {
+            stream: name for name, one in ontology.sources.items() for stream in one.streams
+        }
+        self._present: dict[object, PresentValue | None] = {}
         self._known: dict[object, bool] = {}
 
     # Readings.
@@ -114,27 +117,27 @@ class SituationWorld:
 
     def expires(self, reading: Reading) -> int | None:
         """The instant from which the reading says nothing more; None: never."""
-        giving = [
-            name for name, one in self.ontology.sources.items() if reading.stream in one.streams
-        ]
-        after = self.ontology.sources[reading.source or giving[-1]].stale_after_ms
+        source = reading.source or self._giving[reading.stream]
+        after = self.ontology.sources[source].stale_after_ms
         return reading.time + after if after else None
 
     # Rule 1: present values.
 
-    def present(self, concept: str, attribute: str, identity: str, t: int) -> Present | None:
+    def present(self, concept: str, attribute: str, identity: str, t: int) -> PresentValue | None:
         """None: unknown."""
         key = (concept, attribute, identity, t)
         if key not in self._present:
             self._present[key] = self._find_present(*key)
         return self._present[key]
 
-    def _find_present(self, concept: str, attribute: str, identity: str, t: int) -> Present | None:
+    def _find_present(
+        self, concept: str, attribute: str, identity: str, t: int
+    ) -> PresentValue | None:
         if attribute == "id":
-            return Present((identity,), None)
+            return PresentValue((identity,), None)
         if not self.is_event(concept, attribute):
             value = self.table_value(concept, attribute, identity, t)
-            return None if value is None else Present(value, None)
+            return None if value is None else PresentValue(value, None)
         before = [one for one in self.of(concept, attribute, identity) if one.time <= t]
         if not before:
             return None
@@ -143,7 +146,7 @@ class SituationWorld:
         if expiry is not None and t >= expiry:
             return None
         value = complete(newest.value)
-        return None if value is None else Present(value, newest)
+        return None if value is None else PresentValue(value, newest)
 
     def table_value(self, concept: str, attribute: str, identity: str, t: int) -> Value | None:
         """None: missing."""

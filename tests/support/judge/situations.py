@@ -20,8 +20,8 @@ from rapport.policy.ontology import Ontology
 from support.judge.holding import Reading
 from support.judge.situation_reads import concept_named
 from support.judge.situation_truth import Truths
-from support.judge.situation_values import Binding, Bound
-from support.judge.situation_world import SituationWorld, TableVersion
+from support.judge.situation_values import Binding, BoundInstance
+from support.judge.situation_world import KnownRecord, TableVersion
 
 _Item = TypeVar("_Item")
 
@@ -42,7 +42,7 @@ class SituationVerdict(msgspec.Struct, frozen=True, kw_only=True):
     detections: list[Detection]
     """Beginnings and ends, in the order of the fixed output."""
     open: list[OpenSituation]
-    """Told and not ended."""
+    """SituationCase and not ended."""
     pending: list[OpenSituation]
     """Open, and to be told later because of `at most once per`."""
     suppressed: int = 0
@@ -75,7 +75,7 @@ def judge_situation(
 
     Raises InvalidInput for units that SI-3 refuses.
     """
-    world = SituationWorld(ontology, tables, readings, start=start, until=until, also_at=also_at)
+    world = KnownRecord(ontology, tables, readings, start=start, until=until, also_at=also_at)
     if world.end < world.start or not (world.readings or start is not None):
         return SituationVerdict(detections=[], open=[], pending=[])
     evaluation = _Evaluation(tree, world)
@@ -91,7 +91,7 @@ def judge_situation(
 class _Evaluation:
     """One policy over one world."""
 
-    def __init__(self, tree: SituationTree, world: SituationWorld) -> None:
+    def __init__(self, tree: SituationTree, world: KnownRecord) -> None:
         self.tree, self.world = tree, world
         self.truths = Truths(world)
         instants = self.truths.instants(tree.situation)
@@ -107,7 +107,9 @@ class _Evaluation:
         for definition in self.tree.concepts:
             concept = concept_named(definition.concept, self.world.ontology)
             found = sorted(self.world.identities(concept))
-            ranges.append([(definition.alias, Bound(concept, identity)) for identity in found])
+            ranges.append(
+                [(definition.alias, BoundInstance(concept, identity)) for identity in found]
+            )
         for chosen in itertools.product(*ranges):
             if not any(
                 one == other and not self._may_be_same(alias, second)

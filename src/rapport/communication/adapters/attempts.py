@@ -459,7 +459,7 @@ class DispatchProgress:
 
     async def _advance(self) -> None:
         """Commits the position before the first pending delivery: when nothing is pending, or now
-        and then. It may lag, because the marks tell a restart which deliveries have ended.
+        and then. It may lag, because the marks show a restart which deliveries have ended.
         """
         ended = list(itertools.takewhile(self._open.__getitem__, self._open))
         left = len(self._open) - len(ended)

@@ -336,7 +336,7 @@ class Dispatch:
         gate: Gate = no_gate,
     ) -> None:
         """`report` takes outcomes; None = append them to `control`. `is_decided(message, peer)`
-        tells that nothing more of the message is to be sent to the peer; called right before
+        returns whether nothing more of the message is to be sent to the peer; called right before
         sending, in a thread unless `recall` knows the answer from memory. `may_go` is called for
         deliveries that had to wait. `gate` is awaited before every call and its start mark.
         """

@@ -89,7 +89,7 @@ class Bounce(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     peer: str
     key: str
-    """The idempotency key of the delivery; it tells which of the peer's addresses it was."""
+    """The idempotency key of the delivery; it determines which of the peer's addresses it was."""
     recipient: str
     """The address that the server names; may be empty, or a forwarding target."""
     reason: str

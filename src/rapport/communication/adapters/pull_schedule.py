@@ -188,7 +188,7 @@ class OpenRequests:
 
     def pulled(self, began_ms: int, now_ms: int, *, found: bool) -> list[PullRequest]:
         """A pull has ended; returns the requests whose time is over without a message. `found` ends
-        all requests, since messages do not tell which request they answer.
+        all requests, since messages do not say which request they answer.
         """
         late = []
         for position, entry in list(self._open.items()):

@@ -459,8 +459,8 @@ def _write_response(message: V0Response) -> list[str]:
 
 def _write_outcome(kind: str, word: str, message: V0Acknowledgement | V0Refusal) -> list[str]:
     operation, requester = map(escape_field, (message.operation, message.requester))
-    said = (f"Status:{message.status}", f"Operation {operation}", f"Requested by {requester}")
-    return [kind, str(message.sent), word, *said]
+    texts = (f"Status:{message.status}", f"Operation {operation}", f"Requested by {requester}")
+    return [kind, str(message.sent), word, *texts]
 
 
 def _write_nack(message: V0Refusal) -> list[str]:

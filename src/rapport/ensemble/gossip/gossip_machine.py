@@ -172,7 +172,7 @@ class GossipMachine:
                 self._take(message, entry, sender, now)
                 return
             if message.version < entry.version:
-                self._overtaken.heard(message, entry, sender, now)
+                self._overtaken.receive_older(message, entry, sender, now)
             if not self._quiet:
                 self._repeated(message, entry, sender, now)
         else:
@@ -184,7 +184,7 @@ class GossipMachine:
         """A newer version: it is held from now on, and perhaps passed on."""
         state = self._state
         if message.component in state.own:
-            self._own.heard(message, now)
+            self._own.receive_newer(message, now)
             return
         if message.version > now.wall_ms + self._ahead_ms and now.wall_ms >= CLOCK_SET_MS:
             state.counts["far_ahead"] += 1

@@ -128,7 +128,7 @@ class PartAnswers:
                 self._waiting[name] = (due_ms, part)
                 self._due_ms = min(self._due_ms, due_ms)
 
-    def heard(self, part: Part) -> None:
+    def cancel(self, part: Part) -> None:
         """Cancels a waiting answer, because a node in range sent the part."""
         if self._waiting and self._waiting.pop(_name(part), None) is not None:
             self._state.counts["parts_left_to_others"] += 1
@@ -215,7 +215,7 @@ class Parts:
         """
         by_radio = sender.to_all or not self._state.ip
         if by_radio:
-            self._answers.heard(part)
+            self._answers.cancel(part)
         held = self._state.entries.get(part.component)
         if part.component in self._state.own or (held is not None and part.version <= held.version):
             return None

@@ -105,9 +105,9 @@ class CounterBased(StrategyDefaults):
         return self._wait_ms * (1.0 - self._chance.random())
 
     def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
-        heard = self._heard.get(message.component)
-        if heard is not None:
-            self._heard[message.component] = heard + 1
+        count = self._heard.get(message.component)
+        if count is not None:
+            self._heard[message.component] = count + 1
 
     def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         return self._heard.pop(message.component, 0) < self._threshold
@@ -115,7 +115,8 @@ class CounterBased(StrategyDefaults):
 
 class Adaptive(StrategyDefaults):
     """Adapts its probability to how often it hears each version from others, as smart gossip does:
-    whoever hears everything many times passes on little, whoever hears it once everything.
+    a node that receives everything many times passes on little, one that receives it once passes
+    on all.
 
     The probability is `wished / heard`, where `heard` is a running mean over versions of how often
     they came, and lies between `lowest` and 1.
@@ -177,7 +178,7 @@ def _check_probability(probability: float) -> None:
 Place = tuple[float, float]
 """Metres east and north of somewhere."""
 WhereIs = Callable[[Sender], Place | None]
-"""Where a sender is, as far as can be told (its signal's strength, its own knowledge)."""
+"""Where a sender is, as far as is known (its signal's strength, its own knowledge)."""
 Here = Callable[[], Place | None]
 
 _MOST_HEARD = 16

@@ -165,9 +165,9 @@ class OwnComponents:
 
         `held`: the reception of the component, perhaps of an earlier run, before it lived here.
         """
-        said = held.message if held is not None else None
-        if said is not None and said.node == self._state.node:
-            self._remember(component, max(said.version, self._known(component)))
+        last = held.message if held is not None else None
+        if last is not None and last.node == self._state.node:
+            self._remember(component, max(last.version, self._known(component)))
         version = self._known(component) + 1
         if now.wall_ms > version or is_far_ahead(version, now, self._state.settings.ahead_ms):
             version = max(now.wall_ms, 1)
@@ -175,7 +175,7 @@ class OwnComponents:
         self.given = version
         return version
 
-    def heard(self, message: PublishedKnowledge, now: Now) -> None:
+    def receive_newer(self, message: PublishedKnowledge, now: Now) -> None:
         """Handles a newer version of an own component from outside. Either an earlier run of this
         node published it, then own versions continue above it; or another node claims the
         component, which is counted. Own knowledge is never replaced.
@@ -263,13 +263,15 @@ class OvertakenVersions:
         self._late_ms = max(2 * state.settings.knowledge_ms, _LATE_MS)
         self._old: dict[str, _Old] = {}
 
-    def heard(self, message: PublishedKnowledge, held: Reception, sender: Sender, now: Now) -> None:
+    def receive_older(
+        self, message: PublishedKnowledge, held: Reception, sender: Sender, now: Now
+    ) -> None:
         """Handles a version older than the one held."""
         state, known = self._state, held.message
         if held.version - message.version <= self._late_ms or known is None:
             return
         if known.node != message.node or message.component in state.own:
-            return  # of two nodes with one component neither is told to outdo the other
+            return  # of two nodes with one component neither is asked to outdo the other
         if is_far_ahead(held.version, now, state.settings.ahead_ms):
             return
         is_direct = not sender.to_all and message.address == sender.address

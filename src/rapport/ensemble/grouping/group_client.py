@@ -15,7 +15,7 @@ knowledge really came from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rapport.ensemble.gossip.strategies import KEEP, Strategy
 from rapport.ensemble.grouping.group_ensembles import GrouperClient, GroupJoin, HeardGrouper
@@ -149,7 +149,7 @@ class GroupClient:
     def leave(self, now: Now) -> None:
         """Does nothing: groupers forget silent clients."""
 
-    def heard(self, address: Address, now: Now) -> None:
+    def mark_alive(self, address: Address, now: Now) -> None:
         """Does nothing: the groupers' tables list the members."""
 
     def gone(self, address: Address) -> None:
@@ -214,9 +214,9 @@ class GroupClient:
     def _some_groupers(self, known: Sequence[Address]) -> list[Address]:
         """Two others than these, each time the next ones."""
         others = dict.fromkeys((*self._members, *self._well_known, *self._introduced))
-        asked = [one for one in others if one not in known and one != self._address]
+        unknown = [one for one in others if one not in known and one != self._address]
         turn, self._turn = self._turn, self._turn + _ASKED
-        return [asked[(turn + step) % len(asked)] for step in range(_ASKED) if asked]
+        return [unknown[(turn + step) % len(unknown)] for step in range(_ASKED) if unknown]
 
     def _groupers_left(self, component: str, groups: Sequence[str], now: Now) -> list[Address]:
         """The groupers of groups that no component is in any more; they get this publication."""
@@ -297,45 +297,3 @@ def traced(
         value=message.version,
         entries=tuple((address_text(entry.address), 0) for entry in table.members),
     )
-
-
-class GroupSide(Protocol):
-    """One side of the groups, beside a gossip machine whose `recipients` it is.
-
-    The shell asks `is_of_groupers` of every `Published` that came over IP. One that is goes to
-    `received` alone; any other to the gossip machine first, and then each newer version that this
-    one took (its `changed`, so those put together from parts as well) to `received`. The shell
-    calls `tick` when due and sends and clears the `outbox`, what is not `is_of_groupers` by
-    `GossipMachine.send`. On a node without radio the strategy is `retransmission.BesideGroups`.
-    """
-
-    outbox: list[OutgoingMessage]
-
-    def received(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
-        """Knowledge came over IP."""
-
-    def to_publish(self, component: str, now: Now) -> list[Address]:
-        """Where the knowledge of a component of this node goes; for no component, where headers
-        and pulls go.
-        """
-
-    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
-        """Where gossip passes others' knowledge on to."""
-
-    def tick(self, now: Now) -> None:
-        """Does what is due."""
-
-    def next_due_ms(self) -> float | None:
-        """The steady time of the next tick that may do something; none: nothing is due."""
-
-    def heard(self, address: Address, now: Now) -> None:
-        """The membership knows that the node there is alive."""
-
-    def gone(self, address: Address) -> None:
-        """The membership knows that the node there is dead."""
-
-    def know_groupers(self, addresses: Sequence[Address]) -> None:
-        """The membership knows these groupers to be alive, and no others."""
-
-    def leave(self, now: Now) -> None:
-        """Says good-bye, so that others take over at once."""

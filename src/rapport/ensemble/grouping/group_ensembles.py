@@ -54,9 +54,11 @@ class Grouper(Component, Grouping):
 
     def hear(self, member: Grouped) -> None:
         if isinstance(member, HeardClient):
-            said = member.message
+            message = member.message
             groups = [group for group in member.groups if self.keeps(group)]
-            self.register.heard(said.component, said.version, member.address, groups, member.now)
+            self.register.update(
+                message.component, message.version, member.address, groups, member.now
+            )
 
 
 class GrouperClient(Component, Grouped):

@@ -55,10 +55,10 @@ class GrouperMessages:
         component = table_component(self._address, table.group, table.page)
         return self._knowledge(component, TABLE, encode_body(table), (), now)
 
-    def announcement(self, said: Announcement, now: Now) -> PublishedKnowledge:
+    def announcement(self, announcement: Announcement, now: Now) -> PublishedKnowledge:
         """An announcement for other groupers."""
         component = component_of(self._address)
-        return self._knowledge(component, GROUPER, encode_body(said), (GROUPERS,), now)
+        return self._knowledge(component, GROUPER, encode_body(announcement), (GROUPERS,), now)
 
     def next_version(self, now: Now) -> int:
         """The wall clock, or one more than the last where that clock stands or goes back."""
@@ -79,7 +79,7 @@ _SLOTS = 8
 _PASSED_ON = 65_536
 """Versions remembered so that they are passed on once."""
 _TELLS_AGAIN = 4
-"""Every so many messages, a client that uses a grouper with a copy only is told the publisher."""
+"""Every so many messages, a client that uses a grouper with a copy only learns the publisher."""
 
 
 def is_of_network(sender: Sender) -> bool:
@@ -154,7 +154,7 @@ class GrouperMachine:
         groups = self.client.groups_of(component) if component else ()
         kept = [group for group in groups if self.component.keeps(group)]
         if component:
-            self.register.heard(component, self._voice.next_version(now), self._address, kept, now)
+            self.register.update(component, self._voice.next_version(now), self._address, kept, now)
         keepers = [one for group in groups for one in self.others.registrars(group)]
         chosen = dict.fromkeys((*keepers, *self.client.to_publish(component, now)))
         if component and not groups:
@@ -196,9 +196,9 @@ class GrouperMachine:
         """Announces that it leaves, so that others take over at once."""
         self._announce(self.others.others(), now, leaving=True)
 
-    def heard(self, address: Address, now: Now) -> None:
+    def mark_alive(self, address: Address, now: Now) -> None:
         """The membership found the node alive."""
-        self.others.heard(address, now)
+        self.others.mark_alive(address, now)
 
     def gone(self, address: Address) -> None:
         """The membership found the node dead."""
@@ -234,7 +234,7 @@ class GrouperMachine:
         if GroupJoin.membership(self.component, client):
             GroupJoin.exchange(self.component, client)
         else:
-            self.register.heard(message.component, message.version, address, (), now)
+            self.register.update(message.component, message.version, address, (), now)
         others = [group for group in groups if self._is_for_another(group, message, is_direct)]
         if others and self._passed_on.first_time((message.component, message.version), now):
             self._pass_on(message, others, now)
@@ -243,7 +243,7 @@ class GrouperMachine:
 
     def _is_for_another(self, group: str, message: PublishedKnowledge, is_direct: bool) -> bool:
         """Whether a grouper that publishes the group's table should get this, too. A client that
-        speaks to one who only keeps a copy may know nobody else: it is told now and then.
+        speaks to one who only keeps a copy may know no other: it is notified now and then.
         """
         if not self.component.keeps(group):
             return True
@@ -278,20 +278,20 @@ class GrouperMachine:
             self.outbox.append(OutgoingMessage(self._voice.page(table, now), to))
 
     def _take_announcement(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
-        said = read_announcement(message)
+        announcement = read_announcement(message)
         address = sender.address
-        if said is None or message.address != address or not self._may_be_grouper(sender):
+        if announcement is None or message.address != address or not self._may_be_grouper(sender):
             self.refused += 1
             return
-        if said.leaving:
+        if announcement.leaving:
             self.others.gone(address)
             return
         is_new = address not in self.others
-        if not self.others.announced(address, said.up_ms, now):
+        if not self.others.announced(address, announcement.up_ms, now):
             return
         self.client.introduce((address,))
-        told = [one.address for one in said.groupers if one.address != self._address]
-        self._acquaintances.told((one for one in told if one not in self.others), met=address)
+        named = [one.address for one in announcement.groupers if one.address != self._address]
+        self._acquaintances.learn((one for one in named if one not in self.others), met=address)
         if is_new:
             self._announce([address], now)
 
@@ -300,8 +300,10 @@ class GrouperMachine:
         if len(others) > self.settings.page_members:
             others = self._chance.sample(others, self.settings.page_members)
         up_ms = max(0, int(now.steady_ms - self._began_ms))
-        said = Announcement(up_ms, leaving, tuple(TableEntry(host, port) for host, port in others))
-        message = self._voice.announcement(said, now)
+        announcement = Announcement(
+            up_ms, leaving, tuple(TableEntry(host, port) for host, port in others)
+        )
+        message = self._voice.announcement(announcement, now)
         self.outbox.extend(OutgoingMessage(message, address) for address in to)
 
     def _forget_silent(self, now: Now) -> None:
@@ -370,7 +372,7 @@ class AnnouncementTargets:
         self._named: dict[Address, int] = {}
         self._lost: dict[Address, None] = {}
 
-    def told(self, addresses: Iterable[Address], *, met: Address) -> None:
+    def learn(self, addresses: Iterable[Address], *, met: Address) -> None:
         """Adds addresses named by a grouper that was met."""
         self._named.pop(met, None)
         self._lost.pop(met, None)
@@ -390,7 +392,7 @@ class AnnouncementTargets:
 
     def to_tell(self, known: Iterable[Address]) -> list[Address]:
         """The recipients of the next announcement."""
-        told = dict.fromkeys((*known, *self._well_known, *self._members, *self._named))
+        found = dict.fromkeys((*known, *self._well_known, *self._members, *self._named))
         for address, tries in list(self._named.items()):
             if tries > 1:
                 self._named[address] = tries - 1
@@ -399,5 +401,5 @@ class AnnouncementTargets:
         if self._lost:
             address = next(iter(self._lost))
             del self._lost[address]
-            self._lost[address] = told[address] = None
-        return list(told)
+            self._lost[address] = found[address] = None
+        return list(found)

@@ -52,7 +52,7 @@ class EnsembleNode:
         self.machine: NodeMachine = shell.machine
         self._shell, self._group = shell, group
         self._is_closed = False
-        shell.tell_status = lambda: short_status(self.status())
+        shell.status_text = lambda: short_status(self.status())
 
     @staticmethod
     async def open(
@@ -125,7 +125,7 @@ class EnsembleNode:
             raise
         recording = NodeTracer(recorder, node) if recorder is not None else None
         shell = NodeShell(station, machine, swim, clock, settings, recording)
-        shell.tell_changed, shell.tell_published = on_changed, on_published
+        shell.on_changed, shell.on_published = on_changed, on_published
         if on_withheld is not None:
             shell.report_withheld = on_withheld
         opened = EnsembleNode(shell, group)

@@ -191,10 +191,10 @@ def change_event(changed: ChangeRecord, time_ms: int) -> Event:
 
 
 def files_event(taken: FilesRecord, node: str, time_ms: int) -> Event:
-    said = msgspec.json.encode(taken.said, order="deterministic").decode()
+    text = msgspec.json.encode(taken.said, order="deterministic").decode()
     return make_event(
         source=_source_of(node),
-        id=content_id(node, str(taken.number), said),
+        id=content_id(node, str(taken.number), text),
         type=FILES_EVENT,
         time=time_ms,
         data=taken,

@@ -27,10 +27,10 @@ from rapport.pipeline.history.keys import EVERY
 from rapport.pipeline.history.operators import PORTION, Found, PlanRun
 from rapport.pipeline.history.partitions import HistoryPart
 from rapport.pipeline.history.results import (
-    Counted,
+    DetectionCount,
     Faulty,
-    Refused,
     Report,
+    WorkerRefusal,
     detection_rows,
     packed,
     report_rows,
@@ -399,7 +399,8 @@ class _PartRun:
         yield from self._rows_of(self._run.finish())
         suppressed = self._run.suppressed()
         counted = [
-            Counted(name, self._found[name], suppressed.get(name, 0)) for name in self._policies
+            DetectionCount(name, self._found[name], suppressed.get(name, 0))
+            for name in self._policies
         ]
         reports = [*packed(counted), *packed(list(self._run.failed.values()))]
         if reports:
@@ -445,7 +446,7 @@ def _refused(error: RapportError) -> list[tuple[str, bytes]]:
     ]
     if isinstance(error, SiteError):
         problems = list(error.problems)
-    return list(packed([Refused(problem) for problem in problems]))
+    return list(packed([WorkerRefusal(problem) for problem in problems]))
 
 
 def _times(rows: pa.RecordBatch) -> Numbers:

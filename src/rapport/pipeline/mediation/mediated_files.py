@@ -24,7 +24,12 @@ from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.lake.spark_tables import bronze_channels, read_bronze, spark_path
-from rapport.pipeline.mediation.expressions import Mediated, laid_out, mediated, outcomes_schema
+from rapport.pipeline.mediation.expressions import (
+    MediationOutcomes,
+    laid_out,
+    mediated,
+    outcomes_schema,
+)
 from rapport.pipeline.mediation.meanings import Meanings, why_with_others
 from rapport.pipeline.mediation.python_rows import ByRows
 from rapport.pipeline.mediation.worker_rows import NAMES, OUTCOME
@@ -52,7 +57,7 @@ def mediated_files(
     *,
     id: str = "",
     time: str = "",
-) -> Mediated:
+) -> MediationOutcomes:
     """What the rows of recorded files mean, lazily; `position` is the line or row, counted from 1.
 
     `id`, `time`: fields that say what a door would know from the envelope, as the source declares
@@ -76,7 +81,7 @@ def mediated_files(
     outcomes = found[0]
     for each in found[1:]:
         outcomes = outcomes.unionByName(each)
-    return Mediated(_with_times(outcomes), dict(meanings.ontology.streams()))
+    return MediationOutcomes(_with_times(outcomes), dict(meanings.ontology.streams()))
 
 
 def _with_times(outcomes: DataFrame) -> DataFrame:
@@ -295,10 +300,10 @@ def mediate_files(
         whole = frames[0]
         for each in frames[1:]:
             whole = whole.unionByName(each)
-        return _written(Mediated(whole, dict(meanings.ontology.streams())), into)
+        return _written(MediationOutcomes(whole, dict(meanings.ontology.streams())), into)
 
 
-def _written(found: Mediated, into: Path) -> MediatedHistory:
+def _written(found: MediationOutcomes, into: Path) -> MediatedHistory:
     """Writes beside and renames: the folder is there whole, or not at all."""
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Conflict(
@@ -309,7 +314,7 @@ def _written(found: Mediated, into: Path) -> MediatedHistory:
     beside = into.with_name(f".{into.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     outcomes = found.outcomes.persist()
-    kept = Mediated(outcomes, found.streams)
+    kept = MediationOutcomes(outcomes, found.streams)
     try:
         told = _counted(outcomes, into)
         for stream in told.readings:

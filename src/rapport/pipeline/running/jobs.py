@@ -36,7 +36,7 @@ class JobDone(msgspec.Struct, frozen=True):
     problem: Problem | None = None
 
 
-class Stopped(RapportError):
+class JobStopped(RapportError):
     """The job was asked to end, between two steps."""
 
     code = "pipeline.stopped"
@@ -82,11 +82,11 @@ def export_step(site: Site, lake: Path, said: TomlFile | None = None) -> JobDone
 
 
 def silver_step(spark: SparkSession, site: Site, lake: Path, stop: threading.Event) -> JobDone:
-    """What bronze has beyond the last run goes to silver; raises Stopped between two steps."""
+    """What bronze has beyond the last run goes to silver; raises JobStopped between two steps."""
 
     def progress(_taken: int, _all: int) -> None:
         if stop.is_set():
-            raise Stopped("asked to end")
+            raise JobStopped("asked to end")
 
     done = update_silver(spark, lake, site.ontology, progress=progress)
     rows = done.readings + done.quarantined + done.detections

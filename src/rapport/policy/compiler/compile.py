@@ -14,14 +14,16 @@ from rapport.policy.compiler.logic_tree import build_logic_tree
 from rapport.policy.compiler.normal_form import atoms_of_expression, normalize
 from rapport.policy.compiler.planner import CompilerDraft, make_plan
 from rapport.policy.compiler.scope import aliases_of
-from rapport.policy.compiler.situation_planner import plan_situation
+from rapport.policy.compiler.situation_planner import plan_guard, plan_situation
 from rapport.policy.delivery import read_delivery
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.situation_tree import ParsedPolicy, SituationTree
 from rapport.policy.language.situations import is_situation, parse_situation_policy
 from rapport.policy.language.tree import PolicyTree
+from rapport.policy.lint.meant_situations import lint_meant_situation
 from rapport.policy.lint.satisfiability import lint_aliases, lint_satisfiable
+from rapport.policy.lint.situations import lint_situation
 from rapport.policy.lint.times import lint_times
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
@@ -97,6 +99,7 @@ def compile_situation(
     plan = plan_situation(tree, ontology, faults)
     if plan is None:
         raise PolicyError(faults.problems())
+    lint_situation(tree, plan, ontology, text, faults)
     return CompiledSituation(tree, plan, faults.problems())
 
 
@@ -150,7 +153,9 @@ def _in_canonical_terms(
         own = f"{each.written} in the terms of {terms.interpretation}"
         message = f"{own} is {each.root} in canonical terms"
         faults.add("policy.own_terms", message, each.place, severity="hint")
-    return msgspec.structs.replace(draft, tree=tree, condition=tree.condition, rewritten=rewritten)
+    return msgspec.structs.replace(
+        draft, tree=tree, condition=tree.condition, rewritten=rewritten, has_own_terms=True
+    )
 
 
 def _check(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
@@ -180,7 +185,19 @@ def _lint(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     assert draft.plan is not None
     lint_times(draft.plan, draft.ontology, draft.condition, faults)
     lint_satisfiable(draft.tree, draft.plan, faults)
+    lint_meant_situation(draft.tree, draft.plan, faults)
     return draft
+
+
+def _guard(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
+    assert draft.plan is not None
+    if draft.tree.guard is not None and draft.has_own_terms:
+        message = "'while' uses the terms of the site, not those of an interpretation"
+        hint = "take the policy out of [policies.interpretations]"
+        faults.add("policy.untranslatable", message, hint=hint)
+        return draft
+    plan = plan_guard(draft.tree, draft.plan, draft.ontology, faults)
+    return msgspec.structs.replace(draft, plan=plan)
 
 
 def _by_concepts(draft: CompilerDraft) -> PolicyTree:
@@ -192,4 +209,4 @@ def _by_concepts(draft: CompilerDraft) -> PolicyTree:
     return msgspec.structs.replace(draft.tree, concepts=resolved)
 
 
-STAGES: tuple[Stage, ...] = (_check, _normalize, _logic_tree, make_plan, _lint)
+STAGES: tuple[Stage, ...] = (_check, _normalize, _logic_tree, make_plan, _guard, _lint)

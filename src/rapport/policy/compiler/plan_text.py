@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rapport.core.times import format_duration
 from rapport.policy.compiler.logic_tree import within_text
-from rapport.policy.compiler.situation_text import situation_text
+from rapport.policy.compiler.situation_text import condition_lines, situation_text
 from rapport.policy.language.printer import print_value
 from rapport.policy.plan import (
     Absent,
@@ -43,6 +43,8 @@ def plan_text(plan: PolicyPlan) -> str:
     lines = [f"policy {plan.policy}", *option_lines(plan)]
     lines += ["terms", *(f"  {number} {_term(term)}" for number, term in enumerate(plan.terms))]
     lines += ["clauses", *(f"  {clause_text(clause)}" for clause in plan.clauses)]
+    if plan.guard is not None:
+        lines += ["while", *condition_lines(plan.guard)]
     return "\n".join([*lines, "actions", *_actions(plan)])
 
 

@@ -1,4 +1,5 @@
-"""Checks a policy with a situation against the ontology and makes its plan. [SI-1 to SI-8]
+"""Checks a policy with a situation against the ontology and makes its plan; the same for
+the guard of a policy with conditions. [SI-1 to SI-9]
 
 Every fault comes with the nearest known name. A condition with a fault has no plan, and the others
 are checked nevertheless.
@@ -34,19 +35,20 @@ from rapport.policy.compiler.scope import Scope
 from rapport.policy.language import situation_tree as written
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.situation_printer import print_situation_condition
-from rapport.policy.language.situation_tree import SituationTree, Value
+from rapport.policy.language.situation_tree import SituationTree, Value, named_aliases
 from rapport.policy.language.tree import (
     Action,
     AttributeOf,
     ConceptDef,
     Operator,
+    PolicyTree,
     Quantity,
     SilenceCondition,
     SourceSpan,
     Term,
 )
 from rapport.policy.ontology import Ontology
-from rapport.policy.plan import Constraint
+from rapport.policy.plan import Absent, Child, Constraint, Plan, Positive, Sequence
 from rapport.policy.situation_plan import (
     AggregateValue,
     AllOf,
@@ -98,6 +100,43 @@ def plan_situation(
         cleared_actions=tuple(action.phrase for action in tree.cleared_actions),
         cleared_deliveries=_deliveries(tree.cleared_actions),
     )
+
+
+def plan_guard(tree: PolicyTree, plan: Plan, ontology: Ontology, faults: Diagnostics) -> Plan:
+    """The plan with the guard of its policy; adds faults."""
+    if tree.guard is None:
+        return plan
+    bound = _bound_by_all(plan)
+    for alias, place in named_aliases(tree.guard):
+        if alias not in bound:
+            message = f"no detection says which {alias!r} it is about"
+            hint = f"add a condition that {alias} takes part in, or write here: "
+            hint += f"some ... {alias} with (...)"
+            faults.add("policy.unbound_alias", message, place, hint=hint)
+    found = ConditionPlanner(tree.concepts, ontology, faults).planned(tree.guard)
+    return msgspec.structs.replace(plan, guard=found)
+
+
+def _bound_by_all(plan: Plan) -> set[str]:
+    """The aliases that every match binds."""
+    bound: set[str] = set()
+    for clause in plan.clauses:
+        children = [_bound_by(child, plan) for child in clause.children]
+        bound |= set.intersection(*children) if children else set()
+    return bound
+
+
+def _bound_by(child: Child, plan: Plan) -> set[str]:
+    match child:
+        case Positive(term):
+            numbers = [term]
+        case Absent():
+            numbers = []
+        case Sequence():
+            sides = ((child.first, child.first_negated), (child.second, child.second_negated))
+            numbers = [number for number, negated in sides if not negated]
+    terms = [plan.terms[number] for number in numbers]
+    return {side.alias for term in terms for side in (term.first, term.second)}
 
 
 def _deliveries(actions: Iterable[Action]) -> tuple[tuple[str, ...], ...]:

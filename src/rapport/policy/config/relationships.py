@@ -18,8 +18,8 @@ from rapport.policy.config.concepts import IDENTITY, AttributeEnd, OntologyDraft
 from rapport.policy.language.diagnostics import did_you_mean
 from rapport.policy.ontology import (
     Derivation,
-    Enclosed,
-    Enclosing,
+    EnclosedInstance,
+    EnclosingColumn,
     Identity,
     Link,
     PairTable,
@@ -204,8 +204,8 @@ def read_containers(
             found[name] = _relationships(name, links)
             for relationship in found[name]:
                 (inner, within), (outer, itself) = relationship.first, relationship.second
-                derived.setdefault(inner, {})[within] = Enclosing(name)
-                derived.setdefault(outer, {})[itself] = Enclosed()
+                derived.setdefault(inner, {})[within] = EnclosingColumn(name)
+                derived.setdefault(outer, {})[itself] = EnclosedInstance()
     return found
 
 
@@ -379,7 +379,7 @@ def _needless(fields: Fields, keys: tuple[str, ...]) -> None:
             fields.fault(key, "ontology.bad_function", message, hint="leave it out")
 
 
-def _measures(draft: OntologyDraft, fields: Fields) -> tuple[measures.Measuring, ...]:
+def _measures(draft: OntologyDraft, fields: Fields) -> tuple[measures.MeasuringFunction, ...]:
     """The measures of a name, for different types of values; none with a fault."""
     name = fields.filled_text("measure", example='"distance"')
     if not name or not may_import(draft, fields, "measure", name, "measures.untrusted"):
@@ -395,8 +395,8 @@ def _fitting_measure(
     draft: OntologyDraft,
     fields: Fields,
     ends: list[AttributeEnd],
-    known: tuple[measures.Measuring, ...],
-) -> measures.Measuring | None:
+    known: tuple[measures.MeasuringFunction, ...],
+) -> measures.MeasuringFunction | None:
     """The measure for the types of the ends; None with a fault."""
     given = tuple(draft.type_of(end) for end in ends)
     for one in known:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Detection, Undecided
 from rapport.core.times import rough_duration
-from rapport.policy.operators.sharing import StepCounts
+from rapport.policy.operators.shared_cache import StepCounts
 from rapport.policy.plan import PolicyPlan
 from rapport.policy.runner.local import LateCount, LocalRunner
 

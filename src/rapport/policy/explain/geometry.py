@@ -20,6 +20,7 @@ _INWARD = 1e-12
 _LEAST = 1e-9
 _MARGINS = (0.0, 1e-12, 1e-9, 1e-6, 1e-3, 1e-2)
 """How much further than computed a point is moved until it is where it should be."""
+_LEAST_STEP = 1e-6
 _DIRECTIONS = [(math.cos(turn * math.pi / 8), math.sin(turn * math.pi / 8)) for turn in range(16)]
 
 
@@ -69,7 +70,7 @@ def moved_point(
     area = areas.area_of(value[0], geographic)
     border = _border(area, point, geographic=geographic)
     step = border[0] - point[0], border[1] - point[1]
-    size = math.hypot(*step) or max(abs(point[0]), abs(point[1]), 1.0)
+    size = max(math.hypot(*step), _LEAST_STEP * max(abs(point[0]), abs(point[1]), 1.0))
     for margin in _MARGINS:
         aims = [(point[0] + step[0] * (1 + margin), point[1] + step[1] * (1 + margin))]
         # Beside a corner, or from the border itself, further along is not across.

@@ -50,7 +50,7 @@ from rapport.policy.operators.plan_shape import (
     NotFollowed,
     NotPreceded,
     Occurs,
-    Ordered,
+    OrderedTerms,
     Part,
     pair_window_ms,
 )
@@ -312,7 +312,7 @@ class MissSearch:
         if isinstance(part, Occurs):
             return
         for found in self._filled(part, partial, bindings):
-            if isinstance(part, Ordered):
+            if isinstance(part, OrderedTerms):
                 yield from _in_order(found[part.first], found[part.second], part.window_ms)
             else:
                 own = bindings_of(found.values())

@@ -13,7 +13,7 @@ from rapport.policy.explain.answer import ShownReading
 from rapport.policy.explain.evidence import Reading
 from rapport.policy.language.printer import print_value
 from rapport.policy.ontology import Ontology
-from rapport.policy.operators.plan_shape import NotFollowed, NotPreceded, Occurs, Ordered, Part
+from rapport.policy.operators.plan_shape import NotFollowed, NotPreceded, Occurs, OrderedTerms, Part
 from rapport.policy.plan import (
     Child,
     Clause,
@@ -281,7 +281,7 @@ class ClauseWords:
         match part:
             case Occurs(term):
                 return wording.term(terms[term])
-            case Ordered(first, second):
+            case OrderedTerms(first, second):
                 return f"{wording.term(terms[first])} FOLLOWED-BY {wording.term(terms[second])}"
             case NotFollowed(first, absent):
                 nots = " OR ".join(wording.term(terms[one], negated=True) for one in absent)

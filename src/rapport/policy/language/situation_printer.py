@@ -45,11 +45,11 @@ def print_situation(tree: SituationTree) -> str:
     if tree.concepts:
         lines += ["concepts", *(f"  {print_definition(concept)}" for concept in tree.concepts)]
         lines += [f"  {first} and {second} may be the same" for first, second in tree.may_be_same]
-    lines += ["situation", *_section(tree.situation)]
+    lines += ["situation", *section_lines(tree.situation)]
     if tree.once_per_ms is not None:
         lines.append(f"  at most once per {format_duration(tree.once_per_ms)}")
     if tree.cleared_by is not None:
-        lines += ["cleared by", *_section(tree.cleared_by)]
+        lines += ["cleared by", *section_lines(tree.cleared_by)]
     lines += ["actions", *(line for action in tree.actions for line in print_action(action))]
     if tree.cleared_actions:
         lines.append("actions when cleared")
@@ -57,7 +57,8 @@ def print_situation(tree: SituationTree) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(condition: Condition) -> list[str]:
+def section_lines(condition: Condition) -> list[str]:
+    """The lines of a section, one for each part of its outermost AND."""
     if not isinstance(condition, AndOf):
         return [f"  {print_situation_condition(condition)}"]
     return [f"  {print_situation_condition(part)}" for part in condition.parts]

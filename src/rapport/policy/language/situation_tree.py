@@ -280,3 +280,21 @@ def inner_parts(node: Condition | Value) -> tuple[Condition | Value, ...]:
             return (node.of,)
         case _:
             return ()
+
+
+def named_aliases(condition: Condition | Value) -> Iterator[tuple[str, SourceSpan]]:
+    """The aliases that a condition names, with their places; not those of its own quantifiers."""
+    match condition:
+        case RelationshipAtom():
+            yield condition.first, condition.first_place
+            yield condition.second, condition.second_place
+        case Silence() | AttributeOf():
+            yield condition.alias, condition.alias_place
+        case Call():
+            yield from zip(condition.aliases, condition.alias_places, strict=True)
+        case Quantified():
+            inner = named_aliases(condition.condition)
+            yield from ((alias, place) for alias, place in inner if alias != condition.alias)
+        case _:
+            for part in inner_parts(condition):
+                yield from named_aliases(part)

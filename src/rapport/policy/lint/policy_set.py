@@ -32,7 +32,7 @@ from rapport.policy.plan import (
     streams_of_term,
     terms_of_child,
 )
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import SituationPlan, table_attributes_of
 
 NEARLY_EQUAL = 0.9
 """Policies at least this similar get a hint."""
@@ -317,6 +317,8 @@ def reads_of(plan: PolicyPlan) -> frozenset[str]:
     found = set(plan.streams())
     if isinstance(plan, SituationPlan):
         return frozenset(found | {".".join(end) for end in plan.table_attributes()})
+    if plan.guard is not None:
+        found |= {".".join(end) for end in table_attributes_of([plan.guard])}
     for term in plan.terms:
         found |= {f"{side.concept}.{attribute}" for side, attribute in table_attributes(term)}
         for side in (term.first, term.second):

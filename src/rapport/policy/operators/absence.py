@@ -31,7 +31,7 @@ from rapport.policy.operators.columns import (
 from rapport.policy.operators.correlations import EventQuery
 from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.operators.plan_shape import ClauseShape
-from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed
+from rapport.policy.operators.shared_cache import SharedCache, is_shareable, renamed
 from rapport.policy.operators.spatial import partner_rows
 from rapport.policy.operators.variants import NEED
 from rapport.policy.operators.window import Window

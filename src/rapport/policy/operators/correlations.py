@@ -33,7 +33,7 @@ from rapport.policy.operators.deferred_terms import DeferredRowsReader, Deferred
 from rapport.policy.operators.identities import IdentityFilter, StreamRows
 from rapport.policy.operators.occurrences import Predicate, side_rows
 from rapport.policy.operators.plan_shape import is_of_tables_alone, pair_window_ms
-from rapport.policy.operators.sharing import Horizons, IdentityFilters, SharedCache, renamed
+from rapport.policy.operators.shared_cache import Horizons, IdentityFilters, SharedCache, renamed
 from rapport.policy.operators.spatial import Reach, partner_rows
 from rapport.policy.plan import CorrelationTerm, Plan, Side
 

@@ -29,11 +29,11 @@ from rapport.policy.operators.plan_shape import (
     NotFollowed,
     NotPreceded,
     Occurs,
-    Ordered,
+    OrderedTerms,
     Part,
     PlanShape,
 )
-from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed
+from rapport.policy.operators.shared_cache import SharedCache, is_shareable, renamed
 from rapport.policy.operators.variants import NEED
 from rapport.policy.operators.window import Window
 from rapport.policy.plan import TermStep
@@ -300,7 +300,7 @@ def part_outcome(
             return always, t0, None
         end = frame[f"end{part.term}"]
         return always, end, end
-    if isinstance(part, Ordered):
+    if isinstance(part, OrderedTerms):
         second = frame[f"end{part.second}"]
         return _ordered(part, frame), second, second
     if isinstance(part, NotFollowed):
@@ -313,7 +313,7 @@ def part_outcome(
     return ~refuted(window, part.absent, bound, _span(window, part, frame, end)), when, end
 
 
-def _ordered(part: Ordered, frame: Columns) -> Mask:
+def _ordered(part: OrderedTerms, frame: Columns) -> Mask:
     """One certainly before the other, given clock uncertainty, and within the window."""
     first, second = frame[f"end{part.first}"], frame[f"end{part.second}"]
     surely = first + blur_of(frame, part.first) < second - blur_of(frame, part.second)

@@ -40,7 +40,7 @@ from rapport.policy.operators.identities import (
     satisfies,
 )
 from rapport.policy.operators.plan_shape import is_of_tables_alone
-from rapport.policy.operators.sharing import SharedCache
+from rapport.policy.operators.shared_cache import SharedCache
 from rapport.policy.operators.spatial import Grid, Reach
 from rapport.policy.plan import (
     Compared,
@@ -205,7 +205,7 @@ def _is_distance(measure: Measure, sides: tuple[Side, Side]) -> bool:
     return own == ends == {0, 1} and measures.get(measure.function).shape == "distance"
 
 
-def _measured(measuring: measures.Measuring, values: list[Array]) -> Array:
+def _measured(measuring: measures.MeasuringFunction, values: list[Array]) -> Array:
     """Evaluates a measure; NaN where a part is missing."""
     complete = np.logical_and.reduce([complete_rows(value) for value in values])
     if complete.all():

@@ -40,7 +40,7 @@ from rapport.policy.operators.occurrences import (
     unnamed_facts,
 )
 from rapport.policy.operators.plan_shape import is_of_tables_alone, longest_window_ms, uncertainties
-from rapport.policy.operators.sharing import (
+from rapport.policy.operators.shared_cache import (
     IdentityFilters,
     SharedCache,
     SharedTables,

@@ -35,7 +35,7 @@ from rapport.policy.operators.plan_shape import (
     plan_shape,
     uncertainty_ms,
 )
-from rapport.policy.operators.sharing import SharedCache, StepCounts
+from rapport.policy.operators.shared_cache import SharedCache, StepCounts
 from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, PolicyPlan, SilentTerm
 from rapport.policy.runner.families import (
     OperatorContext,
@@ -312,7 +312,6 @@ def restored_group(
     if situations:
         found = SituationGroup(situations, context, began, saved.began)
         found.take_over(saved.state)
-        found.operator.advance_to(watermark)  # its own may lie further back
         return found
     state = unpack_state(saved.state)
     ids = saved_identities(state)

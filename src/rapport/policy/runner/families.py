@@ -24,7 +24,7 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.operators.operator import PlanOperator, SavedIdentities
 from rapport.policy.operators.plan_shape import PlanShape, is_built_in, plan_shape
-from rapport.policy.operators.sharing import Change, SharedCache, sides_of, with_changed_sides
+from rapport.policy.operators.shared_cache import Change, SharedCache, sides_of, with_changed_sides
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.operators.variants import (
     FamilyMember,

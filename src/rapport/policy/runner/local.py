@@ -16,7 +16,7 @@ from rapport.core.detection import Cause, Detection, Undecided, unique_undecided
 from rapport.core.errors import Corrupt, DuplicateName, Problem, UnknownName
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
-from rapport.policy.operators.sharing import StepCounts
+from rapport.policy.operators.shared_cache import StepCounts
 from rapport.policy.operators.uncertainty import SilenceState, SourceSilence
 from rapport.policy.plan import PolicyPlan
 from rapport.policy.runner.deployed_plans import (

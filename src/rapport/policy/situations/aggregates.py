@@ -54,7 +54,9 @@ class WindowLog:
         self.new_from = self.first + self._count
         self._grow_newest()
         if len(rows):
-            self._append(rows, times, values.astype(np.float64))
+            is_number = values.ndim == 1 and values.dtype.kind == "f"
+            # Only their number counts where they are no numbers.
+            self._append(rows, times, values if is_number else np.zeros(len(rows)))
 
     def commit(self, step: Step) -> None:
         """Drops what has left every window."""

@@ -15,7 +15,12 @@ import numpy as np
 from rapport.policy.operators.columns import NO_ROWS, Array, Rows, spread
 from rapport.policy.operators.spatial import Grid, Reach
 from rapport.policy.relations import Relation
-from rapport.policy.situations.present_values import AllowedInstances, ConceptRows, is_present
+from rapport.policy.situations.present_values import (
+    AllowedInstances,
+    ConceptRows,
+    in_parts,
+    is_present,
+)
 from rapport.policy.situations.traces import (
     TRUE,
     ConstantScope,
@@ -60,7 +65,7 @@ def stretches(trace: Trace, step: Step, since: int, rows: Rows | None = None) ->
     all_rows, begins, values = all_rows[order], begins[order], values[order]
     ends = np.full(len(all_rows), step.end, np.int64)
     ends[:-1] = np.where(all_rows[1:] != all_rows[:-1], step.end, begins[1:])
-    found = Stretches(all_rows, begins, ends, values.reshape(len(values), -1))
+    found = Stretches(all_rows, begins, ends, in_parts(values))
     return found.take(is_present(values))
 
 

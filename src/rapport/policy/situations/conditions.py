@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rapport.policy.language.tree import Operator
-from rapport.policy.measures import Measuring
+from rapport.policy.measures import MeasuringFunction
 from rapport.policy.operators.columns import (
     NO_ROWS,
     Array,
@@ -19,7 +19,12 @@ from rapport.policy.operators.columns import (
     widened,
 )
 from rapport.policy.relations import Relation
-from rapport.policy.situations.present_values import KnownInstances, StreamReadings, is_present
+from rapport.policy.situations.present_values import (
+    KnownInstances,
+    StreamReadings,
+    in_parts,
+    is_present,
+)
 from rapport.policy.situations.traces import (
     FALSE,
     NEVER,
@@ -158,7 +163,7 @@ def count_comparison(operator: Operator, *, turned: bool) -> Function:
 
 def relationship(relation: Relation, parameter: float | None) -> Function:
     def related(first: Array, second: Array) -> Array:
-        first, second = _in_parts(first), _in_parts(second)
+        first, second = in_parts(first), in_parts(second)
         known = is_present(first) & is_present(second)
         holds = np.zeros(len(first), np.bool_)
         if known.any():
@@ -169,9 +174,9 @@ def relationship(relation: Relation, parameter: float | None) -> Function:
     return related
 
 
-def measurement(measure: Measuring) -> Function:
+def measurement(measure: MeasuringFunction) -> Function:
     def measured(*values: Array) -> Array:
-        parts = [_in_parts(one) for one in values]
+        parts = [in_parts(one) for one in values]
         known = np.logical_and.reduce([is_present(one) for one in parts])
         found = np.full(len(known), np.nan)
         if known.any():
@@ -193,6 +198,7 @@ def looked_up(pairs: Any) -> Function:
 
 def arithmetic(operator: str) -> Function:
     def computed(left: Array, right: Array) -> Array:
+        left, right = as_numbers(left), as_numbers(right)
         with np.errstate(all="ignore"):
             if operator == "+":
                 found = left + right
@@ -220,7 +226,7 @@ def arithmetic_with(operator: str, constant: float, *, turned: bool) -> Function
 def conversion(factor: float, offset: float) -> Function:
     def converted(values: Array) -> Array:
         with np.errstate(all="ignore"):
-            return finite(values * factor + offset)
+            return finite(as_numbers(values) * factor + offset)
 
     return converted
 
@@ -230,12 +236,15 @@ def presence(values: Array) -> Array:
     return np.where(is_present(values), TRUE, UNKNOWN).astype(np.int8)
 
 
+def as_numbers(values: Array) -> Array:
+    """The values as floats; a column that no table has is missing everywhere."""
+    if values.dtype != object:
+        return values
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
 def finite(values: Array) -> Array:
     return np.where(np.isfinite(values), values, np.nan)
-
-
-def _in_parts(values: Array) -> Array:
-    return values.reshape(len(values), -1)
 
 
 class WhileKnown(Trace):

@@ -87,9 +87,10 @@ class SituationOperator:
         return self._due + 1
 
     def advance_to(self, watermark: int) -> None:
-        """Time advanced without readings; what is due by then has been processed."""
-        if self._due is not None and watermark < END_OF_TIME:
-            self._due = max(self._due, watermark)
+        """Time advanced without readings; what is due by then has been processed. Tables that
+        change then change at the watermark."""
+        if self._watermark is not None:
+            self._watermark = max(self._watermark, watermark)
 
     @property
     def repeats_within_ms(self) -> int:

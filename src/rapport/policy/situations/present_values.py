@@ -417,5 +417,9 @@ class AllowedInstances(Trace):
 
 def is_present(values: Array) -> Mask:
     """Which rows have no missing part."""
-    found: Mask = complete_rows(values.reshape(len(values), -1))
-    return found
+    return complete_rows(in_parts(values))
+
+
+def in_parts(values: Array) -> Array:
+    """The values as (n, parts)."""
+    return values if values.ndim == 2 else values[:, None]

@@ -144,8 +144,8 @@ class RequestSuite:
         self, channel_place: ChannelPlace
     ) -> None:
         async def scenario(channels: LoggedChannels) -> None:
-            asked = Request(query="id = '2'", wait_ms=5_000)
-            waiting = asyncio.create_task(ask(channels, asked))
+            request = Request(query="id = '2'", wait_ms=5_000)
+            waiting = asyncio.create_task(ask(channels, request))
             await channel_place.clock.sleep(0)
             await channels.channel("c").append(numbered(1, 2))
             assert ids_of(await waiting) == ["2"]
@@ -202,8 +202,8 @@ class RequestSuite:
         async def take(channels: LoggedChannels, number: int) -> list[str]:
             found: list[str] = []
             while len(found) < 200:
-                asked = Request(query={}, max_messages=1 + number, take=True)
-                batch = await ask(channels, asked, identity=f"taker{number}")
+                request = Request(query={}, max_messages=1 + number, take=True)
+                batch = await ask(channels, request, identity=f"taker{number}")
                 if not batch.events:
                     break
                 found += ids_of(batch)

@@ -24,7 +24,7 @@ class TransportMedium(Protocol):
         """A new endpoint in range of the others."""
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns when the condition holds, or after a while: whoever asks looks again."""
+        """Returns when the condition holds, or after a while: the caller looks again."""
 
     async def close(self) -> None:
         """Closes what was opened."""

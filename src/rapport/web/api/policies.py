@@ -1,7 +1,7 @@
 """Policies, tables and load of the policy engine. [PO-9, PO-2, PO-14]
 
 Reading policies and the load needs any right at this node; changes, and checking a text, need the
-right to change it. A policy is sent as its text. Tables need the right to change the node: their
+role of an editor. A policy is sent as its text. Tables need the right to change the node: their
 status may contain a source's reason for a refusal.
 """
 
@@ -20,6 +20,7 @@ from rapport.core.json_objects import ObjectDecoder
 from rapport.node.load import LoadFollower
 from rapport.node.node import Node
 from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
+from rapport.policy.lifecycle.registry import PolicyView
 from rapport.policy.lifecycle.situations import AcknowledgedSituations, PolicyStates
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import (
@@ -27,6 +28,7 @@ from rapport.web.endpoint import (
     json_response,
     require_admin,
     require_any_right,
+    require_role,
     require_unfiltered,
 )
 from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc
@@ -35,14 +37,14 @@ from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
 How = Literal["register", "replace", "shadow"]
 
 
-@get("/policies")
+@get("/policies", opt={DOC: EndpointDoc(answer=PolicyView, is_list=True)})
 async def list_policies(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """All policies with state, version and what each read, found and cost since the start."""
     require_any_right(request, node, "policies")
     return json_response(node.policies.life.policies())
 
 
-@get("/policies/{policy:str}")
+@get("/policies/{policy:str}", opt={DOC: EndpointDoc(answer=PolicyView)})
 async def show_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -75,7 +77,7 @@ async def bring_policy(
     """Registers, replaces or shadows a policy with the text in the body. Refused with every problem
     at its place; answered when it is on record and runs.
     """
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     text = await _text(request)
     life = node.policies.life
     if how == "replace":
@@ -93,7 +95,7 @@ async def check_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Every problem of the text in the body; nothing is changed."""
-    require_admin(request, node)
+    require_role(request, node, "editor")
     return json_response(await node.policies.life.check(policy, await _text(request)))
 
 
@@ -159,7 +161,7 @@ async def change_policy(
     node: NodeDependency,
 ) -> Response[bytes]:
     """Pauses or resumes a policy, promotes or drops the version in its shadow."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     return json_response(await _carry_out(node.policies.life, act, policy, identity))
 
 
@@ -168,7 +170,7 @@ async def delete_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Ends a policy; its history stays."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     return json_response(await node.policies.life.delete(policy, by=identity))
 
 

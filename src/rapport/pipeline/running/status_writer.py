@@ -8,13 +8,13 @@ import threading
 
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.pipeline.running.holding import live_reached, say
+from rapport.pipeline.running.run_lock import live_reached, say
 from rapport.site.pipeline import RunPlaces, RunStatus, State
 
 _log = get_logger(__name__)
 
 
-class Saying:
+class StatusWriter:
     """Writes the status; several threads may."""
 
     def __init__(self, places: RunPlaces, status: RunStatus, clock: Clock) -> None:
