@@ -342,6 +342,11 @@ class SituationGraph:
         own = self.frame_of(bound, is_narrow=True)
         return self._source(PlacedTrace(own, self.allowed(bound)), frame)
 
+    def known_in(self, bound: BoundAlias, frame: Frame) -> Source:
+        """Whether the instance of an alias is known, for the rows of a frame."""
+        own = self.frame_of(bound, is_narrow=True)
+        return self._source(PlacedTrace(own, self.known(bound.concept)), frame)
+
     # --- conditions ---
 
     def condition(self, condition: Condition, frame: Frame) -> PlacedCondition:
