@@ -12,8 +12,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The console, at every address of it
-         * @description The console, at every address of it.
+         * The console; the same page at every address below /console
+         * @description The console; the same page at every address below /console.
          */
         get: operations["ShowConsole"];
         put?: never;
@@ -339,8 +339,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The console, at every address of it
-         * @description The console, at every address of it.
+         * The console; the same page at every address below /console
+         * @description The console; the same page at every address below /console.
          */
         get: operations["ConsoleShowConsole"];
         put?: never;
@@ -363,26 +363,6 @@ export interface paths {
          * @description A file of the console's page.
          */
         get: operations["ConsoleFilesNameGiveFile"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/console/{path}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * The console, at every address of it
-         * @description The console, at every address of it.
-         */
-        get: operations["ConsolePathShowConsole"];
         put?: never;
         post?: never;
         delete?: never;
@@ -4255,7 +4235,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The console, at every address of it */
+            /** @description The console; the same page at every address below /console */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5046,7 +5026,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The console, at every address of it */
+            /** @description The console; the same page at every address below /console */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5087,37 +5067,6 @@ export interface operations {
                     "image/svg+xml": string;
                     "text/css; charset=utf-8": string;
                     "text/javascript; charset=utf-8": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["Problem"];
-            503: components["responses"]["Problem"];
-        };
-    };
-    ConsolePathShowConsole: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                path: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The console, at every address of it */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/html; charset=utf-8": string;
                 };
             };
             400: components["responses"]["Problem"];
@@ -6556,6 +6505,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Logs in by the one-time link that `rapport up` prints, and leads to the console */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html; charset=utf-8": string;
+                };
+            };
             /** @description Logs in by the one-time link that `rapport up` prints, and leads to the console */
             303: {
                 headers: {
