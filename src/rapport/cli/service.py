@@ -31,8 +31,8 @@ from rapport.core.urls import is_loopback
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.files import make_private_directory, write_atomically
 from rapport.kernel.settings import NodeSettings, load_settings
+from rapport.kernel.tasks import pinned_to_cpu
 from rapport.kernel.telemetry import LOG_FILE, configure_logs
-from rapport.kernel.threads import pinned_to_cpu
 from rapport.kernel.toml import TomlFile
 
 if TYPE_CHECKING:

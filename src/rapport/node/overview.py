@@ -161,9 +161,9 @@ def _worth_a_look(policy: PolicyView) -> tuple[bool, bool, float, str]:
 
 async def _quarantine_counts(node: Node) -> list[HeldCount]:
     """Readings in quarantine now, most first; released ones do not count."""
-    held_back = node.releasing.index
-    await held_back.refresh()
-    return [HeldCount(*key, count) for key, count in held_back.counts().most_common(_NEWEST)]
+    quarantined = node.releasing.index
+    await quarantined.refresh()
+    return [HeldCount(*key, count) for key, count in quarantined.counts().most_common(_NEWEST)]
 
 
 async def _newest(node: Node, name: str, count: int = _NEWEST) -> list[StoredEvent]:

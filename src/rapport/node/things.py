@@ -24,7 +24,7 @@ from rapport.core.event import BareStoredEvent, StoredEvent
 from rapport.core.event_columns import BlockEvents
 from rapport.core.schema import AttributeType
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.policy.ontology import Ontology
 from rapport.tables.instances import Instances
 from rapport.tables.tables import Tables

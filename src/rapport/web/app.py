@@ -15,6 +15,7 @@ from litestar.openapi import OpenAPIConfig
 from rapport import __version__
 from rapport.channel.access.identities import FailedAttempts
 from rapport.channel.mqtt.bridge import bridges_from_site
+from rapport.core.codec import check_value_count
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
 from rapport.web import console, event_stream, inbox, soap
@@ -43,7 +44,7 @@ from rapport.web.fast_path import FastPathApp
 from rapport.web.inbox import InboxAccess
 from rapport.web.openapi import AsyncApiDocument, OpenApiDocument
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
-from rapport.web.request_limits import QueryParameters, check_value_count
+from rapport.web.request_limits import QueryParameters
 from rapport.web.security import SAFE_HEADERS, RequestGuard, check_exposure
 from rapport.web.server import MinimumPace, serve_app
 
@@ -82,6 +83,8 @@ ROUTES = (
     policies.show_policy,
     policies.policy_history,
     policies.bring_policy,
+    policies.policy_states,
+    policies.acknowledge_situations,
     policies.check_policy,
     policies.change_policy,
     policies.delete_policy,

@@ -48,8 +48,7 @@ from rapport.core.errors import (
 )
 from rapport.core.message import Identifier
 from rapport.core.times import format_time
-from rapport.kernel.tasks import first_of
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
 from rapport.web.channel_socket import PushConnections, frame_text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import Conflict, StoreUnavailable
-from rapport.pipeline.running.holding import (
+from rapport.pipeline.running.run_lock import (
     ask_to_stop,
     let_go_on,
     only_one,
@@ -22,7 +22,7 @@ from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status, ru
 HOLDS = """
 import sys
 from pathlib import Path
-from rapport.pipeline.running.holding import only_one, say
+from rapport.pipeline.running.run_lock import only_one, say
 from rapport.site.pipeline import RunPlaces, RunStatus
 import os
 places = RunPlaces(Path(sys.argv[1]))

@@ -16,9 +16,9 @@ from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.running.holding import ask_to_stop, wait_until
 from rapport.pipeline.running.live_thread import LiveThread
 from rapport.pipeline.running.run import RunWanted, run_pipeline
+from rapport.pipeline.running.run_lock import ask_to_stop, wait_until
 from rapport.pipeline.streaming.live_query import FILE, LiveSettings
 from rapport.site.pipeline import PipelineSettings, RunPlaces, RunStatus, is_held, read_status
 from rapport.site.site import Site, load_site

@@ -11,15 +11,15 @@ import pytest
 
 from rapport.core.errors import Conflict, StoreUnavailable
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.running.holding import ask_to_stop
 from rapport.pipeline.running.mishaps import fault_of
-from rapport.pipeline.running.saying import Saying
+from rapport.pipeline.running.run_lock import ask_to_stop
+from rapport.pipeline.running.status_writer import StatusWriter
 from rapport.site.pipeline import RunPlaces, RunStatus, read_status
 
 
 def test_a_status_that_cannot_be_written_is_said_the_next_time(tmp_path: Path) -> None:
     places, clock = RunPlaces.of(tmp_path), ManualClock(5)
-    saying = Saying(places, RunStatus(pid=1, site="s", master="local[1]"), clock)
+    saying = StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), clock)
     saying.say("running")  # there is no directory yet
     assert read_status(places) is None
     places.directory.mkdir(parents=True)
@@ -33,7 +33,9 @@ def test_a_status_that_cannot_be_written_is_said_the_next_time(tmp_path: Path) -
 def test_nothing_is_left_behind_by_what_could_not_be_written(tmp_path: Path) -> None:
     places = RunPlaces.of(tmp_path)
     places.status.mkdir(parents=True)  # no file can take its place
-    Saying(places, RunStatus(pid=1, site="s", master="local[1]"), ManualClock(5)).say("running")
+    StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), ManualClock(5)).say(
+        "running"
+    )
     assert list(places.directory.iterdir()) == [places.status]
 
 

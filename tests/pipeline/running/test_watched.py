@@ -14,13 +14,13 @@ import pytest
 from rapport.core.errors import Conflict
 from rapport.kernel.clock import SystemClock
 from rapport.node.pipeline_process import PipelineProcess, pipeline_command
-from rapport.pipeline.running.holding import ask_to_stop, let_go_on
+from rapport.pipeline.running.run_lock import ask_to_stop, let_go_on
 from rapport.site.pipeline import RunPlaces, is_held, read_status
 
 STANDS_IN = """
 import os, sys, time
 from pathlib import Path
-from rapport.pipeline.running.holding import only_one, say
+from rapport.pipeline.running.run_lock import only_one, say
 from rapport.site.pipeline import RunPlaces, RunStatus
 places = RunPlaces(Path(sys.argv[1]))
 with only_one(places):

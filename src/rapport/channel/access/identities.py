@@ -67,7 +67,7 @@ from rapport.core.errors import (
 )
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.settings import read_secret
-from rapport.kernel.signing import (
+from rapport.kernel.signing_keys import (
     PublicKey,
     public_key,
 )

@@ -1,6 +1,6 @@
 """A site's pipeline in one process: live policies, and history into the lake at intervals. [PI-12]
 
-It ends when it is asked to (`holding.ask_to_stop`, or the event given), or when Spark itself has
+It ends when it is asked to (`run_lock.ask_to_stop`, or the event given), or when Spark itself has
 gone: whoever started it may start it again, and nothing is lost or told twice.
 """
 
@@ -18,13 +18,13 @@ from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.errors import FATAL
-from rapport.pipeline.running.holding import let_go_on, only_one
-from rapport.pipeline.running.jobs import Job, Stopped, history_jobs
+from rapport.pipeline.running.jobs import Job, JobStopped, history_jobs
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.running.live_thread import NOTHING_TO_DO, LiveThread, problem_of
 from rapport.pipeline.running.mishaps import fault_of
-from rapport.pipeline.running.saying import Saying
+from rapport.pipeline.running.run_lock import let_go_on, only_one
 from rapport.pipeline.running.schedule import Pace, begun, ended, failed, is_due
+from rapport.pipeline.running.status_writer import StatusWriter
 from rapport.pipeline.session import SparkSettings, running_spark, web_page_of
 from rapport.pipeline.streaming.live_query import LiveSettings
 from rapport.site.pipeline import (
@@ -86,7 +86,7 @@ def run_pipeline(
             started=clock.now_ms(),
             live=wanted.live,
         )
-        saying = Saying(places, status, clock)
+        saying = StatusWriter(places, status, clock)
         saying.say("starting")
         try:
             with running_spark(wanted.spark) as spark:
@@ -109,7 +109,7 @@ class _Running:
         spark: SparkSession,
         site: Site,
         wanted: RunWanted,
-        saying: Saying,
+        saying: StatusWriter,
         stop: threading.Event,
         clock: Clock,
     ) -> None:
@@ -217,7 +217,7 @@ class _Running:
         self._saying.say()
         try:
             done = job()
-        except Stopped:
+        except JobStopped:
             told.state = "waiting"
             return
         except Exception as found:  # the other jobs go on, and this one is tried again

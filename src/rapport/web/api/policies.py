@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
+import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
 from rapport.core.errors import InvalidInput
+from rapport.core.json_objects import ObjectDecoder
 from rapport.node.load import LoadFollower
 from rapport.node.node import Node
 from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 from rapport.policy.lifecycle.registry import PolicyView
+from rapport.policy.lifecycle.situations import AcknowledgedSituations, PolicyStates
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import (
     NodeDependency,
@@ -26,6 +29,7 @@ from rapport.web.endpoint import (
     require_admin,
     require_any_right,
     require_role,
+    require_unfiltered,
 )
 from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc
 from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
@@ -93,6 +97,60 @@ async def check_policy(
     """Every problem of the text in the body; nothing is changed."""
     require_role(request, node, "editor")
     return json_response(await node.policies.life.check(policy, await _text(request)))
+
+
+@get(
+    "/policies/{policy:str}/states",
+    opt={DOC: EndpointDoc(answer=PolicyStates)},
+)
+async def policy_states(
+    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """What is open of a policy with a situation, since when and who looks after it; what is pending
+    or unknown, and which values are missing. Needs the right to read `detections`.
+    """
+    require_unfiltered(request, node, "detections")
+    return json_response(await node.policies.life.states(policy))
+
+
+class AcknowledgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which open situations somebody looks after."""
+
+    bindings: dict[str, str] = {}
+    """Identities by alias; all open situations that have them."""
+    by: str = ""
+    """Who; empty = the caller."""
+
+
+_READ_ACKNOWLEDGEMENT = ObjectDecoder(
+    AcknowledgeBody,
+    fault="this does not say which situations somebody looks after",
+    code="policy.bad_body",
+    hint='such as {"bindings": {"F": "f1"}, "by": "ana"}',
+)
+
+
+@post(
+    "/policies/{policy:str}/acknowledge",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={"application/json": AcknowledgeBody},
+            example={"bindings": {"F": "f1"}, "by": "ana"},
+            answer=AcknowledgedSituations,
+        )
+    },
+)
+async def acknowledge_situations(
+    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Somebody looks after open situations: repeats and escalation stop, the end is still told.
+    Recorded in `detections` with who and when.
+    """
+    identity = require_admin(request, node)
+    body = _READ_ACKNOWLEDGEMENT.decode(await request.body())
+    life = node.policies.life
+    return json_response(await life.acknowledge(policy, body.bindings, by=body.by or identity))
 
 
 @post("/policies/{policy:str}/{act:str}", status_code=200)
