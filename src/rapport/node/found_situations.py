@@ -20,6 +20,7 @@ from rapport.core.detection import (
 )
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, LATE
+from rapport.kernel.threads import run_blocking
 from rapport.policy.plan import Plan
 from rapport.policy.situation_plan import SituationPlan
 
@@ -155,25 +156,29 @@ class OpenLine(msgspec.Struct, frozen=True, kw_only=True):
     """Who looks after it; empty: nobody yet."""
 
 
-def open_lines(node: Node, most: int) -> list[OpenLine]:
+async def open_lines(node: Node, most: int) -> list[OpenLine]:
     """The situations that are open, the newest first; those nobody looks after come first."""
-    concepts, service = concepts_by_alias(node), node.policies.life.situations
-    found = [
-        OpenLine(
-            policy=one.policy,
-            things=[
-                BoundThing(alias, id, concepts.get(one.policy, {}).get(alias, ""))
-                for alias, id in sorted(one.bindings.items())
-            ],
-            began=one.began,
-            detection=one.detection,
-            acknowledged_by=service.acknowledged_by(
-                situation_key(one.policy, one.bindings, one.began)
-            ),
-        )
-        for policy in node.policies.life.versions()
-        for one in node.policy.situations(policy)
+    known = [
+        one for policy in node.policies.life.versions() for one in node.policy.situations(policy)
     ]
+    concepts, carer = concepts_by_alias(node), node.policies.life.situations.acknowledged_by
+
+    def lines() -> list[OpenLine]:
+        return [
+            OpenLine(
+                policy=one.policy,
+                things=[
+                    BoundThing(alias, id, concepts.get(one.policy, {}).get(alias, ""))
+                    for alias, id in sorted(one.bindings.items())
+                ],
+                began=one.began,
+                detection=one.detection,
+                acknowledged_by=carer(situation_key(one.policy, one.bindings, one.began)),
+            )
+            for one in known
+        ]
+
+    found = await run_blocking(lines)
     return sorted(found, key=lambda one: (bool(one.acknowledged_by), -one.began))[:most]
 
 

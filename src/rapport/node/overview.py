@@ -155,7 +155,7 @@ async def overview(node: Node) -> Overview:
         policies_in_all=len(policies),
         conditions=node.conditions.current(),
         troubles=await troubles_of(node),
-        open=open_lines(node, _MOST_OPEN),
+        open=await open_lines(node, _MOST_OPEN),
         situations=found.detections,
         notified=await asyncio.to_thread(_notified, node),
     )
