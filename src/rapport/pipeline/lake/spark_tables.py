@@ -12,6 +12,8 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
+from datetime import date
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -59,15 +61,28 @@ def read_table(
     return read_files(spark, table, [file.uri for file in table.files(**bounds)])
 
 
-def read_bronze(spark: SparkSession, lake: Lake, *names: str) -> DataFrame:
+def read_bronze(
+    spark: SparkSession,
+    lake: Lake,
+    *names: str,
+    positions: Mapping[str, tuple[int, int]] | None = None,
+    days: tuple[date | None, date | None] = (None, None),
+) -> DataFrame:
     """The events of the named channels as one table, times in milliseconds, data as text. A name
     ending in `.*` stands for all channels below, `*` for all; one that the lake does not have has
-    no rows.
+    no rows. `positions`: of each channel only those after one, up to another. `days`: of arrival.
     """
-    whole = spark.createDataFrame([], _BRONZE)
+    found = [spark.createDataFrame([], _BRONZE)]
     for channel in bronze_channels(lake, names):
-        whole = whole.union(
-            read_table(spark, lake, BRONZE, channel).selectExpr(
+        bounds: dict[str, tuple[Any, Any]] = {} if days == (None, None) else {"day": days}
+        after, until = (positions or {}).get(channel, (None, None))
+        if until is not None:
+            bounds["position"] = (after, until)
+        rows = read_table(spark, lake, BRONZE, channel, **bounds)
+        if until is not None:
+            rows = rows.where(f"position > {after} AND position <= {until}")
+        found.append(
+            rows.selectExpr(
                 f"'{channel}' AS channel",
                 "position",
                 "unix_millis(received) AS received",
@@ -76,7 +91,7 @@ def read_bronze(spark: SparkSession, lake: Lake, *names: str) -> DataFrame:
                 "coalesce(data, CAST(data_bytes AS STRING)) AS data",
             )
         )
-    return whole
+    return reduce(lambda all_rows, rows: all_rows.union(rows), found)
 
 
 def bronze_channels(lake: Lake, names: Sequence[str]) -> list[str]:
