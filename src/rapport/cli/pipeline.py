@@ -119,21 +119,28 @@ def silver(
 
 @app.command
 def explain(
-    job: Annotated[Literal["silver"], Parameter(help="Which job.")] = "silver",
+    job: Annotated[
+        Literal["export", "silver", "figures", "history", "live", "expire", "compact", "vacuum"],
+        Parameter(help="Which job; history: the site's policies over silver."),
+    ] = "silver",
     /,
     *,
     site: SiteOption = None,
     master: MasterOption = None,
 ) -> None:
     """Print the physical plan of a job, and which steps are Python and why."""
-    from rapport.pipeline.submit import JobSettings
-    from rapport.pipeline.submit import explain as explain_job
+    from rapport.lake.places import Lake
+    from rapport.pipeline.explain import WITHOUT_SPARK, explain_job
+    from rapport.site.site import load_site
 
+    if job in WITHOUT_SPARK:
+        print(f"Not a job of Spark. {WITHOUT_SPARK[job]}")
+        return
     directory = site_directory(site)
-    settings = JobSettings(site=str(directory), lake=str(lake_directory(directory)))
     with spark_for(directory, "spark", master) as spark:
         assert spark is not None
-        print(explain_job(spark, settings))
+        lake = Lake.at(lake_directory(directory))
+        print(explain_job(spark, load_site(directory), lake, job))
 
 
 @app.command

@@ -74,12 +74,15 @@ class Facts:
         return frames | self._settled(frames, done)
 
     def explained(self) -> Iterator[tuple[str, DataFrame]]:
-        """By fact the rows that a first run would append; runs nothing."""
+        """By fact the rows that a first run would append, where the lake has such channels; runs
+        nothing.
+        """
         frames: Frames = {}
         for fact in FACTS:
             ranges = {name: (0, self._ends[name]) for name in self._channels(fact)}
             frames[f"facts_{fact.name}"] = self._rows(fact, ranges)
-        yield from frames.items()
+            if ranges:
+                yield fact.name, frames[f"facts_{fact.name}"]
         found = self._ask(FOUND, frames)
         days = (date(1970, 1, 1), date(1970, 1, 2))
         yield "completed", self._joins(COMPLETED, self._ask(CAUSES, {"found": found}), days)

@@ -72,7 +72,7 @@ def read_bronze(
     ending in `.*` stands for all channels below, `*` for all; one that the lake does not have has
     no rows. `positions`: of each channel only those after one, up to another. `days`: of arrival.
     """
-    found = [spark.createDataFrame([], _BRONZE)]
+    found: list[DataFrame] = []
     for channel in bronze_channels(lake, names):
         bounds: dict[str, tuple[Any, Any]] = {} if days == (None, None) else {"day": days}
         after, until = (positions or {}).get(channel, (None, None))
@@ -91,6 +91,8 @@ def read_bronze(
                 "coalesce(data, CAST(data_bytes AS STRING)) AS data",
             )
         )
+    if not found:
+        return spark.createDataFrame([], _BRONZE)
     return reduce(lambda all_rows, rows: all_rows.union(rows), found)
 
 
