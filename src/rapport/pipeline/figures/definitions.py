@@ -27,6 +27,11 @@ MOST_GAPS = 10
 """Gaps of a channel that are named; the others are counted."""
 SHOWN_CONVERSATIONS, SHOWN_EDGES = 8, 400
 """How much of the provenance comes to the driver, for the page; the rest stays in the lake."""
+_STEPS_MS = tuple(
+    minutes * 60_000 for minutes in (1, 5, 15, 60, 180, 720, 1_440, 10_080, 43_200, 525_600)
+)
+_MOST_STEPS = 160
+"""Of the series of events per channel."""
 _RANKS = {"median": 50, "p90": 90, "p99": 99}
 
 
@@ -44,12 +49,12 @@ class FigureTable(msgspec.Struct, frozen=True):
     """A table made of facts and of tables before it.
 
     `kind`: a `step` is a name for SQL; `kept` is computed once by the executors; `large` also goes
-    to gold from there; `small` comes to the driver and goes to gold; `shown` comes to the driver.
+    to gold from there; `small` comes to the driver and goes to gold.
     """
 
     name: str
     sql: str
-    kind: Literal["step", "kept", "large", "small", "shown"] = "step"
+    kind: Literal["step", "kept", "large", "small"] = "step"
     order: str = ""
 
 
@@ -289,9 +294,15 @@ SELECT channel, begin, end, duration FROM {{all_gaps}} WHERE rank <= {MOST_GAPS}
 ORDER BY channel, rank
 """
 
-SERIES = """
-SELECT channel, minute - pmod(minute, {step}) AS begin, sum(events) AS events
-FROM {minutes} GROUP BY 1, 2 ORDER BY channel, begin
+# The finest step that shows the whole time in not too many.
+_SERIES = f"""
+SELECT channel, minute - pmod(minute, step) AS begin, sum(events) AS events, min(step) AS step
+FROM {{minutes}} CROSS JOIN (
+  SELECT coalesce(min(step), {_STEPS_MS[-1]}) AS step FROM (
+    SELECT explode(array({", ".join(map(str, _STEPS_MS))})) AS step, max(last) - min(first) AS span
+    FROM {{channels}})
+  WHERE span <= step * {_MOST_STEPS})
+GROUP BY channel, minute - pmod(minute, step) ORDER BY channel, begin
 """
 
 _DELAY_ROWS = f"""
@@ -644,6 +655,7 @@ TABLES = (
     FigureTable("minutes", _ALL_MINUTES, "kept"),
     FigureTable("all_gaps", _GAPS),
     FigureTable("channels", _CHANNELS, "small"),
+    FigureTable("series", _SERIES, "small"),
     FigureTable("channel_gaps", _LONGEST_GAPS, "small"),
     FigureTable("delays", _DELAY_ROWS, "small"),
     FigureTable("detections", _COUNTS, "small"),
@@ -656,20 +668,20 @@ TABLES = (
     FigureTable("peers", _PEERS, "small"),
     FigureTable("timed_deliveries", _TIMED_DELIVERIES),
     FigureTable("adapters", _ADAPTERS, "small"),
-    FigureTable("states", _STATES, "shown"),
+    FigureTable("states", _STATES, "small"),
     FigureTable("funnel", _FUNNEL, "small"),
     FigureTable("quarantine", _QUARANTINE, "small"),
     FigureTable("mediation", _MEDIATION, "small"),
     FigureTable("sensor_to_phone", _SENSOR_TO_PHONE, "large", "taken_at, message, peer, address"),
-    FigureTable("timings", _TIMINGS, "shown"),
+    FigureTable("timings", _TIMINGS, "small"),
     FigureTable("gossip_lines", _GOSSIP),
     FigureTable("gossip", _GOSSIP_ROWS, "small"),
     FigureTable("gossip_messages", _GOSSIP_MESSAGES, "small"),
     FigureTable("answers", _ANSWERS),
     FigureTable("brokers", _BROKER_ROWS, "small"),
     FigureTable("provenance", _EDGES, "large", "conversation, relation, from_id, to_id, via, time"),
-    FigureTable("edges", _NEWEST, "shown"),
-    FigureTable("edge_counts", _SIZES, "shown"),
+    FigureTable("edges", _NEWEST, "small"),
+    FigureTable("edge_counts", _SIZES, "small"),
 )
 """In an order in which each table comes after those it is made of. `found`, `causes`, `completed`,
 `late_verdicts` and `late_sources` are there before them (`facts.py`)."""

@@ -64,14 +64,16 @@ class Facts:
         self._spark, self._lake, self._ask, self._keep = spark, lake, ask, keep
         names = lake.names(BRONZE)
         self._ends = {name: exported_position(lake, name) for name in names}
+        self.rows: dict[str, int] = {}
+        """How many each fact has, once taken. Rows are only added: as many are the same ones."""
 
     def take(self, done: Callable[[], None] = lambda: None) -> Frames:
-        """Appends what is new; returns all facts, and what findings and verdicts rest on."""
+        """Appends what is new; returns the facts, by `facts_<name>`."""
         frames: Frames = {}
         for fact in FACTS:
             frames[f"facts_{fact.name}"] = self._grown(fact)
             done()
-        return frames | self._settled(frames, done)
+        return frames
 
     def explained(self) -> Iterator[tuple[str, DataFrame]]:
         """By fact the rows that a first run would append, where the lake has such channels; runs
@@ -103,6 +105,7 @@ class Facts:
             new = write_rows(self._rows(fact, ranges), table, self._lake)
             ends = {name: end for name, (_begin, end) in ranges.items()}
             table.commit(new, progress=ends, after={name: begins[name] for name in ends})
+        self.rows[f"facts_{fact.name}"] = table.rows()
         return self._read(table)
 
     def _channels(self, fact: Fact) -> list[str]:
@@ -116,14 +119,15 @@ class Facts:
 
     # --- what joins with readings ---
 
-    def _settled(self, facts: Frames, done: Callable[[], None]) -> Frames:
+    def join(self, facts: Frames) -> Frames:
+        """What findings and verdicts rest on: `found`, `causes`, `completed`, `late_verdicts` and
+        `late_sources`.
+        """
         found = self._keep(self._ask(FOUND, facts))
         causes = self._keep(self._ask(CAUSES, {"found": found}))
         verdicts = self._keep(self._ask(LATE_VERDICTS, facts))
         completed = self._joined("facts.completed", COMPLETED, causes, "earliest", "detected_at")
-        done()
         late = self._joined("facts.late_sources", LATE_SOURCES, verdicts, "time", "received")
-        done()
         return {
             "found": found,
             "causes": causes,

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rapport.lake.places import GOLD, Lake
 from rapport.lake.table import replace_rows
 from rapport.pipeline.errors import spark_errors
-from rapport.pipeline.figures.definitions import FACTS, SERIES, TABLES
+from rapport.pipeline.figures.definitions import FACTS, TABLES, FigureTable
 from rapport.pipeline.figures.facts import Facts
 from rapport.pipeline.figures.rows import (
     AdapterRow,
@@ -44,7 +43,7 @@ from rapport.pipeline.figures.rows import (
     SilentCount,
     Spread,
 )
-from rapport.pipeline.lake.spark_tables import plan_text, replace_table
+from rapport.pipeline.lake.spark_tables import WrittenTable, plan_text, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,11 +53,11 @@ Progress = Callable[[int, int], None]
 """Steps done, and how many there are."""
 
 _RESULTS = ("done", "failed", "timed_out", "open", "unmapped")
-_STEPS_MS = tuple(
-    minutes * 60_000 for minutes in (1, 5, 15, 60, 180, 720, 1_440, 10_080, 43_200, 525_600)
-)
-_MOST_STEPS = 160
-_ALL_STEPS = len(FACTS) + 2 + sum(table.kind != "step" for table in TABLES) + 1
+_SHORTEST_STEP_MS = 60_000
+_TOTALS = "totals"
+_TABLES = {table.name: table for table in TABLES}
+_SAVED = ("large", "small")
+_ALL_STEPS = len(FACTS) + 1 + len(TABLES)
 
 
 class EdgeCount(msgspec.Struct, frozen=True):
@@ -104,12 +103,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def make_report(
     spark: SparkSession, lake: Lake | Path | str, *, progress: Progress | None = None
 ) -> Report:
-    """Reads what the lake has beyond the last report (any part may be missing), writes `gold/`,
-    returns the figures.
+    """Takes what the lake has beyond the last report (any part may be missing) into `gold/`;
+    returns the figures. Tables that rest on nothing new stay as they are.
 
-    Takes some seconds on a small lake. Memory here does not grow with the events: what is as long
-    as the ledger is written by the executors. Raises Corrupt that names a damaged file, Conflict
-    (`lake.concurrent_writer`) when another report is made at the same time.
+    Memory here does not grow with the events: what is as long as the ledger is written by the
+    executors. Raises Corrupt that names a damaged file, Conflict (`lake.concurrent_writer`) when
+    another report is made at the same time.
     """
     lake = Lake.at(lake)
     lake.refuse_former_format()
@@ -117,12 +116,19 @@ def make_report(
         run = _ReportRun(spark, lake, progress or (lambda _done, _all: None))
         try:
             run.compute()
-            report = _report(run.tables, run.step_ms)
             run.publish()
         finally:
             run.release()
-        replace_rows(lake.table_uri(GOLD, "totals"), _totals(report), lake.options)
-    return report
+    return read_report(lake)
+
+
+def read_report(lake: Lake | Path | str) -> Report:
+    """The figures of the last report, from `gold/`; needs no Spark. Raises UnknownName where none
+    was made.
+    """
+    place = Lake.at(lake)
+    names = [table.name for table in TABLES if table.kind == "small"]
+    return _report({name: place.open(GOLD, name).read() for name in names})
 
 
 def explain_report(spark: SparkSession, lake: Lake | Path | str) -> str:
@@ -137,51 +143,91 @@ def explain_report(spark: SparkSession, lake: Lake | Path | str) -> str:
 
 
 class _ReportRun:
-    """One report: computes all tables, then puts them into `gold/`."""
+    """One report: computes the tables that change, then puts them into `gold/`.
+
+    A table changes when a fact that it rests on has other rows than when gold was last whole; how
+    many they were stands in the log of `gold/totals`, whose commit ends a report.
+    """
 
     def __init__(self, spark: SparkSession, lake: Lake, progress: Progress) -> None:
         self._spark, self._lake, self._progress = spark, lake, progress
+        self._facts = Facts(spark, lake, self._query, self._keep)
         self._frames: dict[str, DataFrame] = {}
         self._persisted: list[DataFrame] = []
+        self._small: dict[str, pa.Table] = {}
+        self._written: dict[str, WrittenTable] = {}
+        self._changed: set[str] = set()
         self._steps = 0
-        self.tables: dict[str, pa.Table] = {}
-        self.step_ms = _STEPS_MS[0]
-        """Of the series of events per channel."""
 
     def compute(self) -> None:
-        def ask(sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-            return _ask(self._spark, sql, frames)
-
-        facts = Facts(self._spark, self._lake, ask, self._keep)
-        self._frames = dict(facts.take(self._advance))
-        for table in TABLES:
-            rows = ask(table.sql, self._frames)
-            if table.kind in ("kept", "large"):
-                rows = self._keep(rows)
-                rows.count()  # its size decides how the joins behind it are planned
-            elif table.kind in ("small", "shown"):
-                self.tables[table.name] = rows.toArrow()
-            self._frames[table.name] = rows
-            self._advance() if table.kind != "step" else None
-        self.step_ms = _step_for(self.tables["channels"])
-        series = SERIES.replace("{step}", str(self.step_ms))
-        self.tables["series"] = ask(series, self._frames).toArrow()
+        self._frames.update(self._facts.take(self._advance))
+        done = self._lake.open(GOLD, _TOTALS) if self._lake.has(GOLD, _TOTALS) else None
+        for name, rows in self._facts.rows.items():
+            if done is None or done.progress(name) != rows:
+                self._changed.add(name)
+        if "facts_channel_minutes" in self._changed:
+            # Any new event may be one that a finding of the last day speaks of.
+            self._changed |= {"found", "causes", "late_verdicts", "completed", "late_sources"}
+            self._frames.update(self._facts.join(self._frames))
         self._advance()
+        for table in TABLES:
+            if self._changed.intersection(_named(table.sql)) or not self._is_saved(table):
+                self._compute(table)
+            self._advance()
+
+    def _compute(self, table: FigureTable) -> None:
+        self._changed.add(table.name)
+        if table.kind == "step":
+            return
+        rows = self._query(table.sql, self._frames_of(table.sql))
+        if table.kind == "small":
+            self._small[table.name] = rows.toArrow()
+            rows = self._spark.createDataFrame(self._small[table.name])
+        elif table.kind == "large":
+            rows = rows.repartition(1).sortWithinPartitions(*table.order.split(", "))
+            self._written[table.name] = WrittenTable(rows, self._lake, GOLD, table.name)
+            rows = self._written[table.name].read(self._spark)
+        else:
+            rows = self._keep(rows)
+        self._frames[table.name] = rows
+
+    def _frames_of(self, sql: str) -> dict[str, DataFrame]:
+        """The tables that SQL names; those that stay are read from gold."""
+        for name in _named(sql):
+            if name in self._frames:
+                continue
+            table = _TABLES.get(name)
+            if table is None:
+                self._frames.update(self._facts.join(self._frames))
+            elif table.kind in _SAVED and name not in self._changed:
+                self._frames[name] = read_table(self._spark, self._lake, GOLD, name)
+            else:
+                self._frames[name] = self._query(table.sql, self._frames_of(table.sql))
+        return self._frames
+
+    def _is_saved(self, table: FigureTable) -> bool:
+        return table.kind not in _SAVED or self._lake.has(GOLD, table.name)
 
     def publish(self) -> None:
-        """Puts all tables into `gold/`: each is replaced at once, and none before all are there."""
-        for table in TABLES:
-            if table.kind == "large":
-                rows = self._frames[table.name].repartition(1)
-                rows = rows.sortWithinPartitions(*table.order.split(", "))
-                replace_table(rows, self._lake, GOLD, table.name)
-            elif table.kind == "small":
-                uri = self._lake.table_uri(GOLD, table.name)
-                replace_rows(uri, self.tables[table.name], self._lake.options)
+        """Puts what changed into `gold/`: each table is replaced at once, and none before all are
+        there.
+        """
+        for written in self._written.values():
+            written.publish()
+        for name, found in self._small.items():
+            replace_rows(self._lake.table_uri(GOLD, name), found, self._lake.options)
+        if self._changed:
+            uri = self._lake.table_uri(GOLD, _TOTALS)
+            replace_rows(
+                uri, _totals(read_report(self._lake)), self._lake.options, self._facts.rows
+            )
 
     def release(self) -> None:
         for rows in self._persisted:
             rows.unpersist()
+
+    def _query(self, sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+        return _ask(self._spark, sql, frames)
 
     def _keep(self, rows: DataFrame) -> DataFrame:
         self._persisted.append(rows.persist())
@@ -194,10 +240,14 @@ class _ReportRun:
 
 def _ask(spark: SparkSession, sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
     """SQL over tables that it names in braces."""
-    return spark.sql(sql, **{name: frames[name] for name in re.findall(r"\{(\w+)\}", sql)})
+    return spark.sql(sql, **{name: frames[name] for name in _named(sql)})
 
 
-def _report(tables: dict[str, pa.Table], step_ms: int) -> Report:
+def _named(sql: str) -> list[str]:
+    return re.findall(r"\{(\w+)\}", sql)
+
+
+def _report(tables: dict[str, pa.Table]) -> Report:
     channels = _rows(tables["channels"], ChannelRow)
     late = _rows(tables["late"], LateCount)
     funnel = _rows(tables["funnel"], FunnelRow)
@@ -219,8 +269,8 @@ def _report(tables: dict[str, pa.Table], step_ms: int) -> Report:
         mediation=_rows(tables["mediation"], MediationRow),
         channels=channels,
         gaps=_rows(tables["channel_gaps"], GapRow),
-        series_step=step_ms,
-        series=_rows(tables["series"], SeriesPoint),
+        series_step=next(iter(tables["series"]["step"].to_pylist()), _SHORTEST_STEP_MS),
+        series=_rows(tables["series"].drop_columns("step"), SeriesPoint),
         delays=_rows(tables["delays"], DelayRow, "delay"),
         gossip=_rows(tables["gossip"], GossipRow, "age"),
         gossip_messages=_rows(tables["gossip_messages"], GossipMessages),
@@ -264,11 +314,3 @@ def _totals(report: Report) -> pa.Table:
         "late": report.late,
     }
     return pa.table({name: pa.array([count], pa.int64()) for name, count in counts.items()})
-
-
-def _step_for(rows: pa.Table) -> int:
-    """The finest step that shows the whole time in not too many."""
-    if not rows.num_rows:
-        return _STEPS_MS[0]
-    span = pc.max(rows["last"]).as_py() - pc.min(rows["first"]).as_py()
-    return next((step for step in _STEPS_MS if span <= step * _MOST_STEPS), _STEPS_MS[-1])

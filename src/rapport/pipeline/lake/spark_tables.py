@@ -101,15 +101,24 @@ def bronze_channels(lake: Lake, names: Sequence[str]) -> list[str]:
     return [one for one in lake.names(BRONZE) if any(_is_named(one, name) for name in names)]
 
 
-def replace_table(rows: DataFrame, lake: Lake, layer: str, name: str, *, meaning: str = "") -> None:
-    """Makes rows the whole content of a table, written by executors: a reader sees the old or the
-    new ones."""
-    schema = pa.schema(rows.limit(0).toArrow().schema)
-    table = Table.ensure(
-        lake.table_uri(layer, name), plain_schema(schema), description=meaning, options=lake.options
-    )
-    new = write_rows(rows, table, lake)
-    table.commit(new, removed=table.files())
+class WrittenTable:
+    """The whole content of a table that executors have written and nobody sees yet. Reading it
+    costs a scan, whatever the plan was that made it."""
+
+    def __init__(self, rows: DataFrame, lake: Lake, layer: str, name: str) -> None:
+        schema = pa.schema(rows.limit(0).toArrow().schema)
+        uri = lake.table_uri(layer, name)
+        self._table = Table.ensure(uri, plain_schema(schema), options=lake.options)
+        self._files = write_rows(rows, self._table, lake)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        return read_files(
+            spark, self._table, [f"{self._table.uri}/{one.path}" for one in self._files]
+        )
+
+    def publish(self) -> None:
+        """Replaces what the table had: a reader sees the old or the new rows."""
+        self._table.replace_files(self._files)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

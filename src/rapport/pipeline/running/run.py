@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from rapport.pipeline.running.live_thread import NOTHING_TO_DO, LiveThread, prob
 from rapport.pipeline.running.mishaps import fault_of
 from rapport.pipeline.running.saying import Saying
 from rapport.pipeline.running.schedule import Pace, begun, ended, failed, is_due
-from rapport.pipeline.session import SparkSettings, running_spark, web_page_of
+from rapport.pipeline.session import SparkSettings, is_connect, running_spark, web_page_of
 from rapport.pipeline.streaming.live_query import LiveSettings
 from rapport.site.pipeline import (
     JobStatus,
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.5
 _SAY_EVERY_SECONDS = 2.0
-_LIVE_ENDS_SECONDS = 60
+_LIVE_ENDS_SECONDS = _GOLD_ENDS_SECONDS = 60
+_GOLD_JOBS = ("figures",)
+"""Jobs with a thread and a share of the cores of their own."""
+_GOLD_POOL = "gold"
 EXPIRE_EVERY_MS = COMPACT_EVERY_MS = 3_600_000
 VACUUM_EVERY_MS = 24 * 3_600_000
 _log = get_logger(__name__)
@@ -113,7 +116,8 @@ class _Running:
         stop: threading.Event,
         clock: Clock,
     ) -> None:
-        self._site, self._wanted, self._saying = site, wanted, saying
+        self._spark, self._site, self._wanted, self._saying = spark, site, wanted, saying
+        self._fatal: RapportError | None = None
         self._stop, self._clock = stop, clock
         lake = site.data_directory / "lake"
         self._lag = Lag(site.directory, lake)
@@ -194,17 +198,39 @@ class _Running:
     def _run_on(self) -> None:
         if self._live is not None:
             self._live.start()
-        while not self._is_asked_to_end():
-            for name, job in self._jobs.items():
-                if is_due(self._told[name], self._clock.now_ms()) and not self._is_asked_to_end():
-                    self._run_job(name, job)
-            if self._live is not None and self._live.fault is not None:
-                self._refuse_fatal(self._live.fault)
-            self._stop.wait(_LOOK_SECONDS)
+        gold = threading.Thread(target=self._run_gold, name="gold", daemon=True)
+        gold.start()
+        try:
+            while not self._is_asked_to_end():
+                self._run_due(name for name in self._jobs if name not in _GOLD_JOBS)
+                if self._live is not None and self._live.fault is not None:
+                    self._refuse_fatal(self._live.fault)
+                self._stop.wait(_LOOK_SECONDS)
+        finally:
+            self._stop.set()
+            gold.join(_GOLD_ENDS_SECONDS)
+        if self._fatal is not None:
+            raise self._fatal
         self._saying.say("stopping")
-        self._stop.set()
         if self._live is not None and not self._live.join(_LIVE_ENDS_SECONDS):
             _log.warning("the live query did not end in time; it goes on from its checkpoint")
+
+    def _run_gold(self) -> None:
+        """Figures beside export and silver, which do not wait for them."""
+        if not is_connect(self._spark):
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _GOLD_POOL)
+        try:
+            while not self._is_asked_to_end():
+                self._run_due(_GOLD_JOBS)
+                self._stop.wait(_LOOK_SECONDS)
+        except RapportError as error:
+            self._fatal = error
+
+    def _run_due(self, names: Iterable[str]) -> None:
+        for name in names:
+            is_wanted = name in self._jobs and is_due(self._told[name], self._clock.now_ms())
+            if is_wanted and not self._is_asked_to_end():
+                self._run_job(name, self._jobs[name])
 
     def _is_asked_to_end(self) -> bool:
         if not self._stop.is_set() and self._saying.places.stop.exists():
