@@ -692,7 +692,7 @@ def stop(
     Ask the process to end after what it is doing, and wait. A node does not start it again
     before `rapport pipeline resume`.
     """
-    from rapport.pipeline.running.holding import ask_to_stop, wait_until
+    from rapport.pipeline.running.run_state import ask_to_stop, wait_until
     from rapport.site.pipeline import is_held
 
     places = run_places(site_directory(site))
@@ -720,11 +720,11 @@ def resume(
     Let a stopped pipeline go on from where it was: started by the site's node when that does
     it, here otherwise.
     """
-    from rapport.pipeline.running.holding import let_go_on, wait_until
+    from rapport.pipeline.running.run_state import allow_start, wait_until
     from rapport.site.pipeline import is_held
 
     places = run_places(site_directory(site))
-    let_go_on(places)
+    allow_start(places)
     if not is_held(places.watched):
         return run(site=site, live=live, master=master, log_json=log_json)
     print_note("the node starts it …")

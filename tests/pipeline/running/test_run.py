@@ -17,10 +17,10 @@ from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import SystemClock
 from rapport.pipeline.running import run
-from rapport.pipeline.running.holding import ask_to_stop, wait_until
 from rapport.pipeline.running.jobs import JobDone
 from rapport.pipeline.running.live_thread import LiveThread
 from rapport.pipeline.running.run import RunWanted, run_pipeline
+from rapport.pipeline.running.run_state import ask_to_stop, wait_until
 from rapport.pipeline.streaming.live_query import FILE, LiveSettings
 from rapport.site.pipeline import PipelineSettings, RunPlaces, RunStatus, is_held, read_status
 from rapport.site.site import Site, load_site

@@ -14,7 +14,6 @@ from rapport.lake.catalogue import lake_tables
 from rapport.lake.places import LAYERS
 from rapport.pipeline.datasource.locations import location_of
 from rapport.pipeline.datasource.source_options import LocationOptions
-from rapport.pipeline.running.holding import live_reached
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.running.run import (
     COMPACT_EVERY_MS,
@@ -22,6 +21,7 @@ from rapport.pipeline.running.run import (
     VACUUM_EVERY_MS,
     RunWanted,
 )
+from rapport.pipeline.running.run_state import live_reached
 from rapport.pipeline.streaming.live_job import assign_policies, plans_on_spark
 from rapport.pipeline.streaming.live_query import default_buckets, read_checkpoint
 from rapport.site.pipeline import RunPlaces
