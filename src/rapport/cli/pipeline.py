@@ -557,10 +557,11 @@ def report(
 ) -> None:
     """Report what happened: headline figures, and a page with tables and plots.
 
-    Export, then report on Spark: detections, deliveries, who answered how fast,
-    quarantined and late readings, how the channels were used, and where messages came from.
+    Export, then take what is new into the figures on Spark (without anything new no Spark is
+    started): detections, deliveries, who answered how fast, quarantined and late readings, how the
+    channels were used, and where messages came from.
     """
-    from rapport.pipeline.figures.reports import make_report
+    from rapport.pipeline.figures.reports import current_report, make_report
 
     directory = site_directory(site)
     if html is not None:
@@ -568,9 +569,11 @@ def report(
     if export:
         print_note(f"exported {export_site(directory)['rows']} rows")
     lake = lake_directory(directory)
-    with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
-        assert spark is not None
-        made = make_report(spark, lake, progress=progress)
+    made = current_report(lake)
+    if made is None:
+        with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
+            assert spark is not None
+            made = make_report(spark, lake, progress=progress)
     if html is None and not json:
         html = lake.parent / "report.html"
     if html is not None:

@@ -12,7 +12,7 @@ older than a day have met all their readings, and are kept as well; younger ones
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from rapport.pipeline.figures.definitions import (
     Fact,
 )
 from rapport.pipeline.lake.spark_tables import (
-    bronze_channels,
+    chosen_channels,
     plain_schema,
     read_bronze,
     read_files,
@@ -48,6 +48,29 @@ _EVENTS = "events"
 Frames = dict[str, "DataFrame"]
 Ask = Callable[[str, Mapping[str, "DataFrame"]], "DataFrame"]
 """SQL over tables by name."""
+
+
+def channels_of(fact: Fact, names: Iterable[str]) -> list[str]:
+    """The channels that a fact is taken from."""
+    if fact.channels == ("given",):
+        return [name for name in names if not is_node_channel(name)]
+    return chosen_channels(names, fact.channels)
+
+
+def rows_when_current(lake: Lake) -> dict[str, int] | None:
+    """How many rows each fact has; None when bronze has something that a fact has not. Needs no
+    Spark.
+    """
+    ends = {name: exported_position(lake, name) for name in lake.names(BRONZE)}
+    found = {}
+    for fact in FACTS:
+        if not lake.has(GOLD, f"facts.{fact.name}"):
+            return None
+        table = lake.open(GOLD, f"facts.{fact.name}")
+        if any((table.progress(name) or 0) < ends[name] for name in channels_of(fact, ends)):
+            return None
+        found[f"facts_{fact.name}"] = table.rows()
+    return found
 
 
 class Facts:
@@ -81,7 +104,7 @@ class Facts:
         """
         frames: Frames = {}
         for fact in FACTS:
-            ranges = {name: (0, self._ends[name]) for name in self._channels(fact)}
+            ranges = {name: (0, self._ends[name]) for name in channels_of(fact, self._ends)}
             frames[f"facts_{fact.name}"] = self._rows(fact, ranges)
             if ranges:
                 yield fact.name, frames[f"facts_{fact.name}"]
@@ -93,7 +116,7 @@ class Facts:
     # --- growing ---
 
     def _grown(self, fact: Fact) -> DataFrame:
-        channels = self._channels(fact)
+        channels = channels_of(fact, self._ends)
         table = self._table(f"facts.{fact.name}", lambda: self._rows(fact, {}))
         begins = {name: table.progress(name) or 0 for name in channels}
         ranges = {
@@ -107,11 +130,6 @@ class Facts:
             table.commit(new, progress=ends, after={name: begins[name] for name in ends})
         self.rows[f"facts_{fact.name}"] = table.rows()
         return self._read(table)
-
-    def _channels(self, fact: Fact) -> list[str]:
-        if fact.channels == ("given",):
-            return [name for name in self._ends if not is_node_channel(name)]
-        return bronze_channels(self._lake, fact.channels)
 
     def _rows(self, fact: Fact, ranges: Mapping[str, tuple[int, int]]) -> DataFrame:
         rows = read_bronze(self._spark, self._lake, *ranges, positions=ranges)

@@ -19,7 +19,7 @@ from rapport.lake.places import GOLD, Lake
 from rapport.lake.table import replace_rows
 from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.figures.definitions import FACTS, TABLES, FigureTable
-from rapport.pipeline.figures.facts import Facts
+from rapport.pipeline.figures.facts import Facts, rows_when_current
 from rapport.pipeline.figures.rows import (
     AdapterRow,
     BrokerRow,
@@ -129,6 +129,17 @@ def read_report(lake: Lake | Path | str) -> Report:
     place = Lake.at(lake)
     names = [table.name for table in TABLES if table.kind == "small"]
     return _report({name: place.open(GOLD, name).read() for name in names})
+
+
+def current_report(lake: Lake | Path | str) -> Report | None:
+    """The figures of the last report when the lake has nothing beyond it; needs no Spark."""
+    place = Lake.at(lake)
+    if not place.has(GOLD, _TOTALS):
+        return None
+    done, rows = place.open(GOLD, _TOTALS), rows_when_current(place)
+    if rows is None or any(done.progress(name) != count for name, count in rows.items()):
+        return None
+    return read_report(place)
 
 
 def explain_report(spark: SparkSession, lake: Lake | Path | str) -> str:

@@ -73,7 +73,7 @@ def read_bronze(
     no rows. `positions`: of each channel only those after one, up to another. `days`: of arrival.
     """
     found: list[DataFrame] = []
-    for channel in bronze_channels(lake, names):
+    for channel in chosen_channels(lake.names(BRONZE), names):
         bounds: dict[str, tuple[Any, Any]] = {} if days == (None, None) else {"day": days}
         after, until = (positions or {}).get(channel, (None, None))
         if until is not None:
@@ -96,9 +96,9 @@ def read_bronze(
     return reduce(lambda all_rows, rows: all_rows.union(rows), found)
 
 
-def bronze_channels(lake: Lake, names: Sequence[str]) -> list[str]:
-    """The channels of the lake that these names or patterns mean."""
-    return [one for one in lake.names(BRONZE) if any(_is_named(one, name) for name in names)]
+def chosen_channels(channels: Iterable[str], names: Sequence[str]) -> list[str]:
+    """The channels that these names or patterns mean."""
+    return [one for one in channels if any(_is_named(one, name) for name in names)]
 
 
 class WrittenTable:
