@@ -43,10 +43,20 @@ IRREGULAR_PARTICIPLES = words(
 FIELD_WORDS = words(
     "Feed Need Seed Speed Embed Shed Thread Bed Ring String Thing Spring Setting Mapping Binding "
     "Reading Timing Ordering Encoding Building Warning Heading Pairing Meeting Mailing Rating "
+    "Finding Recording Sighting wiring spelling run Spread Wording wording "
     "mapping binding encoding timing routing ring string logging polling streaming scheduling "
     "testing caching indexing grouping mediation membership mailing"
 )
 """Words of the field that only look like participles."""
+
+FIXED_NAMES = words(
+    "Sent Confirmed Failed "  # what an adapter's author returns
+    "Put "  # a change of a record store, and the command of the context protocol
+    "Cut "  # a conversion that interpretations name
+    "Published "  # a schema of the HTTP interface
+    "Carried Collecting Confirming Sharing Wishing Grouping Grouped "  # sent as roles and ensembles
+)
+"""Class names that are part of a fixed interface."""
 
 
 class Module:
@@ -93,7 +103,7 @@ def looks_like_participle(name: str) -> bool:
     """A single word such as `Told`, `asking` or `Wanted`; a head noun (`TakenMessage`) makes it a
     name.
     """
-    if name in FIELD_WORDS or re.search(r"[a-z][A-Z]|_", name):
+    if name in FIELD_WORDS | FIXED_NAMES or re.search(r"[a-z][A-Z]|_", name):
         return False
     return name.capitalize() in IRREGULAR_PARTICIPLES or bool(re.search(r"[a-z](ed|ing)$", name))
 

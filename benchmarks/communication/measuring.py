@@ -25,7 +25,7 @@ from benchmarks.communication.rules import FEW, engine_us
 from benchmarks.communication.side_by_side import side_by_side
 from benchmarks.communication.stages import stages
 from benchmarks.results import Result, absent, limit, rate
-from rapport.kernel.threads import pinned_to_cpu
+from rapport.kernel.tasks import pinned_to_cpu
 
 WORKERS, PEERS = (1, 5, 10, 20, 50, 100), (1, 10, 100, 1_000)
 GOAL, LEAST_SHARE = 60_000, 0.7

@@ -14,7 +14,7 @@ from benchmarks.communication.room import (
     fresh_room,
     peer_name,
 )
-from rapport.communication.routing import Routing, RoutingRule
+from rapport.communication.routing import RoutingRule, RoutingTable
 from rapport.core.message import Identifier, Message
 
 FEW = 10
@@ -28,7 +28,7 @@ async def engine_us(rules: int, messages: int, *, matching: bool) -> float:
     handled with a record of its own, so what the rules cost shows less.
     """
     kind = "KIND" if matching else "PLAIN"
-    routing = Routing(_rules(rules))
+    routing = RoutingTable(_rules(rules))
     async with fresh_room(
         directory_of(_PEERS), route=routing.recipients, answering=False, running=False
     ) as room:

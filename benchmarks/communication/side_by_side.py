@@ -13,7 +13,7 @@ from threading import Barrier
 import uvloop
 
 from benchmarks.communication.cell import run_cell
-from rapport.kernel.threads import pinned_to_cpu
+from rapport.kernel.tasks import pinned_to_cpu
 
 _WARM_UP = 2_000
 _PATIENCE_S = 300.0

@@ -17,8 +17,7 @@ import msgspec
 from benchmarks.context.subject import record_of, small_record
 from rapport.context.broker.broker_settings import BrokerSettings
 from rapport.context.broker_server import ContextBroker
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now, SystemClock
+from rapport.kernel.clock import Chance, Now, SystemClock
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKey, DatagramKeys
 

@@ -17,10 +17,10 @@ import msgspec
 from benchmarks.context.broker_process import CLOCK, processor_s
 from benchmarks.context.subject import Keys, answer_bytes, client_keys, question_of
 from rapport.context.protocol import Answer, Request, decode, encode
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
-from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
+from rapport.transport.sealed_datagrams import RUN_BYTES, Sealer, Unsealer, receiver_name
 
 UNDER_WAY = 64
 _READ_EVERY = 100

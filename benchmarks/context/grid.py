@@ -22,7 +22,7 @@ from benchmarks.context.published import MAIN_POINT, Configuration
 from benchmarks.context.subject import Keys, fresh_keys
 from benchmarks.results import Result, limit, share
 from rapport.context.broker.broker_settings import BrokerSettings, ReplicationSettings
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport_lab.curve_plot import Axis, Series, curves_plot
 

@@ -20,10 +20,10 @@ import msgspec
 from benchmarks.context.broker_process import CLOCK
 from benchmarks.context.subject import Keys, client_keys, question_of, record_of
 from rapport.context.protocol import RECEIVED, Answer, Message, Put, Request, Status, decode, encode
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
-from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
+from rapport.transport.sealed_datagrams import RUN_BYTES, Sealer, Unsealer, receiver_name
 
 WITHIN_MS = 2_000
 _ANY_SIZE = 65_535

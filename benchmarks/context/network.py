@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.context.broker_process import CLOCK, Connect, Fill, Look, Order, Setup, Standing
 from benchmarks.context.subject import MEMBER
 from rapport.context.broker.broker_settings import BrokerSettings
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKey
 from rapport_lab.topology import Topology, mesh, ring, waxman

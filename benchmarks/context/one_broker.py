@@ -23,7 +23,7 @@ from benchmarks.context.subject import (
 from benchmarks.results import Result, limit, rate, share
 from rapport.context.clients.consumer import ContextConsumer
 from rapport.context.records import RecordTable, key_of
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 GOAL_PER_SECOND, GOAL_MEDIAN_MS, GOAL_GROWTH = 20_000, 0.5, 1.5
 """The last is ours, for \"does not grow\": a large table misses the processor's caches."""

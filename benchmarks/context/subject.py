@@ -11,7 +11,7 @@ import msgspec
 from rapport.context.protocol import Answer, Question, encode
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.transport.keys import DatagramKey, DatagramKeys, make_key
-from rapport.transport.sealing import OVERHEAD_BYTES
+from rapport.transport.sealed_datagrams import OVERHEAD_BYTES
 
 Keys = tuple[DatagramKey, DatagramKey]
 """Of the brokers, and of those who load them."""

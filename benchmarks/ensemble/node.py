@@ -22,15 +22,14 @@ import msgspec
 
 from benchmarks.results import Result, limit, rate
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
-from rapport.ensemble.protocol import Published, encode
+from rapport.ensemble.protocol import PublishedKnowledge, encode
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import RuntimeSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
 from rapport.transport.keys import DatagramKey, DatagramKeys, make_key
-from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
+from rapport.transport.sealed_datagrams import RUN_BYTES, Sealer, Unsealer, receiver_name
 
 GOAL_PER_SECOND: Final = 5_000.0
 COMPONENTS: Final = 200
@@ -137,7 +136,7 @@ class _Load:
     def _send(self) -> None:
         self.sent += 1
         number, wall_ms = self.sent % COMPONENTS, _CLOCK.now_ms()
-        message = Published(
+        message = PublishedKnowledge(
             f"thing {number}", self._version + self.sent, wall_ms, "load", ("Thing",), self._body
         )
         plain = WHOLE + encode(message)

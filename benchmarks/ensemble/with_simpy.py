@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from benchmarks.results import Result, absent, rate
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport_lab.scheduler import Scheduler, without_collector
 
 GOAL: Final = 1.5

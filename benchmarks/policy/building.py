@@ -8,7 +8,7 @@ The same numbers and seed give the same workload; `digest` tells it from any oth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event
-from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.compiler.compile import compile_conditions
 from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.plan import Plan
 from rapport.policy.readings import readings_schema
@@ -78,6 +78,10 @@ class Building:
         """Nothing is looked up here."""
         raise UnknownName("looked-up function", function, [])
 
+    def days(self, table: str) -> Collection[str]:
+        """There are no tables of days."""
+        raise UnknownName("table of days", table, [])
+
 
 class Workload(msgspec.Struct, frozen=True):
     """Readings in event order, and a name for exactly them."""
@@ -95,7 +99,7 @@ def policy(
 ) -> Plan:
     """A plan with these conditions over the building; `who` is asked of A."""
     text = policy_text(conditions, who)
-    return compile_policy(text, name=name, ontology=ONTOLOGY, window_ms=window_ms).plan
+    return compile_conditions(text, name=name, ontology=ONTOLOGY, window_ms=window_ms).plan
 
 
 def policy_text(conditions: str, who: str = "status='guest'") -> str:

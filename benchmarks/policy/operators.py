@@ -32,7 +32,7 @@ from benchmarks.policy.parts import (
     through_runner,
 )
 from benchmarks.results import Result, limit, rate, share
-from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.compiler.compile import compile_conditions
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 
@@ -182,7 +182,7 @@ def registering(scene: Scene) -> list[Result]:
     for number in range(30):
         text = policy_text(alone_within(2 + number / 7))
         began = CLOCK.steady_ns()
-        plan = compile_policy(
+        plan = compile_conditions(
             text, name=f"new{number}", ontology=ONTOLOGY, window_ms=WINDOW_MS
         ).plan
         runner.deploy(plan)

@@ -18,7 +18,7 @@ from rapport.core.detection import Detection
 from rapport.kernel.clock import SystemClock
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.operators.sharing import StepCounts
+from rapport.policy.operators.shared_cache import StepCounts
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner, in_event_order
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.errors import Conflict
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.lake.places import GOLD, Lake
 from rapport.lake.table import Table, field
 from rapport_lab.spread import spread

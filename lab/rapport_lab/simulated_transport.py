@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import MAX_DATAGRAM, Address, DatagramHandler, check_is_free, check_size
 from rapport_lab.scheduler import Scheduler
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.swim import Swim
 from rapport.overlay.swim_members import Change
 from rapport.overlay.swim_protocol import SwimSettings, decode, encode

@@ -14,7 +14,7 @@ GOALS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(GOALS))
 def test_a_benchmark_gives_the_fixed_form(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", name, "--quick", "--json"]) == 0

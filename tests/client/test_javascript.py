@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from support.processes.javascript import node_program
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog

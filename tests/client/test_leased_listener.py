@@ -17,7 +17,7 @@ import pytest
 
 from rapport.client import AsyncLeasedListener, LeasedEvent, LeasedListener, Listener, Publisher
 from rapport.core.errors import InvalidInput, StoreUnavailable, Unavailable
-from rapport.scenarios.posting import post_json
+from rapport.scenarios.json_client import post_json
 from support.processes.javascript import node_program
 from support.processes.node import NodeProcess
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.actions import Action, EscalationStep, OwnAction, no_own_action
+from rapport.communication.actions import Action, EscalationStep, PolicyActions, no_own_actions
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.inbox import InboxAdapter
@@ -76,7 +76,9 @@ class Room:
             )
         }
         self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}
-        self.own_action: OwnAction = no_own_action
+        self.end_phrases: dict[str, tuple[str, ...]] = {}
+        """Policies with a situation, and the phrases of their `actions when cleared`."""
+        self.own_actions: PolicyActions = no_own_actions
         self.route: Route = no_routing
         self.directory: PeerDirectory | None = None
         """In place of the people above."""
@@ -98,7 +100,8 @@ class Room:
                 phrases=self.phrases,
                 adapters=tuple(self.adapters),
                 retry=self.retry,
-                own_action=self.own_action,
+                own_actions=self.own_actions,
+                end_phrases=self.end_phrases,
                 route=self.route,
                 lookups=self.lookups,
                 contents=self.contents,

@@ -17,7 +17,7 @@ from rapport.communication.arrivals import Arrivals
 from rapport.communication.links import answer_secret, answer_token
 from rapport.communication.peers import Peer
 from rapport.communication.privacy import PrivacyRule
-from rapport.communication.routing import Routing, RoutingRule
+from rapport.communication.routing import RoutingRule, RoutingTable
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.errors import StoreUnavailable
@@ -50,7 +50,7 @@ async def alarm(room: Any) -> str:
 def test_rules_about_a_sender_see_only_the_proven_sender(room, entry):
     async def scenario():
         rule = RoutingRule(type="", sender=ANA, to=(BEN,))
-        room.route = Routing([rule]).recipients
+        room.route = RoutingTable([rule]).recipients
         arrivals, door = way_into(room.channels, room.clock)
         await room.start()
         token = (await door.log_in("ana", "right")).token if entry == "session" else ""
@@ -77,7 +77,7 @@ def test_an_application_is_to_rules_who_it_proved_to_be_not_who_it_says(room):
             RoutingRule(sender=Identifier("component", name), to=(to,))
             for name, to in (("policy", BEN), ("shop", ANA))
         ]
-        room.route = Routing(rules).recipients
+        room.route = RoutingTable(rules).recipients
         refuses = PrivacyRule(senders=("component:shop",))
         room.peers["lea"] = Peer(name="lea", addresses=("inbox:",), privacy=(refuses,))
         arrivals, _door = way_into(room.channels, room.clock)

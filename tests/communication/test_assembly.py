@@ -10,6 +10,7 @@ from rapport.communication.adapters.base import Sent, adapter
 from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.config import communication_from_site
 from rapport.communication.ledger import Ledger
+from rapport.communication.links import PublicAddress
 from rapport.core.detection import Detection
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.plugins import Plugins
@@ -84,7 +85,9 @@ def test_adapters_of_plug_ins_get_their_table_and_serve_their_addresses(tmp_path
                 channels.records,
                 clock,
                 declare(text, tmp_path, plugins),
-                AssemblyOptions(phrases=PHRASES, public_url=lambda: "http://node", plugins=plugins),
+                AssemblyOptions(
+                    phrases=PHRASES, address=PublicAddress("http://node"), plugins=plugins
+                ),
             )
         )
         await channels.channel("detections").append([detection()])

@@ -18,7 +18,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import StoreUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
-from rapport.testing.adapters import GatedAdapter, ScriptedAdapter
+from support.adapters import GatedAdapter, ScriptedAdapter
 
 PEERS = {name: Peer(name=name, addresses=("mail:",)) for name in ("ana", "ben", "lea", "tom")}
 GUARDS = Collective(name="guards", members=("ana", "ben"), delivery="to-all-members")

@@ -16,7 +16,7 @@ from rapport.communication.adapters.base import (
 from rapport.communication.cluster import LeasedCalls, leased
 from rapport.communication.cluster_leases import HeldShare, Lease
 from rapport.kernel.clock import ManualClock
-from rapport.testing.adapters import GatedAdapter, ManyAdapter, ScriptedAdapter
+from support.adapters import GatedAdapter, ManyAdapter, ScriptedAdapter
 
 DELIVERY = Delivery(message="m", peer="ana", address="mail:", attempt=1, text="x")
 

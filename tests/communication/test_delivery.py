@@ -15,7 +15,7 @@ from rapport.communication.delivery_state import (
     NotifySender,
     QueueDelivery,
 )
-from rapport.communication.privacy import Allowed, Hold, Refuse
+from rapport.communication.privacy import AllowedDelivery, Hold, Refuse
 from support.processes.delivery_play import INBOX as B
 from support.processes.delivery_play import MAIL as A
 from support.processes.delivery_play import NOW, Play
@@ -101,7 +101,7 @@ def test_nobody_is_fallen_back_to_in_quiet_hours():
     night = NOW + 10_000
 
     def verdict(now):
-        return Hold(NOW + 3_600_000) if night <= now < NOW + 3_600_000 else Allowed()
+        return Hold(NOW + 3_600_000) if night <= now < NOW + 3_600_000 else AllowedDelivery()
 
     play = Play(urgent=True, verdicts={"ana": verdict})
     play.ask(peer("ana", A, B, delivery="preferred"))
@@ -492,7 +492,9 @@ def test_a_reminder_waits_for_the_end_of_quiet_hours():
     play = Play(
         done_when="answered",
         repeat_every=10_000,
-        verdicts={"ana": lambda now: Allowed() if now < NOW + 5_000 else Hold(NOW + 90_000)},
+        verdicts={
+            "ana": lambda now: AllowedDelivery() if now < NOW + 5_000 else Hold(NOW + 90_000)
+        },
     )
     play.ask(peer("ana"))
     play.sent()
@@ -505,7 +507,7 @@ def test_a_reminder_waits_for_the_end_of_quiet_hours():
 
 
 def quiet(now):
-    return Hold(NOW + 3_600_000) if now < NOW + 3_600_000 else Allowed()
+    return Hold(NOW + 3_600_000) if now < NOW + 3_600_000 else AllowedDelivery()
 
 
 def test_a_held_member_counts_as_pending_and_is_asked_when_the_hold_ends():

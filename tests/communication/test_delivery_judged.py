@@ -19,7 +19,7 @@ from rapport.communication.delivery_state import (
     NextReceiver,
     QueueDelivery,
 )
-from rapport.communication.privacy import Allowed, Hold, Refuse
+from rapport.communication.privacy import AllowedDelivery, Hold, Refuse
 from support.processes.delivery_play import INBOX, MAIL, NOW, Play, member
 
 _PATH = Path(__file__).with_name("judge_delivery.py")
@@ -87,7 +87,7 @@ def verdict_of(quiet):
 def as_verdict(name, asked):
     def judged(now):
         said, until = asked(name, now)
-        return {"hold": Hold(until), "refuse": Refuse("no"), "allow": Allowed()}[said]
+        return {"hold": Hold(until), "refuse": Refuse("no"), "allow": AllowedDelivery()}[said]
 
     return judged
 

@@ -14,8 +14,7 @@ from rapport.communication.directory import PEOPLE_CHANGED, DirectoryChanges, St
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.errors import Conflict, InvalidInput, SiteError, UnknownName
 from rapport.core.message import Identifier
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, Ids, ManualClock
 
 ADAPTERS = ("inbox", "mail", "webhook")
 

@@ -11,8 +11,7 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.communication.directory import DirectoryChanges, StoredDirectory
 from rapport.communication.peers import CachedDirectory, SiteDirectory
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, Ids, ManualClock
 from rapport.store.base import RecordStore
 from rapport.store.postgres_records import PostgresRecordStore
 from rapport.store.sqlite import SqliteRecordStore

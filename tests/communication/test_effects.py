@@ -9,11 +9,12 @@ import json
 
 import pytest
 
-from rapport.communication.actions import Action, EffectTemplate, hops_of
+from rapport.communication.actions import Action, EffectTemplate
 from rapport.communication.adapters.append import AppendAdapter
 from rapport.communication.adapters.base import Confirmed
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
 from rapport.communication.config import check_actions, communication_from_site
+from rapport.communication.detection_actions import hops_of
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import make_event
@@ -193,18 +194,18 @@ def test_what_a_policy_says_itself_goes_before_the_site(room):
         )
         asked = []
 
-        def own_action(policy, version, phrase):
-            asked.append((policy, version, phrase))
-            return own
+        def own_actions(policy, version):
+            asked.append((policy, version))
+            return {"raise alarm": own}
 
-        room.own_action = own_action
+        room.own_actions = own_actions
         await room.start()
         detection = await room.detect()
         await room.settle()
         (message,) = (await room.ledger()).messages()
         assert message.text == "both of you: 5"
         assert message.result == "done"
-        assert asked == [(detection.policy, detection.version, "raise alarm")]
+        assert asked == [(detection.policy, detection.version)]
 
     asyncio.run(scenario())
 

@@ -107,7 +107,7 @@ others = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(messages, min_size=1, max_size=8),
     st.lists(st.one_of(messages, messages, messages, others), min_size=1, max_size=12),

@@ -13,8 +13,7 @@ import pytest
 from rapport.channel.backends.local import open_embedded
 from rapport.core.detection import Detection
 from rapport.core.message import MESSAGE
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 
 NODE = Path(__file__).with_name("node_to_kill.py")
 ROUNDS = 5

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from rapport.channel.backends.postgres import open_postgres
 from rapport.channel.config import ChannelsConfig
 from rapport.communication.message_query import MessageQueries, with_log_index
 from rapport.communication.routing import RoutingRecords, RoutingRule
@@ -14,6 +13,7 @@ from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
 from support.servers.postgres import PostgresAddress, postgres, postgres_server  # noqa: F401
+from support.servers.postgres_channels import open_postgres
 
 pytestmark = pytest.mark.slow
 ANA, BEN = Identifier("peer", "ana"), Identifier("peer", "ben")

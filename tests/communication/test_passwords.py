@@ -20,7 +20,7 @@ from rapport.communication.sessions.passwords import (
     check_password,
 )
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Identifier
 from rapport.store.memory import MemoryRecordStore
 
@@ -235,7 +235,7 @@ def test_old_failures_are_forgotten_and_let_go_of():
     assert records.find("login.attempts") == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     failures=st.integers(0, 2**40),
     last_ms=st.integers(0, 2**42),

@@ -6,7 +6,7 @@ import pytest
 
 from rapport.communication.people_config import function_fault
 from rapport.communication.privacy import (
-    Allowed,
+    AllowedDelivery,
     Hold,
     PrivacyFacts,
     PrivacyRule,
@@ -34,7 +34,7 @@ def said_by(function) -> object:
     ("answer", "expected"),
     [
         (None, Refuse("the next rule")),
-        (True, Allowed()),
+        (True, AllowedDelivery()),
         (False, Refuse("the receiver does not want it")),
         ("in a meeting\r\nBcc: x", Refuse("in a meeting  Bcc: x")),
         ("", Refuse("the receiver does not want it")),
@@ -80,7 +80,7 @@ def test_a_function_gets_all_facts_but_the_content():
 def test_a_function_is_called_only_where_the_other_conditions_hold():
     asked = []
     rule = PrivacyRule(ask="it", types=("OTHER",))
-    assert verdict([rule], FACTS, {"it": asked.append}) == Allowed()
+    assert verdict([rule], FACTS, {"it": asked.append}) == AllowedDelivery()
     assert asked == []
 
 
@@ -165,6 +165,6 @@ def test_the_name_of_an_installed_function_is_known(installed):
 def test_an_installed_function_decides(installed):
     functions = WorkerPrivacyFunctions(SystemClock(), (str(installed),))
     try:
-        assert verdict([PrivacyRule(ask="calendar")], FACTS, functions) == Allowed()
+        assert verdict([PrivacyRule(ask="calendar")], FACTS, functions) == AllowedDelivery()
     finally:
         functions.close()

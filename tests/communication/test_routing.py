@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.routing import Routing, RoutingRule, with_id
+from rapport.communication.routing import RoutingRule, RoutingTable, with_id
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.message import Identifier, Message
 
@@ -70,7 +70,7 @@ messages = st.builds(
 def test_the_index_gives_what_the_naive_list_gives(
     several: list[RoutingRule], asked: list[Message], data: st.DataObject
 ) -> None:
-    routing, kept = Routing(), {}
+    routing, kept = RoutingTable(), {}
     for rule in several:
         kept[routing.add(rule)] = with_id(rule)
         for one in asked:
@@ -85,19 +85,19 @@ def test_the_index_gives_what_the_naive_list_gives(
 @given(st.lists(rules, max_size=12).flatmap(lambda several: st.permutations(several)))
 def test_the_order_of_adding_does_not_matter(several: list[RoutingRule]) -> None:
     one = message(receiver=BEN)
-    forwards, backwards = Routing(several), Routing(several[::-1])
+    forwards, backwards = RoutingTable(several), RoutingTable(several[::-1])
     assert forwards.recipients(one) == backwards.recipients(one)
 
 
 def test_a_rule_that_matches_everything_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
-        Routing().add(RoutingRule(to=(ANA,)))
+        RoutingTable().add(RoutingRule(to=(ANA,)))
     assert caught.value.code == "routing.matches_everything"
 
 
 def test_a_rule_without_a_recipient_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
-        Routing().add(RoutingRule(type="TASK"))
+        RoutingTable().add(RoutingRule(type="TASK"))
     assert caught.value.code == "routing.no_recipient"
 
 
@@ -112,19 +112,19 @@ def test_a_rule_without_a_recipient_is_refused() -> None:
 )
 def test_names_that_cannot_be_printed_are_refused(rule: RoutingRule) -> None:
     with pytest.raises(InvalidInput) as caught:
-        Routing().add(rule)
+        RoutingTable().add(rule)
     assert caught.value.code == "routing.bad_name"
 
 
 def test_a_rule_names_at_most_a_thousand_recipients() -> None:
     crowd = tuple(Identifier("peer", str(number)) for number in range(1_001))
     with pytest.raises(InvalidInput) as caught:
-        Routing().add(RoutingRule(type="T", to=crowd))
+        RoutingTable().add(RoutingRule(type="T", to=crowd))
     assert caught.value.code == "routing.too_many"
 
 
 def test_all_matching_rules_count_the_more_important_property_first() -> None:
-    routing = Routing(
+    routing = RoutingTable(
         [
             RoutingRule(sender=ANA, to=(LEA,)),
             RoutingRule(type="TASK", to=(BEN, LEA)),
@@ -137,19 +137,19 @@ def test_all_matching_rules_count_the_more_important_property_first() -> None:
 
 
 def test_a_rule_that_names_a_receiver_matches_no_message_without_one() -> None:
-    routing = Routing([RoutingRule(receiver=BEN, to=(LEA,))])
+    routing = RoutingTable([RoutingRule(receiver=BEN, to=(LEA,))])
     assert routing.recipients(message()) == ()
 
 
 def test_adding_the_same_rule_again_changes_nothing() -> None:
-    routing = Routing()
+    routing = RoutingTable()
     first = routing.add(RoutingRule(type="TASK", to=(BEN,)))
     assert routing.add(RoutingRule(type="TASK", to=(BEN,))) == first
     assert len(routing) == 1
 
 
 def test_an_id_belongs_to_one_rule() -> None:
-    routing = Routing([RoutingRule(id="r1", type="TASK", to=(BEN,))])
+    routing = RoutingTable([RoutingRule(id="r1", type="TASK", to=(BEN,))])
     with pytest.raises(DuplicateName) as caught:
         routing.add(RoutingRule(id="r1", type="TASK", to=(LEA,)))
     assert caught.value.code == "routing.id_taken"
@@ -157,10 +157,10 @@ def test_an_id_belongs_to_one_rule() -> None:
 
 
 def test_removing_what_is_not_there_gives_nothing() -> None:
-    assert Routing().remove("r1") is None
+    assert RoutingTable().remove("r1") is None
 
 
-def many_rules(count: int) -> Routing:
+def many_rules(count: int) -> RoutingTable:
     """Rules of every one of the fifteen ways, nearly all for other messages."""
     found = []
     for number in range(count):
@@ -175,7 +175,7 @@ def many_rules(count: int) -> Routing:
                 to=(ARCHIVE,),
             )
         )
-    return Routing(found)
+    return RoutingTable(found)
 
 
 class Counting(dict[Any, Any]):
@@ -188,7 +188,7 @@ class Counting(dict[Any, Any]):
         return super().get(*arguments)
 
 
-def look_ups(routing: Routing, one: Message) -> int:
+def look_ups(routing: RoutingTable, one: Message) -> int:
     """How many look-ups a message costs."""
     index = routing
     for group in index._groups.values():
@@ -217,7 +217,7 @@ def test_a_message_that_everything_knows_costs_at_most_nineteen_look_ups() -> No
         )
         for way in range(1, 16)
     ]
-    assert look_ups(Routing(every), message(receiver=BEN)) == 19
+    assert look_ups(RoutingTable(every), message(receiver=BEN)) == 19
 
 
 def test_rules_that_were_taken_out_leave_nothing_behind() -> None:
@@ -229,7 +229,11 @@ def test_rules_that_were_taken_out_leave_nothing_behind() -> None:
 
 
 def test_rules_that_change_in_another_thread_are_never_half_seen() -> None:
-    routing, seen, stop = Routing([RoutingRule(type="TASK", to=(LEA,))]), set(), threading.Event()
+    routing, seen, stop = (
+        RoutingTable([RoutingRule(type="TASK", to=(LEA,))]),
+        set(),
+        threading.Event(),
+    )
 
     def ask() -> None:
         while not stop.is_set():

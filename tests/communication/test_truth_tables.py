@@ -12,7 +12,7 @@ from __future__ import annotations
 import pytest
 
 from rapport.communication.delivery_state import Answer, NextReceiver
-from rapport.communication.privacy import Allowed, Hold, Refuse
+from rapport.communication.privacy import AllowedDelivery, Hold, Refuse
 from support.processes.delivery_play import INBOX, MAIL, NOW, Play, member
 
 DEADLINE, LIFETIME = 60_000, 600_000
@@ -215,7 +215,9 @@ def test_both_levels_together(collective, policy, ana, ben):
 )
 def test_who_is_held_is_pending_and_who_refuses_is_out(policy, ana, happens, result):
     verdict = Hold(NOW + 1_000_000) if ana == "held" else Refuse("no")
-    play = Play(verdicts={"ana": lambda now: verdict if now < NOW + 1_000_000 else Allowed()})
+    play = Play(
+        verdicts={"ana": lambda now: verdict if now < NOW + 1_000_000 else AllowedDelivery()}
+    )
     play.ask(member("ana"), member("ben"), delivery=policy, least=2)
     act(play, happens)
     assert play.result == result

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
-from rapport.channel.backends.postgres import open_postgres
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.kernel.clock import ManualClock
 from support.servers.nats import nats_address, nats_prefix, nats_server  # noqa: F401
 from support.servers.postgres import postgres, postgres_server  # noqa: F401
+from support.servers.postgres_channels import open_postgres
 
 
 class MemoryPlace:

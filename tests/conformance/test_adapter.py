@@ -10,8 +10,8 @@ from rapport.communication.adapters.mail import MailAdapter, MailSettings
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.webhook_sink import WebhookSink
-from rapport.testing.adapters import ManyAdapter
 from rapport.testing.suites.adapter import AdapterSuite, Medium
+from support.adapters import ManyAdapter
 
 
 def no_link(_message: str, _peer: str) -> str:

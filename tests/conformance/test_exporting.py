@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
-from rapport.channel.backends.postgres import open_postgres
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.export import export_schedule as export_due
@@ -20,6 +19,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.lake.bronze import export_channels, stored_events
 from rapport.lake.places import Lake
 from rapport.node.maintenance import LakeExporter
+from support.servers.postgres_channels import open_postgres
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

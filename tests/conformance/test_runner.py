@@ -16,7 +16,7 @@ import pytest
 
 from rapport.core.detection import Cause, Detection, detection_lines
 from rapport.core.errors import PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData

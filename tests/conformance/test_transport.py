@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.testing.suites.transport import EndpointSuite
 from rapport.transport.udp import MulticastGroup, UdpEndpoint
 from rapport_lab.memory_transport import MemoryMedium

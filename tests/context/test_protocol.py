@@ -129,7 +129,7 @@ def test_fields_that_a_newer_version_adds_at_the_end_are_left_out() -> None:
     assert decode(longer) == m.Ping(7)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused_or_read_and_nothing_else(noise: bytes) -> None:
     for data in (noise, b"\x01" + noise):
@@ -146,7 +146,7 @@ def test_bytes_cut_short_are_refused(message: Any, data: st.DataObject) -> None:
     refused(written[: data.draw(st.integers(0, len(written) - 1))])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(any_message, st.data())
 def test_changed_bytes_are_refused_or_read_and_nothing_else(
     message: Any, data: st.DataObject

@@ -69,7 +69,7 @@ STEPS = st.lists(
 
 @pytest.mark.slow
 @given(STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_table_answers_as_a_plain_list_would(steps: list) -> None:
     table, naive = RecordTable(), NaiveTable()
     wall = 1_000

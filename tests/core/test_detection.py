@@ -9,7 +9,7 @@ from rapport.core.detection import (
     identity_order,
     unique_undecided,
 )
-from rapport.core.ids import CHANCE_BYTES, content_id, id_ends, id_start, time_ordered_id
+from rapport.core.event import CHANCE_BYTES, content_id, id_ends, id_start, time_ordered_id
 
 DETECTIONS = st.builds(
     Detection,

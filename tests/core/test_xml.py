@@ -169,7 +169,7 @@ def test_large_documents_are_refused() -> None:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.binary(max_size=80) | st.text("<>a/!?[]DOCTYPE&;x='\" \n", max_size=60))
 @example(b"\xfe\xff\x00<")
 def test_whatever_comes_is_read_or_refused(data: bytes | str) -> None:
@@ -183,7 +183,7 @@ def test_whatever_comes_is_read_or_refused(data: bytes | str) -> None:
         parse_xml(data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_a_damaged_document_is_read_or_refused(data: st.DataObject) -> None:
     whole = ORDER.encode(data.draw(st.sampled_from(["utf-8", "utf-16"])))
@@ -273,7 +273,7 @@ def elements(draw: st.DrawFn, depth: int = 3) -> str:
     return f"<{' '.join([tag[0], *draw(st.permutations(tag[1:]))])}>{''.join(inner)}</{name}>"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(elements())
 def test_namespaces_are_resolved_as_expat_resolves_them(text: str) -> None:
     assert by_us(text) == by_expat(text)

@@ -29,8 +29,7 @@ from rapport.ensemble.device_readings import (
     reading_id,
 )
 from rapport.ensemble.model.host import Host
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 
 class Line:

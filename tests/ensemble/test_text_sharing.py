@@ -28,8 +28,7 @@ from rapport.ensemble.text_sharing import (
     page,
     parse_shared,
 )
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 
 class Office:
@@ -185,7 +184,7 @@ OFFERS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(OFFERS, max_size=12), st.randoms(use_true_random=False))
 def test_who_hears_the_same_offers_in_any_order_comes_to_the_same(
     offers: list[Offer], draw: object

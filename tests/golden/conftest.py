@@ -41,6 +41,15 @@ def every_form() -> Ontology:
     return found
 
 
+@pytest.fixture(scope="session")
+def situations() -> Ontology:
+    """The ontology of the worked situations."""
+    path = Path(__file__).parents[1] / "data" / "situations" / "site.toml"
+    found, problems = ontology_from_site(TomlFile.load(path))
+    assert problems == []
+    return found
+
+
 @pytest.fixture
 def compare(
     request: pytest.FixtureRequest,

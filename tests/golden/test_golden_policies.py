@@ -7,15 +7,17 @@ import msgspec
 import pytest
 
 from rapport.core.errors import PolicyError, Problem
-from rapport.policy.compiler.compile import compile_draft, compile_policy
+from rapport.policy.compiler.compile import CompiledSituation, compile_draft, compile_policy
 from rapport.policy.compiler.normal_form import ecnf_text
 from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.printer import print_policy
+from rapport.policy.language.situation_printer import print_situation
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import decode_plan, encode_plan
 
 FOLDER = Path(__file__).parent / "policy"
+SITUATIONS = Path(__file__).parents[1] / "data" / "situations"
 Compare = Callable[[Path, Callable[[dict[str, str]], str]], None]
 
 
@@ -115,6 +117,28 @@ def test_a_doubtful_policy_compiles_with_warnings(
         return f"{problems}\n\n{plan_text(compiled.plan)}"
 
     compare(path, produce)
+
+
+@pytest.mark.parametrize("path", files("situations"))
+def test_the_plan_of_a_worked_situation(path: Path, compare: Compare, situations: Ontology) -> None:
+    def produce(parts: dict[str, str]) -> str:
+        text = (SITUATIONS / parts["case"].strip()).read_text(encoding="utf-8")
+        compiled = compile_policy(text, name=path.stem, ontology=situations, window_ms=5000)
+        assert isinstance(compiled, CompiledSituation)
+        assert decode_plan(encode_plan(compiled.plan)) == compiled.plan
+        stages = {
+            "parsed": print_situation(compiled.tree),
+            "plan": plan_text(compiled.plan),
+            "json": msgspec.json.format(encode_plan(compiled.plan), indent=1).decode(),
+        }
+        return "\n\n".join(f"## {stage}\n{text.rstrip()}" for stage, text in stages.items())
+
+    compare(path, produce)
+
+
+def test_every_worked_situation_has_a_golden_file() -> None:
+    cases = {path.stem for path in SITUATIONS.glob("*.dpl")}
+    assert cases == {path.stem for path in (FOLDER / "situations").glob("*.txt")}
 
 
 def test_there_are_many_wrong_policies() -> None:

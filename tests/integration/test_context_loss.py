@@ -19,8 +19,7 @@ from rapport.context.api import (
 )
 from rapport.context.protocol import Status, decode
 from rapport.core.errors import Unavailable
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.base import Address, DatagramHandler, Endpoint
 from rapport.transport.keys import DatagramKeys, add_key, make_key, share_keys
 from rapport_lab.topology import Topology, ring, waxman

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from rapport.context.broker_status import BrokerStatus
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.topology import Topology, mesh, ring, waxman
 from support.processes.context_load import Tally, ask_for, ask_once, consumers, providing
 from support.processes.context_network import BrokerNetwork, on_loopback

@@ -41,8 +41,7 @@ from rapport.context.protocol import (
 from rapport.context.v0.v0_state import V0Settings
 from rapport.context.v0_endpoint import V0Endpoint
 from rapport.core.errors import NotAllowed, RapportError
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
 from rapport.transport.keys import (
@@ -54,7 +53,7 @@ from rapport.transport.keys import (
     retire_key,
     share_keys,
 )
-from rapport.transport.sealing import Sealer, receiver_name
+from rapport.transport.sealed_datagrams import Sealer, receiver_name
 from support.processes.context import BrokerProcess
 from support.processes.context_network import BrokerNetwork, resident_kib
 

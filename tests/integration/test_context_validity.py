@@ -18,8 +18,7 @@ from rapport.context.api import (
     ContextProvider,
     ReplicationSettings,
 )
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.base import Endpoint
 from rapport_lab.topology import ring
 from support.faults.bad_network import BadNetwork

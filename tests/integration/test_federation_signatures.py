@@ -19,7 +19,7 @@ import pytest
 from rapport.cli.main import run
 from rapport.core.codec import to_cloudevent
 from rapport.core.event import Event, make_event
-from rapport.kernel.signing import KeyRing, SigningKey, sign_event, verify_event
+from rapport.kernel.signing_keys import KeyRing, SigningKey, sign_event, verify_event
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
 

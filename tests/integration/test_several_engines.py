@@ -26,8 +26,7 @@ from rapport.communication.ledger_events import PROOF
 from rapport.communication.links import answer_secret, answer_token
 from rapport.core.errors import Unsupported
 from rapport.core.message import Identifier, Message
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from support.servers.nats import nats_address, nats_prefix, nats_server  # noqa: F401
 from support.servers.postgres import postgres, postgres_server  # noqa: F401
 

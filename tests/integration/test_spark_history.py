@@ -15,7 +15,7 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.core.errors import InvalidInput, SiteError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history.files import ReadingsFiles, readings_files, recorded_files
 from rapport.pipeline.history.replay import replay_recorded
 from rapport.pipeline.history.results import SparkReplay

@@ -16,8 +16,7 @@ import pytest
 from rapport.channel.backends.local import open_embedded
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.core.event import make_event
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import Chance, ManualClock, SystemClock
 from rapport.lake.bronze import export_channels
 from rapport.lake.places import Lake
 from rapport.node.maintenance import LakeExporter

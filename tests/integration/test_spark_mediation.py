@@ -20,7 +20,7 @@ import pytest
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.pipeline.datasource.rows import CHANNEL_ROWS, CHANNEL_SCHEMA
-from rapport.pipeline.mediation.expressions import Mediated, mediated
+from rapport.pipeline.mediation.expressions import MediationOutcomes, mediated
 from rapport.pipeline.mediation.meanings import Meanings, meaning_of, meanings_of_site
 from rapport.pipeline.mediation.mediated_files import mediated_files
 from rapport.site.site import load_site
@@ -37,7 +37,7 @@ def test_columns_give_what_the_generated_python_gives(spark: Any, seed: int) -> 
     found = mediated(spark, _frame(spark, varied.rows), varied.meanings)
     outcomes = found.outcomes.persist()
     try:
-        kept = Mediated(outcomes, found.streams)
+        kept = MediationOutcomes(outcomes, found.streams)
         given = by_spark(kept.readings.collect(), kept.rejected.collect())
         accepted = outcomes.where("reason IS NULL").select("native").collect()
     finally:
@@ -175,7 +175,7 @@ def test_a_stream_gives_what_a_batch_gives_and_refuses_what_needs_an_order(
         .start()
     )
     query.awaitTermination(120)
-    kept = Mediated(spark.table("mediated_badges"), dict(meanings.ontology.streams()))
+    kept = MediationOutcomes(spark.table("mediated_badges"), dict(meanings.ontology.streams()))
     given = by_spark(kept.readings.collect(), kept.rejected.collect())
     badges = Meanings(
         in_force=meanings.in_force,

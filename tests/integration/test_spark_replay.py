@@ -11,7 +11,7 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.core.errors import Conflict, InvalidInput, PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history.partitions import used_up_terms
 from rapport.pipeline.history.replay import replay_recorded, replay_spark
 from rapport.policy.compiler.compile import compile_policy

@@ -19,7 +19,7 @@ from rapport.kernel.approximation import (
     aggregate_values,
     split_imprecision,
 )
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 VALUES = st.floats(-1e9, 1e9)
 IMPRECISIONS = st.one_of(st.just(0.0), st.floats(0, 1e6))

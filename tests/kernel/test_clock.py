@@ -2,8 +2,7 @@ import asyncio
 
 import pytest
 
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import Chance, Ids, ManualClock, SystemClock
 
 
 def test_sleepers_wake_in_order_and_at_their_time() -> None:

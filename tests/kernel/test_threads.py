@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rapport.kernel.threads import allowed_cpus, pinned_to_cpu
+from rapport.kernel.tasks import allowed_cpus, pinned_to_cpu
 
 needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="this system does not hold processes"

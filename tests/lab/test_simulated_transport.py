@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rapport.core.errors import DuplicateName, InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.scheduler import Scheduler
 from rapport_lab.simulated_transport import SimulatedLink, SimulatedMedium
 

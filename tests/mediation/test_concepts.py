@@ -15,7 +15,7 @@ from rapport.mediation.concepts import (
     unit_type,
 )
 from rapport.mediation.interpretations.type_changes import load_all
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 STATION = {
     "temperature": ConceptAttribute("number", "degC"),
@@ -47,6 +47,20 @@ def test_a_concept_is_a_type_whose_numbers_are_of_their_unit():
     assert not types.is_subtype("degC", "number")
 
 
+def test_a_position_on_the_globe_is_of_degrees_and_an_area_is_a_text():
+    truck = {"place": ConceptAttribute("geo_point"), "district": ConceptAttribute("geo_area")}
+    root, problems = canonical_model({"truck": truck})
+    assert not problems
+    interpretations, _ = load_all([root])
+    types = interpretations.checked("root").scope.types
+    found = {name: one.type for name, one in types.attributes("truck").items()}
+    assert (found["place"], found["district"]) == ("GeoPoint", "text")
+    parts = {name: one.type for name, one in types.attributes("GeoPoint").items()}
+    assert parts == {"lon": "deg", "lat": "deg"}
+    plain, _ = canonical_model({"station": STATION})
+    assert "GeoPoint" not in {one.name for one in plain.types}
+
+
 def test_a_unit_is_one_type_by_whatever_name_it_is_called():
     assert unit_type("Cel") == unit_type("degC")
 
@@ -65,7 +79,8 @@ def test_a_reserved_name_is_reported_and_affects_no_other_concept(concept, attri
 
 
 def _parts(kind):
-    one = {"text": st.text(), "boolean": st.booleans()}.get(
+    texts = dict.fromkeys(("text", "area", "geo_area"), st.text())
+    one = {**texts, "boolean": st.booleans()}.get(
         kind, st.floats(allow_nan=False, allow_infinity=False) | st.integers()
     )
     return st.tuples(
@@ -95,6 +110,6 @@ def test_a_reading_is_found_again_in_the_value_it_became(drawn):
     ],
 )
 def test_a_value_of_another_kind_is_rejected(kind, value):
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         reading_parts(value, kind, "c.a")
     assert caught.value.code == "value.wrong_kind"

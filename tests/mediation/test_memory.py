@@ -245,7 +245,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_STEPS)
 def test_a_restored_memory_equals_the_saved_one(steps: list[tuple[str, str, str, int]]) -> None:
     records, memory = MemoryRecordStore(), SourceMemory("s")

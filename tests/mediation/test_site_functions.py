@@ -11,7 +11,7 @@ from rapport.mediation.interpretations.model import Interpretation, Rule
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.memory import ConversionMemory
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.site_functions import SiteFunctions, site_functions
 from rapport.mediation.types import Attribute, ComplexType
 
@@ -111,7 +111,7 @@ def test_one_event_at_a_time_gives_the_same_as_a_batch(functions):
         (4, "conversion.timeout"),
         (6, "conversion.bad_result"),
     ):
-        with pytest.raises(Rejected) as caught:
+        with pytest.raises(RejectedValue) as caught:
             moody({"value": value})
         assert caught.value.code == code
     assert moody({"value": 1}) == {"value": 1.5}
@@ -148,7 +148,7 @@ def test_a_function_with_a_state_runs_in_the_worker_event_by_event(functions):
     assert counting.batch(events(10, 10, "x", 10)).results == events(10, 11, 12)
     assert memory.feed(conversion, {"x": 100}, functions)
     assert counting({"value": 1}) == {"value": 101}
-    with pytest.raises(Rejected):
+    with pytest.raises(RejectedValue):
         memory.feed(conversion, {}, functions)
     assert memory.states == {"count": 101}
 

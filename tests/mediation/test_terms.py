@@ -65,7 +65,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.interpretations.type_changes import ReplaceType, apply_change, load_all
 from rapport.mediation.outgoing.terms import converted_term, reading_term, terms_of
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Types
 from support.judge.conditions import truth
 from support.judge.seeing import Seeing, view_of
@@ -481,7 +481,7 @@ def test_a_condition_in_own_terms_selects_the_same_before_and_after_the_conversi
                 condition = Compare(operator, Field(("data", *path)), Literal(hit))
         try:
             seen = transform(value)
-        except Rejected:
+        except RejectedValue:
             continue
         expected = truth(condition, {"data": seen})
         needed = truth(translate_needed(condition, whole), {"data": value})

@@ -143,7 +143,7 @@ def results(event: Event) -> Any:
 
 @pytest.mark.slow
 @given(batches(), st.sampled_from(["", "Warning"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_batch_gives_the_results_of_single_events(batch: list[StoredEvent], speaks: str) -> None:
     together, rejected = transformer(speaks=speaks).apply_many(batch)
     alone = [transformer(speaks=speaks).apply_many([one]) for one in batch]
@@ -153,7 +153,7 @@ def test_a_batch_gives_the_results_of_single_events(batch: list[StoredEvent], sp
 
 @pytest.mark.slow
 @given(batches())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_raw_channel_in_a_batch_gives_the_results_of_single_events(
     batch: list[StoredEvent],
 ) -> None:

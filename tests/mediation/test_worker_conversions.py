@@ -7,7 +7,7 @@ import pytest
 
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.interpretations.model import ConversionRule
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.site_functions import WorkerConversions
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ def rule(name, *, take=("x",), give=("x",), deadline_ms=2_000, **arguments):
 
 
 def code_of(conversions, requests, values=(1.0,)):
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         conversions.call(requests, values)
     return caught.value.code
 
@@ -81,7 +81,7 @@ def test_values_and_arguments_arrive_and_results_come_back(conversions):
 
 
 def test_a_conversion_that_raises_is_rejected_and_its_process_lives_on(conversions):
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         conversions.call(rule("raises"), (1.0,))
     assert caught.value.code == "conversion.raised"
     assert "no such tile" in caught.value.message

@@ -102,7 +102,7 @@ events = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(events, st.integers(0, 60))
 def test_no_row_is_ever_past_its_validity(steps: list[Any], after: int) -> None:
     answers, asked, now = ContextAnswers(), question("r1", "r2"), 0

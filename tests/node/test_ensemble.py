@@ -25,8 +25,7 @@ from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.role import Role
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import RuntimeSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.lake.bronze import export_channels
 from rapport.node.metrics import metrics_text

@@ -24,8 +24,7 @@ from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import RuntimeSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now, SystemClock
+from rapport.kernel.clock import Chance, Now, SystemClock
 from rapport.node.ensemble_readings import CarriedReadings, fitting
 from rapport.node.node import Node
 from rapport.overlay.swim_protocol import SwimSettings

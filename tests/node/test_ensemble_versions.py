@@ -18,8 +18,7 @@ from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import RuntimeSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now, SystemClock
+from rapport.kernel.clock import Chance, Now, SystemClock
 from rapport.node.ensemble import AHEAD_MS, COUNTED, is_short, reserved
 from rapport.node.node import Node
 from rapport.overlay.swim_protocol import SwimSettings

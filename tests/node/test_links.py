@@ -15,8 +15,7 @@ from rapport.channel.channel import AppendResult
 from rapport.channel.federation import Link, LinkReceiver
 from rapport.core.errors import Unavailable
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import Chance, ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
 from rapport.node.links import LinkParts, Neighbour, NodeIntroduction, RunningLink, parts_of

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from rapport.channel.backends.local import open_memory
-from rapport.channel.mqtt.bridge import Bridge, Incoming, Packet
+from rapport.channel.mqtt.bridge import Bridge, IncomingTopic, Packet
 from rapport.channel.mqtt.client import ReceivedPacket
 from rapport.core.errors import ChannelUnavailable, InvalidInput
 from rapport.core.event import Event
@@ -29,7 +29,7 @@ def test_a_retained_state_is_stored_when_it_is_not_what_the_topic_said_last():
             name="hall",
             host="h",
             port=1883,
-            incoming=(Incoming(topic="lamps/#", source="lamps", channel="raw.lamps"),),
+            incoming=(IncomingTopic(topic="lamps/#", source="lamps", channel="raw.lamps"),),
         )
         bridge = RunningBridge(declared, "", "site", channels, append, clock)
         recent = {"raw.lamps": deque(maxlen=100)}
@@ -88,7 +88,7 @@ def test_a_message_that_can_never_be_stored_waits_until_it_can_be_buried():
             name="hall",
             host="h",
             port=1883,
-            incoming=(Incoming(topic="lamps/#", source="lamps", channel="raw.lamps"),),
+            incoming=(IncomingTopic(topic="lamps/#", source="lamps", channel="raw.lamps"),),
         )
         bridge = RunningBridge(declared, "", "site", channels, append, clock)
         packets = [
@@ -126,9 +126,9 @@ def test_a_packet_that_comes_again_is_stored_once_also_within_one_batch():
             host="h",
             port=1883,
             incoming=(
-                Incoming(topic=topic, source="warm", channel="raw.warm"),
-                Incoming(topic="zigbee2mqtt/+", source="wet", channel="raw.wet"),
-                Incoming(topic="zigbee2mqtt/#", source="rest", channel="raw.rest"),
+                IncomingTopic(topic=topic, source="warm", channel="raw.warm"),
+                IncomingTopic(topic="zigbee2mqtt/+", source="wet", channel="raw.wet"),
+                IncomingTopic(topic="zigbee2mqtt/#", source="rest", channel="raw.rest"),
             ),
         )
 

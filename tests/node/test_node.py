@@ -96,7 +96,7 @@ def test_readers_start_from_the_last_stage_to_the_first_and_stop_the_other_way(s
         await node.start()
         began = [task.get_name() for task in running_tasks(node)]
         assert sorted(began[:3]) == ["adapter.inbox", "adapter.mail", "adapter.webhook"]
-        later = ["policy", "policy.words", "policy.load", "policy.second_look"]
+        later = ["policy", "policy.words", "policy.load", "policy.reevaluation"]
         first = began.index("policy")
         assert began[3] == "communication"
         services = ("communication.", "message info")

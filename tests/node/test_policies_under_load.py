@@ -16,8 +16,7 @@ import pytest
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, StoredEvent, make_event
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node

@@ -20,8 +20,7 @@ from rapport.channel.push import SENT_AT, SIGNATURE, is_signed
 from rapport.channel.requests.request import Batch, Request
 from rapport.core.errors import InvalidInput, NotAllowed, RapportError
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.node.push import PushSubscriptions
 from rapport.scenarios.webhook_sink import WebhookSink
 

@@ -17,7 +17,7 @@ from rapport.core.event import Event, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
-from rapport.kernel.signing import KeyRing, verify_event
+from rapport.kernel.signing_keys import KeyRing, verify_event
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.membership import Membership
 from rapport.overlay.membership_steps import (
-    Isolated,
+    IsolationNotice,
     JoinedNetwork,
     MembershipSettings,
     NeighbourLost,
@@ -90,7 +90,7 @@ class World:
 
     def _carry_out(self, own: Address, steps: Iterable[Any]) -> None:
         for step in steps:
-            if isinstance(step, NeighbourLost | JoinedNetwork | Isolated):
+            if isinstance(step, NeighbourLost | JoinedNetwork | IsolationNotice):
                 self.told.append((self.time, own, step))
             else:
                 self._send(own, step.to, step)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.routing import Flood, SeenFilter
 from rapport.transport.base import Address, Now
 from rapport_lab.topology import Topology, random_regular, waxman

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.membership_steps import MembershipSettings, SendPing
 from rapport.overlay.neighbour_search import JoinFailure, JoinProcess, JoinResult
 from rapport.transport.base import Address, Now

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.liveness import Liveness, LostNeighbour, RoundTrip
 from rapport.overlay.membership_steps import MembershipSettings, SendPing
 from rapport.transport.base import Address, Now

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.membership import Membership
 from rapport.overlay.membership_steps import (
-    Isolated,
+    IsolationNotice,
     JoinedNetwork,
     MembershipSettings,
     NeighbourLost,
@@ -74,7 +74,7 @@ def test_too_few_answers_and_it_does_not_join_before_a_new_list_comes(world: Mak
     made.start(address(1), [address(2), address(7), address(8), address(9)])
     made.run(60_000)
     assert made.members[address(1)].neighbours == ()
-    assert told(made, Isolated) == [Isolated(answered=1, needed=2)]
+    assert told(made, IsolationNotice) == [IsolationNotice(answered=1, needed=2)]
     assert "SendJoin" not in made.sent
     made.start(address(1), [address(2), address(3), address(9)])
     made.run(1_000)

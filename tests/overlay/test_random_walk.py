@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.routing import next_hop, way_back
 from rapport.transport.base import Address
 from rapport_lab.topology import Topology, from_edges, mesh, ring, waxman

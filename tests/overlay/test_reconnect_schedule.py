@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.membership import Membership
 from rapport.overlay.membership_steps import (
     PARTING,
-    Isolated,
+    IsolationNotice,
     MembershipSettings,
     SendDeparted,
     SendJoin,
@@ -65,7 +65,9 @@ def test_the_silent_are_bounded(at: At) -> None:
 def test_a_member_that_has_left_declines_a_late_welcome(at: At) -> None:
     member = Membership(OWN, MembershipSettings(), Chance(1))
     member.connect([address(1)], at(0))
-    assert member.leave(at(10)) == [Isolated(0, 1)], "nothing is said, but the search has ended"
+    assert member.leave(at(10)) == [IsolationNotice(0, 1)], (
+        "nothing is said, but the search has ended"
+    )
     late = member.welcomed(address(1), True, (), at(20))
     assert [(step.to, step.ttl) for step in late if isinstance(step, SendDeparted)] == [
         (address(1), PARTING)

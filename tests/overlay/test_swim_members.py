@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.swim import ProbeOrder
 from rapport.overlay.swim_members import UpdateQueue
 from rapport.overlay.swim_protocol import (

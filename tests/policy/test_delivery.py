@@ -225,7 +225,7 @@ _WORDS = st.sampled_from(
 
 
 @given(st.lists(st.lists(st.one_of(_WORDS, st.text(max_size=4)), max_size=5), max_size=4))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_any_lines_are_read_or_reported_at_a_place(lines: list[list[str]]) -> None:
     texts = [" ".join("".join(words.split()) for words in line) for line in lines]
     _block, faults = read(*texts)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rdflib import OWL, RDF, RDFS, Graph, Literal, URIRef
 
 from rapport.core.errors import InvalidInput
+from rapport.core.schema import TYPE_NAMES
 from rapport.kernel.toml import TomlFile
 from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.ontology import Ontology
@@ -98,7 +99,7 @@ def test_an_ontology_comes_back_the_same(way) -> None:
 
 
 NAMES = st.sampled_from(["a", "Größe", "room", "x_1", "key-card", "Ω", "floor", "é"])
-KINDS = st.sampled_from(["text", "number", "boolean", "point", "rectangle"])
+KINDS = st.sampled_from(TYPE_NAMES)
 
 
 @st.composite
@@ -252,3 +253,15 @@ def test_names_that_no_policy_can_write_are_made_fit() -> None:
     found = from_graph(graph)
     assert list(found.concepts) == ["the_3_D"]
     assert len(found.notes) == 1
+
+
+def test_areas_and_positions_on_the_globe_come_back_from_owl() -> None:
+    text = (
+        '[concepts.truck.attributes]\nplace = "geo_point"\n'
+        '[concepts.zone.attributes]\narea = "geo_area"\nfloor = "area"\n'
+        '[relationships.inside]\nbetween = ["truck.place", "zone.area"]\nfunction = "inside"\n'
+    )
+    ontology = loaded(text)
+    assert ontology.relationships["inside"].function == "inside_geo_area"
+    again = loaded(site_text(from_graph(through_turtle(to_graph(ontology)[0]))))
+    assert fitting(again) == fitting(ontology)

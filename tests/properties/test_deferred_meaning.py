@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import absence, correlations, deferred_terms
 from rapport.policy.plan import Plan

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.lint.instances import KnownInstances, TableCandidates
 from rapport.policy.lint.satisfiability import LintReason, never_fires

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, Undecided, detection_lines, unique_undecided
 from rapport.core.errors import PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Absent, Plan, Sequence

@@ -17,8 +17,7 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, make_event
 from rapport.core.release import HISTORY, LATE, RELEASE_DONE, RELEASED, RELEASES, ReleaseDone
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology

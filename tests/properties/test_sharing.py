@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rapport.core.detection import detection_order
 from rapport.core.errors import PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.runner.deployed_plans import PlanGroup

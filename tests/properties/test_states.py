@@ -524,7 +524,7 @@ def drive(term: Any, readings: list[Reading], cuts: Cuts, began: int | None = No
     return driver.found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(lasting_terms(), recordings(), cuts_of)
 def test_durations_are_what_the_model_says(
     term: plan.LastingTerm, readings: list[Reading], cuts: Cuts

@@ -2,7 +2,8 @@
 that the parent says.
 
 Reads commands from stdin, one JSON array per line, and answers each with a line once it is done:
-["time", ms], ["reading", id, ms, person, x, y], ["register" | "replace", name, text],
+["time", ms], ["reading", id, ms, person, x, y], ["temperature", id, ms, station, degrees],
+["register" | "replace", name, text],
 ["pause" | "resume" | "delete", name].
 """
 
@@ -66,6 +67,17 @@ class Child:
                 subject=f"person/{person}",
                 time=time_ms,
                 data={"key": person, "value": [x, y]},
+            )
+            await self.channels.channel("events").append([event])
+        elif what == "temperature":
+            id, time_ms, station, degrees = rest
+            event = make_event(
+                source="temperature",
+                id=id,
+                type="station.temperature",
+                subject=f"station/{station}",
+                time=time_ms,
+                data={"key": station, "value": [degrees]},
             )
             await self.channels.channel("events").append([event])
         else:

@@ -15,8 +15,7 @@ from rapport.channel.agents.outbox import Outbox
 from rapport.channel.log.sequences import EPOCH, PUBLISHER
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from support.faults.disk import ForgetfulDisk
 from support.faults.rounds import few_or_many
 

@@ -26,8 +26,7 @@ from rapport.channel.channel import Channels
 from rapport.cli.main import run
 from rapport.core.detection import DETECTED, Detection, detection_lines, detection_order
 from rapport.core.event import StoredEvent
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.explain.why_not import WhyNotQuestion
 from rapport.policy.replay.log_replay import LogReplay

@@ -25,8 +25,7 @@ from rapport.channel.requests.request import Request
 from rapport.channel.retention.limits import RetentionLimits, decide_trim, newest_arrivals
 from rapport.core.errors import LeaseExpired, TooFast
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import CONFIRM_MS
+from rapport.kernel.clock import CONFIRM_MS, Chance, Ids
 from rapport.store.base import LogPiece
 from support.faults.jumping_clock import JumpingClock
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rapport.context.api import ContextConsumer, ContextProvider, ContextRecord
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.topology import Topology, is_connected, mesh, ring, waxman
 from support.processes.context_load import SCOPE, Tally, ask_for, consumers, providing
 from support.processes.context_network import BrokerNetwork, on_loopback

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.lake.bronze import export_channels, exported_position
 from rapport.lake.places import Lake
 

@@ -24,8 +24,7 @@ from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
 from rapport.store.segment_store import SegmentLogStore

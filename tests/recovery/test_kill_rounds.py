@@ -15,8 +15,7 @@ import pytest
 from rapport.channel.backends.stores import open_channels, open_reading
 from rapport.channel.config import ChannelsConfig, channels_from_site
 from rapport.core.event import StoredEvent
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.kernel.toml import TomlFile
 from support.faults.crowd import (
     CHANNEL,

@@ -20,7 +20,7 @@ import pytest
 
 from rapport.client import AsyncListener, Listener, ListenerSettings, Publisher, PublisherSettings
 from rapport.core.errors import Unavailable
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from support.faults.network import Network
 from support.processes.node import NodeProcess
 

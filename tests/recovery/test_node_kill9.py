@@ -25,8 +25,7 @@ import pytest
 
 from rapport.core.detection import Detection
 from rapport.core.times import format_time
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.policy.runner.local import LocalRunner
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.secure_building.building_play import prepare_site

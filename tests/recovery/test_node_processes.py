@@ -19,7 +19,7 @@ from rapport.channel.backends.local import open_embedded
 from rapport.core.errors import Unavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
-from rapport.scenarios.posting import post_json
+from rapport.scenarios.json_client import post_json
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
 

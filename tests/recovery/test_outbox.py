@@ -20,7 +20,7 @@ import pytest
 
 from rapport.channel.agents.outbox import inspect_outbox
 from rapport.client import Publisher, PublisherSettings
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from support.faults.network import Network
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog

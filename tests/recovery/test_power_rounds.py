@@ -21,8 +21,7 @@ from rapport.channel.log.writer import ThreadWriter
 from rapport.channel.requests.request import Request
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from rapport.store.history_index import MemoryHistory
 from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import StoreUnavailable
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 

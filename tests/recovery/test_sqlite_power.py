@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.store.base import Put
 from rapport.store.history_index import SqliteHistory
 from rapport.store.sqlite import SqliteRecordStore

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.core.event import Event, StoredEvent
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id
 from rapport.mediation.reader import build_transformer
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.interpretations import interpretations_in_site, source_bindings

@@ -10,6 +10,7 @@ import pytest
 from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.config import CommunicationConfig, communication_from_site
 from rapport.communication.content_rules import ContentRules
+from rapport.communication.texts import same_phrase
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
 from rapport.policy.language.diagnostics import Diagnostics
@@ -55,7 +56,7 @@ def policy(*lines: str, phrase: str = "raise alarm") -> str:
 
 def test_a_policy_overrides_what_it_speaks_of_and_nothing_else(people: CommunicationConfig) -> None:
     own = OwnActions(people, lambda _name, _version: policy("to ana", "not urgent", "everybody"))
-    action = own.find("watch", "1", "Raise  Alarm")
+    action = own.of("watch", "1").get(same_phrase("Raise  Alarm"))
     assert action is not None
     assert (action.send_to, action.urgent) == (Identifier("peer", "ana"), False)
     assert action.reach == "to-all-members"
@@ -65,12 +66,16 @@ def test_a_policy_overrides_what_it_speaks_of_and_nothing_else(people: Communica
         3_600_000,
     )
     assert action.done_when == "answered"
-    assert own.find("watch", "1", "another phrase") is None
+    assert own.of("watch", "1").get(same_phrase("another phrase")) is None
 
 
 def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: CommunicationConfig) -> None:
     text = policy("to guards", "answer within 5 s", "then ana", 'say "{A}"', phrase="call them")
-    action = OwnActions(people, lambda _name, _version: text).find("watch", "1", "call them")
+    action = (
+        OwnActions(people, lambda _name, _version: text)
+        .of("watch", "1")
+        .get(same_phrase("call them"))
+    )
     assert action is not None
     assert (action.send_to, action.text) == (Identifier("collective", "guards"), "{A}")
     assert action.escalate == (EscalationStep(Identifier("peer", "ana")),)
@@ -81,8 +86,10 @@ def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: Communication
 
 
 def own_action(people: CommunicationConfig, *lines: str) -> Action:
-    action = OwnActions(people, lambda _name, _version: policy(*lines)).find(
-        "watch", "1", "raise alarm"
+    action = (
+        OwnActions(people, lambda _name, _version: policy(*lines))
+        .of("watch", "1")
+        .get(same_phrase("raise alarm"))
     )
     assert action is not None
     return action
@@ -126,17 +133,19 @@ def test_each_version_has_its_own_and_is_read_once(people: CommunicationConfig) 
 
     own = OwnActions(people, text_of)
     for _time in range(2):
-        assert own.find("watch", "1", "raise alarm") is not None
-        assert own.find("watch", "2", "raise alarm") is None
-        assert own.find("watch", "gone", "raise alarm") is None
+        assert own.of("watch", "1").get(same_phrase("raise alarm")) is not None
+        assert own.of("watch", "2").get(same_phrase("raise alarm")) is None
+        assert own.of("watch", "gone").get(same_phrase("raise alarm")) is None
     assert asked == ["1", "2", "gone"]
 
 
 def test_a_name_that_is_no_more_is_a_peer_whom_the_ledger_misses(
     people: CommunicationConfig,
 ) -> None:
-    action = OwnActions(people, lambda _name, _version: policy("to nobody")).find(
-        "watch", "1", "raise alarm"
+    action = (
+        OwnActions(people, lambda _name, _version: policy("to nobody"))
+        .of("watch", "1")
+        .get(same_phrase("raise alarm"))
     )
     assert action is not None
     assert action.send_to == Identifier("peer", "nobody")

@@ -17,7 +17,7 @@ from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.config import CommunicationConfig, communication_from_site
 from rapport.communication.links import answer_token
 from rapport.communication.privacy import (
-    Allowed,
+    AllowedDelivery,
     Hold,
     PrivacyFacts,
     PrivacyRule,
@@ -25,6 +25,7 @@ from rapport.communication.privacy import (
     Verdict,
     verdict,
 )
+from rapport.communication.texts import same_phrase
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
 from rapport.core.times import parse_time
@@ -55,7 +56,7 @@ def test_the_sentence_of_the_coordinator_is_one_policy_and_its_people(tmp_path: 
     check_deliveries(parse_policy(POLICY, name="water"), people, ["G"], faults)
     assert faults.problems() == ()
     own = OwnActions(people, lambda _name, _version: POLICY)
-    assert own.find("water", "1", "call the volunteers") == Action(
+    assert own.of("water", "1").get(same_phrase("call the volunteers")) == Action(
         phrase="call the volunteers",
         send_to=Identifier("collective", "volunteers"),
         text="Water is rising at {G}: please come to the depot",
@@ -88,16 +89,16 @@ def test_nobody_is_woken_unless_it_is_urgent(tmp_path: Path) -> None:
     night = "2026-01-12T23:00:00Z"
     assert said(people["ana"].privacy, night) == Hold(parse_time("2026-01-13T06:00:00Z"))
     assert said(people["ben"].privacy, night) == Refuse("quiet hours")
-    assert said(people["carla"].privacy, night) == Allowed()
+    assert said(people["carla"].privacy, night) == AllowedDelivery()
     for name in ("ana", "ben"):
-        assert said(people[name].privacy, night, urgent=True) == Allowed()
+        assert said(people[name].privacy, night, urgent=True) == AllowedDelivery()
 
 
 @pytest.mark.parametrize(
     ("now", "given", "expected"),
     [
-        ("2026-01-12T12:00:00Z", {}, Allowed()),
-        ("2026-01-10T12:00:00Z", {"urgent": True}, Allowed()),  # a Saturday
+        ("2026-01-12T12:00:00Z", {}, AllowedDelivery()),
+        ("2026-01-10T12:00:00Z", {"urgent": True}, AllowedDelivery()),  # a Saturday
         ("2026-01-10T12:00:00Z", {}, Hold(parse_time("2026-01-11T23:00:00Z"))),
         ("2026-01-12T12:00:00Z", {"sender": "component:ads-7"}, Refuse("no adverts, please")),
         (
@@ -126,7 +127,7 @@ def test_the_function_decides_as_told(tmp_path: Path) -> None:
     meeting = parse_time("2026-01-12T14:10:00Z")
     for now_ms, expected in (
         (meeting, Hold(meeting + 3_600_000, "until it suits the receiver")),
-        (meeting - 3_600_000, Allowed()),
+        (meeting - 3_600_000, AllowedDelivery()),
     ):
         facts = PrivacyFacts(type="A", subtype="B", sender="peer:x", urgent=False, now_ms=now_ms)
         assert verdict(rules, facts, functions) == expected
@@ -146,7 +147,7 @@ class Drill:
             people,
             AssemblyOptions(
                 phrases={"water": ["call the volunteers"]},
-                own_action=OwnActions(people, lambda _name, _version: POLICY).find,
+                own_actions=OwnActions(people, lambda _name, _version: POLICY).of,
                 site=directory,
             ),
         )

@@ -12,7 +12,6 @@ import threading
 import psycopg
 import pytest
 
-from rapport.channel.backends.postgres import open_postgres
 from rapport.core.codec import encode_block
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
@@ -23,6 +22,7 @@ from rapport.store.base import AppendConflict
 from rapport.store.postgres_log import PostgresLogStore
 from rapport.store.postgres_records import PostgresRecordStore
 from support.servers.postgres import LocalPostgres
+from support.servers.postgres_channels import open_postgres
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.store.base import MAX_BODY_BYTES
 from rapport.store.segment_files import HEADER_BYTES, decode_log_name, encode_log_name
 from rapport.store.segment_store import SegmentLogStore

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rapport.core.errors import StoreUnavailable
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.store.segment_store import SegmentLogReader, SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 

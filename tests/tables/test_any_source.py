@@ -27,7 +27,7 @@ documents = st.lists(rows, max_size=5).map(msgspec.json.encode) | st.binary(max_
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(documents)
 def test_any_json_is_loaded_or_refused(data: bytes) -> None:
     try:
@@ -46,7 +46,7 @@ xml_rows = st.lists(
 ).map(lambda inner: f"<p>{''.join(inner)}</p>")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(xml_rows, max_size=4).map(lambda inner: f"<d>{''.join(inner)}</d>".encode())
     | st.binary(max_size=50)

@@ -11,8 +11,7 @@ import pytest
 
 from rapport.core.errors import SiteError, SourceUnavailable
 from rapport.core.schema import AttributeType
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from rapport.kernel.toml import TomlFile
 from rapport.tables.config import tables_from_site
 from rapport.tables.context_source import ContextQuery, context_query, rows_of_context

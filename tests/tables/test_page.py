@@ -12,6 +12,8 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/tables.md"
 CONCEPTS = {
     "person": {"status": "text", "home": "point"},
     "room": {"area": "rectangle", "security": "text", "coordinates": "rectangle"},
+    "zone": {"area": "area"},
+    "truck": {"place": "geo_point"},
 }
 BLOCKS = re.findall(r"```(toml|xml)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 

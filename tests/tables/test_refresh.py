@@ -12,9 +12,8 @@ import pytest
 from blockbuster import BlockBuster
 
 from rapport.core.errors import SiteError, UnknownName
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
-from rapport.kernel.threads import run_in_thread
+from rapport.kernel.clock import Chance, ManualClock
+from rapport.kernel.tasks import run_in_thread
 from rapport.tables.declaration import PairDeclaration, TableDeclaration
 from rapport.tables.refresh import TableRefresher, TableStatus
 from rapport.tables.row_cache import RowCache

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import SiteError
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.refresh import TableRefresher
 from rapport.tables.row_cache import RowCache, is_cached

@@ -19,7 +19,7 @@ from rapport.transport.addresses import (
     socket_address,
 )
 from rapport.transport.base import Address
-from rapport.transport.sealing import receiver_name
+from rapport.transport.sealed_datagrams import receiver_name
 from rapport.transport.udp import UdpEndpoint, host_towards
 
 INDEX, NAME = socket.if_nameindex()[0]

@@ -19,7 +19,7 @@ from rapport.transport.keys import (
     retire_key,
     share_keys,
 )
-from rapport.transport.sealing import Sealer, Unsealer
+from rapport.transport.sealed_datagrams import Sealer, Unsealer
 
 NOW = 1_772_442_000_000
 HOUR = 3_600_000

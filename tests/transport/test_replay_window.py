@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.transport.sealing import KEPT_BLOCKS, ReplayWindow
+from rapport.transport.sealed_datagrams import KEPT_BLOCKS, ReplayWindow
 
 
 def take(window: ReplayWindow, number: int) -> bool:

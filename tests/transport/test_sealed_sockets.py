@@ -10,8 +10,7 @@ import os
 import pytest
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.keys import (
     DatagramKeys,
     KeyFileWatch,

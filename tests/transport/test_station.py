@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import TooLarge
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import Chance, ManualClock
 from rapport.transport.base import Address, Sender
 from rapport.transport.fragments import WHOLE, ReassemblyLimits
 from rapport.transport.keys import DatagramKeys, make_key
-from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
+from rapport.transport.sealed_datagrams import RUN_BYTES, Sealer, Unsealer, receiver_name
 from rapport.transport.station import Station
 from rapport_lab.memory_transport import MemoryMedium
 from rapport_lab.scheduler import Scheduler, SimulatedClock

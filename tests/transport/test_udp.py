@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from rapport.core.errors import InvalidInput, Unavailable, Unsupported
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.addresses import format_address, is_loopback, parse_address, resolve
 from rapport.transport.udp import LARGEST_DATAGRAM, MulticastGroup, UdpEndpoint
 from support.faults.lossy import LossyEndpoint

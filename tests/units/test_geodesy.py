@@ -16,7 +16,7 @@ DISTANCES, DIRECTIONS = st.floats(0, 199_000), st.floats(0, 2 * math.pi)
 
 
 @given(LATITUDES, LONGITUDES, DISTANCES, DIRECTIONS)
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_there_and_back_is_where_we_were(latitude, longitude, distance, direction):
     origin = PlanOrigin(latitude, longitude)
     x, y = distance * math.cos(direction), distance * math.sin(direction)

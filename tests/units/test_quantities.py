@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rapport.core.times
 import rapport.units.coordinates
 import rapport.units.quantities
-import rapport.units.timeformats
 from rapport.core.errors import InvalidInput
 from rapport.units.catalogue import BY_NAME, UNITS
 from rapport.units.quantities import converter, unit_named
@@ -272,7 +272,7 @@ def test_the_expression_and_the_array_form_do_the_same_arithmetic(source, target
     [
         rapport.units.quantities,
         rapport.units.coordinates,
-        rapport.units.timeformats,
+        rapport.core.times,
     ],
     ids=lambda module: module.__name__,
 )

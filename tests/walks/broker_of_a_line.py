@@ -10,8 +10,7 @@ import sys
 
 from rapport.context.broker.broker_settings import BrokerSettings
 from rapport.context.broker_server import ContextBroker
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.overlay.membership_steps import MembershipSettings
 from rapport.transport.addresses import format_address, parse_address
 

@@ -12,8 +12,7 @@ import sys
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import RuntimeSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.overlay.swim_protocol import SwimSettings
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Endpoint

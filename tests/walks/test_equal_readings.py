@@ -18,7 +18,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.scenarios.posting import post_json
+from rapport.scenarios.json_client import post_json
 from rapport.site.site import load_site
 from rapport.web.app import serving
 

@@ -21,8 +21,8 @@ import pytest
 
 from rapport.core.times import format_time, parse_time
 from rapport.kernel.clock import SystemClock
+from rapport.scenarios.json_client import post_json
 from rapport.scenarios.mail_server import LocalMailServer
-from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.building_play import prepare_site
 from support.processes.node import NodeProcess
 

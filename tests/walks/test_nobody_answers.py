@@ -18,8 +18,8 @@ import msgspec
 import pytest
 
 from rapport.kernel.clock import SystemClock
+from rapport.scenarios.json_client import post_json
 from rapport.scenarios.mail_server import LocalMailServer
-from rapport.scenarios.posting import post_json
 from rapport.scenarios.webhook_sink import WebhookSink
 from support.processes.node import NodeProcess
 

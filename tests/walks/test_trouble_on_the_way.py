@@ -30,8 +30,8 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.engine.stream_steps import LATE_TYPE, TIME_TYPE
+from rapport.scenarios.json_client import post_json
 from rapport.scenarios.mail_server import LocalMailServer
-from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.building_play import prepare_site
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site

@@ -58,7 +58,10 @@ class NodeApi:
             sent = {"Content-Type": "application/json"} | headers
             connection.request(method, path, raw, sent)
             answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
+            found: dict[str, str] = {}
+            for name, value in answer.getheaders():  # of several of one name all
+                before = found.get(name.lower())
+                found[name.lower()] = value if before is None else f"{before}, {value}"
             return Answer(answer.status, found, answer.read())
         finally:
             connection.close()

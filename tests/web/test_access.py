@@ -153,6 +153,14 @@ def test_no_endpoint_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_n
     known_open = {
         ("GET", "/"),
         ("GET", "/static/x"),
+        ("GET", "/console"),
+        ("GET", "/console/x"),
+        ("GET", "/console-files/x"),
+        # Logging in: a password, a token or a link of one use is the proof.
+        ("GET", "/session"),
+        ("POST", "/session"),
+        ("DELETE", "/session"),
+        ("GET", "/login/x"),
         ("GET", "/healthz"),
         ("GET", "/identity"),
         ("GET", "/readyz"),

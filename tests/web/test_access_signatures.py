@@ -16,7 +16,7 @@ from rapport.client import Publisher
 from rapport.core.codec import to_cloudevent
 from rapport.core.event import Event
 from rapport.core.signature import RAW_SIGNED_BY, RAW_VERDICT, SIGNATURE, SIGNED_BY
-from rapport.kernel.signing import KeyRing, PublicKey, SigningKey, sign_event, verify_event
+from rapport.kernel.signing_keys import KeyRing, PublicKey, SigningKey, sign_event, verify_event
 
 Open = Callable[..., AbstractAsyncContextManager[Any]]
 KEY, STRANGER = SigningKey.new(), SigningKey.new()

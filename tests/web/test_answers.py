@@ -373,7 +373,7 @@ def test_the_page_and_what_it_shows(served_node: Callable[..., Any]) -> None:
             page = await api.call("GET", "/")
             assert b"secure-building" in page.body
             assert "default-src 'self'" in page.headers["content-security-policy"]
-            assert (await api.call("GET", "/static/rapport.js")).status == 200
+            assert (await api.call("GET", "/static/rapport.css")).status == 200
             assert (await api.call("GET", "/static/..%2Fapp.py")).status == 404
             shown = (await api.call("GET", "/overview")).json()
             assert shown["detections"][0]["bindings"] == {"A": "p03", "R": "l<b>ab"}

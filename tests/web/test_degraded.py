@@ -7,10 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from rapport.kernel.clock import SystemClock
-from support.browser import browser_program, shown_page
 
 CAMERA = {"cam": "c2", "face": "p07", "bearing_deg": 0, "dist_ft": 12}
 
@@ -69,21 +66,5 @@ def test_a_source_whose_readings_come_late_degrades_the_node_with_the_reason(
             assert 'rapport_degraded{condition="policy.late.cameras"} 1.0' in metrics
             assert 'rapport_policy_late_total{source="cameras"} 1.0' in metrics
             assert 'rapport_policy_late_ratio{source="cameras"} 0.5' in metrics
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(browser_program() is None, reason="there is no Chromium on this machine")
-def test_the_page_shows_why_the_node_is_degraded(served_node: Callable[..., Any]) -> None:
-    async def scenario() -> None:
-        async with served_node() as api:
-            api.node.conditions.begin("disk.full", "no <b>space</b> is left for the log")
-            page = await shown_page(f"{api.url}/")
-            assert '<section id="degraded" aria-labelledby="degraded-heading">' in page
-            assert "<li>no &lt;b&gt;space&lt;/b&gt; is left for the log (since " in page
-            api.node.conditions.end("disk.full")
-            page = await shown_page(f"{api.url}/")
-            assert 'aria-labelledby="degraded-heading" hidden' in page
 
     asyncio.run(scenario())

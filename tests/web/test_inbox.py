@@ -177,6 +177,26 @@ def test_what_nobody_has_to_answer_stays_until_it_is_seen(served_node: Callable[
     asyncio.run(scenario())
 
 
+def test_all_that_needs_no_answer_is_seen_by_one_button(served_node: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with served_node() as api:
+            browser = await log_in(api)
+            await waiting(api, "m1", "The lift works again", "ana")
+            await tell(api, line_event(api, 9, "closed", "m1", result="done"))
+            page = (await api.call("GET", "/inbox/ana", None, browser)).body
+            assert b"All seen" not in page  # there is one
+            await waiting(api, "m2", "The stairs are clean", "ana")
+            await tell(api, line_event(api, 19, "closed", "m2", result="done"))
+            await waiting(api, "m3", "Please come", "ana")
+            page = (await api.call("GET", "/inbox/ana", None, browser)).body
+            sent = urlencode({"form": form_in(page), "all": "seen"}).encode()
+            assert (await api.call("POST", "/inbox/ana", sent, browser)).status == 303
+            found = await answers(api)
+            assert {(one.message, one.text) for one in found} == {("m1", "seen"), ("m2", "seen")}
+
+    asyncio.run(scenario())
+
+
 def test_who_answers_before_the_page_was_heard_of_is_heard(served_node: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with served_node() as api:

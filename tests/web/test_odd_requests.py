@@ -44,7 +44,7 @@ def test_prometheus_understands_what_the_metrics_are(served_node: Callable[..., 
         ("GET", "/soap/channels/mine?xsd"),
         ("POST", "/soap/channels/mine"),
         ("GET", "/"),
-        ("GET", "/static/rapport.js"),
+        ("GET", "/static/inbox.js"),
     ],
 )
 def test_the_letters_of_a_text_are_said_once(

@@ -69,6 +69,9 @@ def test_every_route_that_needs_no_token_is_listed_as_such(served_node: Callable
             assert listed == {
                 *(("get", path) for path in ("/", "/static/{name}", "/healthz", "/readyz")),
                 ("get", "/identity"),
+                *(("get", path) for path in ("/console", "/console/{path}", "/login/{code}")),
+                ("get", "/console-files/{name}"),
+                *((method, "/session") for method in ("get", "post", "delete")),
                 *((method, "/inbox") for method in ("get", "post")),
                 *((method, "/inbox/{peer}") for method in ("get", "post")),
                 *((method, "/inbox/{peer}/{link}") for method in ("get", "post")),

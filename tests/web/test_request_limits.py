@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.core import codec
+from rapport.core.codec import check_value_count
 from rapport.core.errors import TooLarge, Unavailable
 from rapport.web import request_limits, server
-from rapport.web.request_limits import FREE_BYTES, BodyBudget, CountedBody, check_value_count
+from rapport.web.request_limits import FREE_BYTES, BodyBudget, CountedBody
 
 MANY = b"[" + b"0," * 4_000_000 + b"0]"
 """8 MB of the smallest values."""
@@ -80,14 +82,14 @@ def test_a_body_is_refused_exactly_when_its_separators_outside_of_strings_are_to
             return own + sum(separators(one) for one in inner.values())
         return 0
 
-    before, request_limits.MOST_VALUES = request_limits.MOST_VALUES, 10
+    before, codec.MOST_VALUES = codec.MOST_VALUES, 10
     try:
         check_value_count(body)
         is_refused = False
     except TooLarge:
         is_refused = True
     finally:
-        request_limits.MOST_VALUES = before
+        codec.MOST_VALUES = before
     assert is_refused == (len(body) > 10 and separators([value]) >= 10)
 
 

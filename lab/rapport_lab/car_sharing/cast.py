@@ -8,7 +8,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.ensemble import Component
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.car_sharing.pedestrian import make_pedestrian
 from rapport_lab.car_sharing.town import Town
 from rapport_lab.car_sharing.vehicles import make_bus, make_driver

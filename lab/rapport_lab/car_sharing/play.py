@@ -13,8 +13,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.knowledge import Knowledge
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Chance, Clock, SystemClock
 from rapport.transport.udp import MulticastGroup
 from rapport_lab.car_sharing.cast import CastSettings, Part, draw_cast, make_town
 from rapport_lab.car_sharing.map_page import PICTURE_MS, Happening, serving_map

@@ -13,7 +13,7 @@ from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.node_machine import NodeMachine
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport_lab.car_sharing.cast import Part, make_component
 from rapport_lab.car_sharing.ensembles import ENSEMBLES

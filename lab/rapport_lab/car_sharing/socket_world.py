@@ -15,8 +15,7 @@ from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import RuntimeSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.transport.base import Address
 from rapport.transport.udp import MulticastGroup
 from rapport_lab.car_sharing.cast import Part, make_component

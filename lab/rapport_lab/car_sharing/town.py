@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.car_sharing.seats import Spot
 from rapport_lab.ensemble.simulation.streets import StreetMap
 

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from rapport.cli.arguments import JsonOption
 from rapport.cli.output import print_note, visible, write_json
-from rapport.ensemble.trace_files import merge_traces, read_trace
 from rapport_lab.ensemble.rules.check import check_all
+from rapport_lab.ensemble.rules.recorded_traces import merge_traces, read_trace
 from rapport_lab.ensemble.rules.trace_index import report
 
 

@@ -16,7 +16,7 @@ from rapport.context.broker.broker_machine import BrokerMachine
 from rapport.context.broker.broker_settings import BrokerSettings
 from rapport.context.protocol import HopAck, Message, Probe, Put, decode, encode
 from rapport.core.context_record import ContextRecord
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address, Sender
 from rapport_lab.context.formulas import slope
 from rapport_lab.context.load import Load, popularities

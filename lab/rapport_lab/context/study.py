@@ -41,7 +41,7 @@ from rapport.context.protocol import (
 from rapport.context.records import TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.membership_steps import MembershipSettings
 from rapport.transport.base import Address, Sender
 from rapport_lab.context.formulas import expected_coverage, expected_hops, expected_success

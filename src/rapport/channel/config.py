@@ -67,11 +67,6 @@ class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
     export: bool | None = None
     """Whether a running node exports closed pieces to the lake; retention waits for that."""
 
-    @property
-    def lives_ms(self) -> int:
-        """The time to live in force; -1 without a rule."""
-        return -1 if self.ttl_ms is None else self.ttl_ms
-
     def over(self, wider: ChannelRules) -> ChannelRules:
         """These rules, with missing values from wider ones."""
         chosen = {

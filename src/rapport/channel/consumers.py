@@ -37,8 +37,7 @@ from rapport.channel.dead_letters import (
 from rapport.channel.interceptors.reader_view import delivered_events
 from rapport.channel.log.logged_channel import LoggedSubscription
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable, UnknownName
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger

@@ -25,8 +25,7 @@ from rapport.core.errors import (
     UnknownName,
     Unsupported,
 )
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.kernel.clock import Clock
 from rapport.store.base import Change, Delete, Put, RecordStore
 

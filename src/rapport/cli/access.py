@@ -15,7 +15,7 @@ from rapport.cli.local_site import data_directory, read_channels
 from rapport.cli.output import print_line, print_note, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.kernel.files import create_secret_file
-from rapport.kernel.signing import KeyRing, SigningKey
+from rapport.kernel.signing_keys import KeyRing, SigningKey
 from rapport.kernel.toml import TomlFile
 
 app = App(name="access", help="Say who may do what: tokens, rights, keys, signatures.")

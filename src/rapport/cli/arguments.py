@@ -119,9 +119,9 @@ class HistoryOptions:
     since: Annotated[
         str | None, Parameter(name=["--since", "--from"], help="From this time on.")
     ] = None
-    until: Annotated[str | None, Parameter(name=["--until", "--to"], help="Before this time.")] = (
-        None
-    )
+    until: Annotated[
+        str | None, Parameter(name=["--until", "--to"], help="Before it; of files: on to it.")
+    ] = None
     tables: Annotated[
         Literal["now", "then"] | None,
         Parameter(help="Rows of tables: of now, or of then; else of then where on record."),

@@ -35,7 +35,7 @@ from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, Unavailable, UnknownName
 from rapport.core.times import format_time, parse_duration
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.signing import SigningKey
+from rapport.kernel.signing_keys import SigningKey
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys

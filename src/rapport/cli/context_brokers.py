@@ -20,8 +20,7 @@ from rapport.cli.output import print_note, write_json, write_table
 from rapport.context.broker_server import ContextBroker
 from rapport.context.clients.controller import ContextController
 from rapport.context.connections import check_sealed
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Chance, Clock, SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Address

@@ -29,8 +29,7 @@ from rapport.cli.output import write_json, write_table
 from rapport.context.clients.controller import ContextController
 from rapport.core.errors import NotAllowed, RapportError, Unsupported
 from rapport.ensemble.runtime.node_status import fetch_status
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Chance, Clock, SystemClock
 from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import TomlFile
 from rapport.site.context import context_from_site

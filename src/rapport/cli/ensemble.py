@@ -26,8 +26,7 @@ from rapport.ensemble.runtime.node_status import NodeStatus, check_sealed, fetch
 from rapport.ensemble.runtime.program import Program, load_program
 from rapport.ensemble.trace import Recorder
 from rapport.ensemble.trace_files import TraceFile
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now, SystemClock
+from rapport.kernel.clock import Chance, Now, SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Address

@@ -31,8 +31,7 @@ from rapport.cli.node_api import HERE, Remote, Where, request_bodies
 from rapport.cli.output import print_note, stderr, write_bytes, write_json
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import InvalidInput, SiteError, StoreUnavailable
-from rapport.core.event import Event
-from rapport.core.ids import RowIds
+from rapport.core.event import Event, RowIds
 from rapport.core.release import history_headers
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.files import files_matching, is_inside

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
+from rapport.cli import policy_states
 from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.hints import cannot_read
 from rapport.cli.node_api import HERE, NodeAccess, NodeRefusal, Remote, Where
@@ -331,6 +332,7 @@ Stage = Literal["parsed", "terms", "ecnf", "tree", "plan", "json", "partitions"]
 
 app = App(name="policy", help="Look at policies, format them, and change them while events flow.")
 add_to(app)
+policy_states.add_to(app)
 
 
 @app.command

@@ -15,15 +15,20 @@ from rapport.cli.policy import Stage
 from rapport.core.errors import InvalidInput, PolicyError, Problem, StoreUnavailable
 from rapport.kernel.files import atomic_replacement
 from rapport.kernel.toml import TomlFile
-from rapport.policy.compiler.compile import compile_draft
-from rapport.policy.compiler.drawing import draw_logic_tree, draw_plan
+from rapport.policy.compiler.compile import (
+    CompiledConditions,
+    CompiledSituation,
+    compile_draft,
+)
 from rapport.policy.compiler.normal_form import ecnf_text
+from rapport.policy.compiler.plan_drawing import draw_logic_tree, draw_plan
 from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.compiler.planner import CompilerDraft
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.printer import print_policy
+from rapport.policy.language.situation_printer import print_situation
 from rapport.policy.lint.policy_set import features, most_similar
-from rapport.policy.plan import Plan, encode_plan
+from rapport.policy.plan import Plan, conditions_plan, encode_plan
 from rapport.site.policies import PolicyFile, placed, policy_files, read_policy
 from rapport.site.site import SITE_FILE, Site, load_site
 
@@ -33,6 +38,8 @@ Drawn = Literal["tree", "plan"]
 def stage_text(site: Site, name: str, stage: Stage) -> str:
     """One stage of a policy of the site, for people to read."""
     compiled = site.policies[name]
+    if isinstance(compiled, CompiledSituation):
+        return _stage_of_situation(compiled, stage)
     match stage:
         case "parsed":
             return print_policy(compiled.tree)
@@ -54,10 +61,29 @@ def stage_text(site: Site, name: str, stage: Stage) -> str:
             return "\n".join(explain_run(compiled.plan, site.tables, site.ontology.sources))
 
 
+def _stage_of_situation(compiled: CompiledSituation, stage: Stage) -> str:
+    """Raises InvalidInput for the stages of policies with conditions."""
+    match stage:
+        case "parsed":
+            return print_situation(compiled.tree)
+        case "tree" | "plan":
+            return plan_text(compiled.plan)
+        case "json":
+            return encode_plan(compiled.plan).decode()
+        case _:
+            raise InvalidInput(
+                f"a policy with a situation has no stage {stage!r}",
+                code="cli.no_stage",
+                hint="use --stage parsed, plan or json",
+            )
+
+
 def stage_drawing(site: Site, name: str, stage: Stage) -> str:
-    """The logic tree or the plan as SVG; raises InvalidInput for other stages."""
+    """The logic tree or the plan as SVG; raises InvalidInput for other stages, Unsupported for a
+    situation."""
+    plan = conditions_plan(site.policies[name].plan, "drawings")
     if stage == "plan":
-        return draw_plan(site.policies[name].plan, title=f"Plan of {name}")
+        return draw_plan(plan, title=f"Plan of {name}")
     tree = _draft(site, name).logic_tree
     if stage == "tree" and tree is not None:
         return draw_logic_tree(tree, title=f"Logic tree of {name}")
@@ -70,7 +96,9 @@ def stage_drawing(site: Site, name: str, stage: Stage) -> str:
 
 def _draft(site: Site, name: str) -> CompilerDraft:
     """What every stage made of the policy, written in root."""
-    written = print_policy(site.policies[name].tree)
+    compiled = site.policies[name]
+    assert isinstance(compiled, CompiledConditions), "a situation has stages of its own"
+    written = print_policy(compiled.tree)
     draft, _ = compile_draft(written, name=name, ontology=site.ontology, window_ms=site.window_ms)
     return draft
 
@@ -149,9 +177,11 @@ def show_similar(name: str, site: Path, *, limit: int, as_json: bool) -> None:
             hint="--limit is 1 or more; leave it out for 10",
         )
     loaded = load_site(site, refusing_policies=False)
-    plans = {each: compiled.plan for each, compiled in loaded.policies.items()}
-    if name not in plans:
-        raise unknown("policy", name, plans, if_none=NO_POLICIES, code="policy.unknown")
+    if name not in loaded.policies:
+        raise unknown("policy", name, loaded.policies, if_none=NO_POLICIES, code="policy.unknown")
+    conditions_plan(loaded.policies[name].plan, "a comparison with other policies")
+    known = loaded.policies.items()
+    plans = {each: one.plan for each, one in known if isinstance(one, CompiledConditions)}
     found = most_similar(name, plans, limit=limit)
     if as_json:
         write_json([{"policy": one.policy, "score": round(one.score, 3)} for one in found])

@@ -155,6 +155,12 @@ def _summarise(result: ReplayResult, counts: str) -> None:
         parts.append(f"{failed:,} policies failed")
     if result.faulty:
         parts.append(f"{sum(rows.count for rows in result.faulty):,} rows could not be read")
+    still_open = sum(counts.open for counts in result.situations.values())
+    pending = sum(counts.pending for counts in result.situations.values())
+    if still_open:
+        parts.append(f"{still_open:,} still open")
+    if pending:
+        parts.append(f"{pending:,} not told yet")
     if result.stopped:
         parts.append("stopped; go on with --resume")
     print_note("; ".join(parts))

@@ -25,7 +25,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.policy.explain.evidence import needs_last_values
 from rapport.policy.explain.wording import Wording, bindings_text, duration, relative
 from rapport.policy.ontology import Ontology
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan, conditions_plan
 from rapport.policy.replay.replay import (
     Recording,
     ReplayComparison,
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from rapport.policy.explain.evidence import Reading
     from rapport.policy.replay.replay import ReplayDifference, ReplayResult
     from rapport.policy.table_history import TableHistory
+
+_ON_SPARK = "a replay on Spark"
 
 Progress = Callable[[int], None]
 Found = tuple[ReplayResult, dict[Cause, list["Reading"]]]
@@ -102,9 +104,9 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
                 code="cli.wrong_use",
                 hint="import them and add --from-log, or leave out --tables then",
             )
-        if not self.from_log and not (self.since is None and self.until is None):
+        if not self.from_log and self.since is not None:
             raise InvalidInput(
-                "--since and --until are about the log, not about recorded files",
+                "--since is about the log, not about recorded files",
                 code="cli.wrong_use",
                 hint="add --from-log",
             )
@@ -143,16 +145,20 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
     """The policies of a site that are replayed; `changed` beside the one that `plans` has."""
 
     site: Site
-    plans: list[Plan]
-    changed: Plan | None = None
+    plans: list[PolicyPlan]
+    changed: PolicyPlan | None = None
     file: Path = Path()
     """Where the changed one was read from."""
 
-    def all_plans(self) -> list[Plan]:
+    def all_plans(self) -> list[PolicyPlan]:
         """Everything that runs."""
         return self.plans if self.changed is None else [*self.plans, self.changed]
 
-    def shown_plans(self) -> dict[str, Plan]:
+    def plans_for(self, runner: str) -> list[Plan]:
+        """Everything that runs; raises Unsupported for situations."""
+        return [conditions_plan(plan, runner) for plan in self.all_plans()]
+
+    def shown_plans(self) -> dict[str, PolicyPlan]:
         """By the names under which detections are shown; both versions share one."""
         return {plan.policy: plan for plan in self.plans}
 
@@ -174,14 +180,18 @@ def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> R
     if not site.policies:
         raise InvalidInput("the site has no policies", code="replay.no_policies", hint=NO_POLICIES)
     if changed is None:
-        return ReplayPolicies(site=site, plans=[one.plan for one in site.policies.values()])
+        plans = [one.plan for one in site.policies.values()]
+        return ReplayPolicies(site=site, plans=plans)
     name = names[0] if len(names) == 1 else changed.stem
     if name not in site.policies:
         which = f"say which it stands in for: --policy NAME --changed {changed}"
         raise unknown("policy", name, site.policies, if_none=which, code="policy.unknown")
     plan = _compiled(site, PolicyFile(name, changed, str(changed)))
     return ReplayPolicies(
-        site=site, plans=[site.policies[name].plan], changed=renamed_plan(plan), file=changed
+        site=site,
+        plans=[site.policies[name].plan],
+        changed=renamed_plan(plan),
+        file=changed,
     )
 
 
@@ -194,7 +204,7 @@ def run_over(
     return (_run_log if over.from_log else _run_files)(chosen, over, progress, wanted)
 
 
-def _compiled(site: Site, file: PolicyFile) -> Plan:
+def _compiled(site: Site, file: PolicyFile) -> PolicyPlan:
     """The plan of a policy's file that is not in the site; raises SiteError with its faults."""
     text, problems = read_policy(file)
     if text is not None:
@@ -217,7 +227,7 @@ def _run_files(
         result = run(
             site.ontology,
             site.tables,
-            chosen.all_plans(),
+            chosen.all_plans() if over.engine == "local" else chosen.plans_for(_ON_SPARK),
             recordings,
             lateness_ms=site.lateness_ms if over.lateness_ms is None else over.lateness_ms,
             batch=over.batch,
@@ -226,6 +236,7 @@ def _run_files(
             state_directory=site.data_directory / "replay",
             tables_version=version,
             progress=progress,
+            until_ms=over.until,
         )
     return result, cause_readings(recordings, site.ontology, wanted(result))
 
@@ -267,7 +278,7 @@ def _run_log(
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
     from rapport.policy.replay.log_replay import LogReplay
 
-    site, plans = chosen.site, chosen.all_plans()
+    site, plans = chosen.site, chosen.plans_for("a replay of the log")
     now_ms = SystemClock().now_ms()
     _warn_of_unknown_past(plans, over.since)
 
@@ -379,7 +390,9 @@ def time_zone(name: str) -> tzinfo | None:
 class ReplayText:
     """Shows results in the names and units of a site, at most `most` of each policy."""
 
-    def __init__(self, ontology: Ontology, plans: Mapping[str, Plan], zone: str, most: int) -> None:
+    def __init__(
+        self, ontology: Ontology, plans: Mapping[str, PolicyPlan], zone: str, most: int
+    ) -> None:
         self._words, self._plans, self._most = Wording(ontology), plans, max(most, 0)
         self._zone, self._zone_name = time_zone(zone), zone
 

@@ -27,11 +27,12 @@ from rapport.cli.arguments import JsonOption, SiteOption, site_directory
 from rapport.cli.node_api import HERE, Remote, Where, expected_identity
 from rapport.cli.output import print_line, print_note, show_problem, write_json
 from rapport.core.errors import Conflict, RapportError, Unavailable
+from rapport.core.urls import is_loopback
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.files import make_private_directory, write_atomically
 from rapport.kernel.settings import NodeSettings, load_settings
+from rapport.kernel.tasks import pinned_to_cpu
 from rapport.kernel.telemetry import LOG_FILE, configure_logs
-from rapport.kernel.threads import pinned_to_cpu
 from rapport.kernel.toml import TomlFile
 
 if TYPE_CHECKING:
@@ -301,6 +302,7 @@ def up(
 async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
     from rapport.node.wiring import make_node
     from rapport.web.app import serving
+    from rapport.web.browser_sessions import LoginLinks
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -311,12 +313,16 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
     places = dict.fromkeys((loaded.data_directory.resolve(), declared.resolve()))
     process = NodeProcess(os.getpid(), "", str(loaded.data_directory.resolve()))
     try:
-        async with serving(node, token=token) as url:
+        links = LoginLinks(node.clock)
+        async with serving(node, token=token, links=links) as url:
             await node.start()
             _settle()
             process = msgspec.structs.replace(process, url=url)
             await asyncio.to_thread(process.write, *places)
             print_note(f"rapport is up: {url}  (stop with Ctrl-C)")
+            if is_loopback(settings.host) and (token or node.admission.is_closed()):
+                # Whoever reads this terminal runs the node; the first visit needs no set-up.
+                print_note(f"log in once with: {url}/login/{links.make()}")
             await stop.wait()
     except Unavailable as error:
         if error.code != "web.cannot_listen":

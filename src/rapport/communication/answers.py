@@ -2,7 +2,7 @@
 in the log. [CO-7, CO-8, CO-10, CO-11]
 
 The web endpoint calls `record_answer`, which checks the token and keeps it out of the log: only the
-node appends to `control`, so that the header `proof` tells the engine that the token was right. A
+node appends to `control`, so that the header `proof` says that the token was right. A
 message of the fast path has no record, and the engine's memory of it ends with the process;
 `MessageHistory` then finds its receiver and sender in the log.
 """
@@ -19,8 +19,7 @@ from rapport.channel.channel import Channels
 from rapport.communication.ledger_events import LONGEST_ANSWER, PROOF, LoggedData, logged_data_of
 from rapport.communication.links import is_answer_token
 from rapport.core.errors import InvalidInput, NotAllowed
-from rapport.core.event import CAUSE, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, cause_text, content_id, make_event
 from rapport.core.message import CONTROL
 
 ANSWER = "rapport.control.answer"

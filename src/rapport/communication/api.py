@@ -75,6 +75,7 @@ from rapport.communication.ledger import (
     TimelineLine,
 )
 from rapport.communication.ledger_rows import LedgerRow
+from rapport.communication.links import PublicAddress
 from rapport.communication.message_info import MessageInformation, RelatedMessage
 from rapport.communication.message_query import (
     CriteriaFields,
@@ -91,8 +92,7 @@ from rapport.core.errors import Conflict, InvalidInput, Problem, RapportError, S
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.tasks import Tasks
-from rapport.kernel.threads import run_blocking, run_in_thread
+from rapport.kernel.tasks import Tasks, run_blocking, run_in_thread
 from rapport.kernel.toml import TomlFile
 from rapport.store.segment_store import SEGMENT_BYTES
 
@@ -358,7 +358,7 @@ def _given_options(options: DeliveryOptions, wishes: DeliveryOptions | None) -> 
     return wishes
 
 
-class Opening(TypedDict, total=False):
+class OpenOptions(TypedDict, total=False):
     """The keyword arguments of `open_communication`."""
 
     peers: Iterable[Peer]
@@ -448,7 +448,7 @@ def _options(
 ) -> AssemblyOptions:
     services = services_from_site(file, site, peers=config.peers, collectives=config.collectives)
     return AssemblyOptions(
-        public_url=lambda: public_url,
+        address=PublicAddress(public_url),
         plugins=plugins,
         site=site,
         arrivals=_checked(arrivals_from_site(file)),
@@ -525,7 +525,7 @@ def _merged(kind: str, declared: Mapping[str, N], given: Iterable[N]) -> dict[st
 class LoopThread:
     """An event loop in a thread of its own, with `Communication` open in it."""
 
-    def __init__(self, directory: Path | str, options: Opening) -> None:
+    def __init__(self, directory: Path | str, options: OpenOptions) -> None:
         """Returns when it is open; raises what opening raises."""
         self._guard, self._closing = threading.Lock(), False
         self._calls: set[Future[Any]] = set()
@@ -615,7 +615,7 @@ class LoopThread:
         finally:
             self._in_callback.it = False
 
-    def _work(self, directory: Path | str, options: Opening) -> None:
+    def _work(self, directory: Path | str, options: OpenOptions) -> None:
         try:
             asyncio.run(self._until_closed(directory, options))
         except BaseException as error:
@@ -624,7 +624,7 @@ class LoopThread:
             else:
                 self._opened.set_exception(error)
 
-    async def _until_closed(self, directory: Path | str, options: Opening) -> None:
+    async def _until_closed(self, directory: Path | str, options: OpenOptions) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         async with open_communication(directory, **options) as communication:
             self._opened.set_result(communication)
@@ -702,7 +702,7 @@ class CommunicationSync:
     coroutines as always and run in the loop.
     """
 
-    def __init__(self, directory: Path | str, **options: Unpack[Opening]) -> None:
+    def __init__(self, directory: Path | str, **options: Unpack[OpenOptions]) -> None:
         self._thread = LoopThread(directory, options)
         self._communication = self._thread.communication
         self.ledger = LedgerSync(self._thread)

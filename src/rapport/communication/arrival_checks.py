@@ -25,7 +25,7 @@ from rapport.communication.sessions.seals import (
 )
 from rapport.communication.sessions.sessions import Sessions, TokenCheck
 from rapport.core.errors import InvalidInput
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger

@@ -35,12 +35,10 @@ from rapport.communication.sessions.logins import COMPONENT, Authenticator
 from rapport.communication.sessions.seals import FRESH_MS, INVALID
 from rapport.core.codec import TrustedEvents
 from rapport.core.errors import InvalidInput
-from rapport.core.event import Event, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id, make_event
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
-from rapport.kernel.threads import in_thread
+from rapport.kernel.clock import Chance, Clock, Ids
+from rapport.kernel.tasks import in_thread
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 INPUT, LOG = "input", "log"

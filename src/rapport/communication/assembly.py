@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.channel.channel import AppendResult, Channels
-from rapport.communication.actions import Action, OwnAction, Phrases, no_own_action
+from rapport.communication.actions import Action, EndPhrases, Phrases, PolicyActions, no_own_actions
 from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.attempts import OutcomeData
@@ -45,13 +45,20 @@ from rapport.communication.delivery_state import DEFAULT_RETRY, RetryPolicy
 from rapport.communication.directory import DirectoryChanges, PeopleChange, StoredDirectory
 from rapport.communication.directory_callbacks import NO_CALLBACKS, CallbackDirectory, Callbacks
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.links import LinkEditions, answer_link, answer_secret, answer_token
+from rapport.communication.links import (
+    LinkEditions,
+    PublicAddress,
+    answer_link,
+    answer_secret,
+    answer_token,
+)
 from rapport.communication.message_info import InfoResponder, MessageInfoService, Send
 from rapport.communication.message_plan import assume_listeners
 from rapport.communication.message_query import MessageQueries
 from rapport.communication.peers import CachedDirectory, PeerDirectory, SiteDirectory
 from rapport.communication.privacy import WorkerPrivacyFunctions
 from rapport.communication.records import LookupCounts
+from rapport.communication.rendering import TextReader
 from rapport.communication.routing import RoutingRecords
 from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
@@ -60,11 +67,9 @@ from rapport.communication.texts import Facts, no_facts
 from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
 from rapport.core.message import Identifier
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.tasks import close_all
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import close_all, run_blocking
 from rapport.store.base import RecordStore
 
 INPUTS = "communication.inputs"
@@ -99,22 +104,22 @@ class MessageServices:
         return {} if self._answers is None else {"message info": self._answers.run}
 
 
-def _no_url() -> str:
-    return ""
-
-
 class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Additions of a program or node to the configuration of communication."""
 
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
-    own_action: OwnAction = no_own_action
-    """The action that a policy itself declares for a phrase."""
+    own_actions: PolicyActions = no_own_actions
+    """The actions that a version of a policy declares itself."""
+    end_phrases: EndPhrases | Mapping[str, Sequence[str]] = {}
+    """The phrases of `actions when cleared`; None for a version without a situation."""
+    own_end_actions: PolicyActions = no_own_actions
+    """The actions that a version declares itself for such phrases."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     append: Append | None = None
     """How actions append their events; None = directly to the channel."""
-    public_url: Callable[[], str] = _no_url
+    address: PublicAddress = msgspec.field(default_factory=PublicAddress)
     """The address of the node, read at each sending: it is known only when its endpoints are
     open. Empty = no links in messages."""
     plugins: Plugins = msgspec.field(default_factory=Plugins)
@@ -295,7 +300,10 @@ class Assembly:
             adapters=self.outputs.names,
             actions=dict(declared.actions),
             phrases=options.phrases,
-            own_action=options.own_action,
+            reader=TextReader(declared.zone, declared.language),
+            own_actions=options.own_actions,
+            end_phrases=options.end_phrases,
+            own_end_actions=options.own_end_actions,
             facts=options.facts,
             act_within_ms=declared.act_within_ms,
             contents=self.services.infos,
@@ -441,7 +449,7 @@ class Assembly:
 
     def link_for(self, message: str, peer: str) -> str:
         """The answer page of a message and peer; empty when the node has no address."""
-        url = self._options.public_url()
+        url = self._options.address.url
         return answer_link(url, self.secret, message, peer) if url else ""
 
     async def zone_of(self, peer: str) -> str:

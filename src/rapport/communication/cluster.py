@@ -70,11 +70,10 @@ from rapport.communication.outcomes import direct_outcome_events
 from rapport.communication.records import DELIVERIES, MEMBERS, has_answered, is_closed, member_key
 from rapport.communication.transaction import append_outgoing
 from rapport.core.errors import RapportError, Unavailable, Unsupported
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import Tasks, cancel_until_done, first_of
+from rapport.kernel.tasks import Tasks, cancel_until_done, first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.store.base import GuardFailed, RecordStore, as_guarded
 
 T = TypeVar("T")

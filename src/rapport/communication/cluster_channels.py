@@ -28,7 +28,7 @@ from rapport.communication.transaction import OUTBOX, TABLE, Outgoing
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Identifier, Message
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.store.base import (
     READ_BYTES,
     Change,
@@ -51,6 +51,7 @@ OWN = frozenset(
     {
         "communication",
         "communication.messages",
+        "communication.situations",
         "communication.letters",
         "communication.members",
         "communication.due",

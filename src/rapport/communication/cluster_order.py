@@ -39,9 +39,8 @@ from rapport.communication.cluster_leases import HeldShare, ShareSettings, share
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.store.base import Put, RecordStore
 
 REACHED = "communication.reached"
@@ -258,7 +257,7 @@ class ClusterProgress:
     def _start(self, share: int, reached: ShareProgress | None) -> int:
         if reached is not None:
             return reached.position
-        # Without a record, the reader's position tells.
+        # Without a record, the reader's position decides.
         table, key = _POSITION
         kept = self._records.get(table, own_key(share_name(share), key))
         return int(kept) if kept else 0

@@ -38,7 +38,7 @@ import msgspec
 
 from rapport.channel.config import ChannelsConfig, channels_from_site
 from rapport.communication.action_config import ACTION_KEYS, read_action
-from rapport.communication.actions import Action, message_saying, same_phrase
+from rapport.communication.actions import Action
 from rapport.communication.adapters.adapter_config import (
     BUILT_IN,
     InputConfig,
@@ -54,20 +54,28 @@ from rapport.communication.adapters.webhook import WebhookSettings
 from rapport.communication.arrival_checks import ArrivalSettings, OnExpired, Unproven
 from rapport.communication.cluster_leases import LEASE_MS, SHARES, ShareSettings
 from rapport.communication.content_rules import ContentFault, ContentRules
+from rapport.communication.detection_actions import message_saying
 from rapport.communication.message_info import Kind, MessageInformation, info_from_site
 from rapport.communication.peers import Collective, Peer, adapter_of
 from rapport.communication.people_config import (
     COLLECTIVE_KEYS,
     PEER_KEYS,
     read_collective,
+    read_language,
     read_peer,
 )
 from rapport.communication.privacy import is_zone
 from rapport.communication.routing import RoutingRule, routing_from_site
 from rapport.communication.sessions.passwords import PasswordSettings
 from rapport.communication.sessions.sessions import SessionSettings
-from rapport.communication.texts import ALWAYS_KNOWN, constant_text, named_in_texts, template_fields
-from rapport.core.detection import ACT_WITHIN_MS
+from rapport.communication.texts import (
+    ALWAYS_KNOWN,
+    constant_text,
+    named_in_texts,
+    same_phrase,
+    template_fields,
+)
+from rapport.core.detection import ACT_WITHIN_MS, phrase_key
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts, is_loopback
 from rapport.kernel.config_fields import Fields
@@ -97,6 +105,8 @@ class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     webhook: WebhookSettings
     zone: str = "UTC"
     """Time zone of the site, for people without one of their own."""
+    language: str = "en"
+    """Language of times and values in texts, for people without one of their own."""
     media: dict[str, Any] = {}
     """Settings of the other built-in adapters, by name."""
     inputs: tuple[InputConfig, ...] = ()
@@ -194,6 +204,7 @@ def communication_from_site(
         mail=mail,
         webhook=webhook,
         zone=_zone(file, problems),
+        language=read_language(Fields(file.section("site"), problems), "en"),
         media=read_media(file, directory, problems),
         inputs=read_inputs(file, directory, problems),
         sending=read_sending(file, problems),
@@ -271,7 +282,7 @@ def _unknown_fields(
             hint=named_in_texts(known, field),
         )
         for key, field in fields
-        if field not in known
+        if phrase_key(field) not in known
     ]
 
 
@@ -305,7 +316,7 @@ def _warn_of_same_phrases(
                     ("actions", phrase),
                     "action.phrase_twice",
                     f"{phrase!r} and {first!r} are the same phrase",
-                    hint="blanks and letter case do not tell phrases apart",
+                    hint="blanks and letter case do not make phrases differ",
                 )
             )
 

@@ -277,6 +277,7 @@ class ContentRules:
         self._schemas = {
             kind: ContentSchema(schema) if schema else None for kind, schema in schemas.items()
         }
+        self.is_empty = not self._schemas
 
     async def refresh(self) -> None:
         """Nothing to load."""

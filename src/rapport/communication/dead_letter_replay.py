@@ -21,7 +21,7 @@ from rapport.channel.dead_letters import (
     taker_key,
 )
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.store.base import Put, RecordStore
 
 _LONGEST_ERROR = 2_000

@@ -21,6 +21,7 @@ from rapport.communication.delivery_state import (
     Answer,
     AttemptOutcome,
     BeginMember,
+    CloseMessage,
     DeliveryInput,
     DeliveryResult,
     DeliveryState,
@@ -41,7 +42,7 @@ from rapport.communication.delivery_state import (
     TimeOutMember,
     VisitMembers,
 )
-from rapport.communication.privacy import Allowed, Hold, Verdict
+from rapport.communication.privacy import AllowedDelivery, Hold, Verdict
 
 _NEXT_LOOKUP = RetryPolicy()
 _Standing = tuple[bool, bool, bool, bool]
@@ -93,6 +94,8 @@ class _Transition:
                 self._give_up(input)
             case MessageTick():
                 self._pass_time()
+            case CloseMessage():
+                self._close_early(input)
             case _ if self.member is not None:
                 self._apply_to_member(self.member, input)
         self._count(before)
@@ -116,7 +119,7 @@ class _Transition:
             case TimeOutMember():
                 self._time_out(member)
             case StopMember():
-                self._stop(member, "decided before")
+                self._stop(member, self._why_stopped())
 
     # --- counting ---
 
@@ -199,6 +202,15 @@ class _Transition:
         did = "answered" if self.tracking.done_when == "answered" else "were reached"
         declined = f", {stage.declined} declined" if stage.declined else ""
         return f"{stage.satisfied} of {stage.needed()} {did} in time{declined}"
+
+    def _close_early(self, input: CloseMessage) -> None:
+        if not self.tracking.closed:
+            self.tracking.closed_because = input.reason
+            self._close(input.result, input.reason)
+
+    def _why_stopped(self) -> str:
+        """Why a member of a closed message gets nothing more."""
+        return self.tracking.closed_because or "decided before"
 
     # --- the message ---
 
@@ -283,12 +295,14 @@ class _Transition:
         elif outcome.state == "dropped":
             entry.state = "stopped"
             is_of_member = member.has_spoken() and not self.tracking.closed
-            reason = "answered already" if is_of_member else outcome.reason or "decided before"
+            reason = self.tracking.closed_because or outcome.reason or self._why_stopped()
+            reason = "answered already" if is_of_member else reason
             self._note_try(member, entry, state="closed", reason=reason)
         elif outcome.state == "put_off":
             entry.state, entry.retry_at = "retrying", self.now_ms
             if self.tracking.closed or member.has_spoken():
-                self._stop(member, "decided before" if self.tracking.closed else "answered already")
+                is_closed = self.tracking.closed
+                self._stop(member, self._why_stopped() if is_closed else "answered already")
             else:
                 self._try_again(member, [entry])
         else:
@@ -306,7 +320,7 @@ class _Transition:
     def _resume(self, member: Member) -> None:
         """Handles due times: the end of a hold, the next attempt, the next repeat."""
         if self.tracking.closed:
-            self._stop(member, "decided before")
+            self._stop(member, self._why_stopped())
             return
         if member.fate == "held" and member.held_until <= self.now_ms:
             self._begin(member)
@@ -343,7 +357,7 @@ class _Transition:
             self._note_member(member, "failed", reason=reason)
             return
         match self.judge(member):
-            case Allowed():
+            case AllowedDelivery():
                 member.fate, member.held_until = "pending", 0
                 self._send_first(member)
             case Hold() as hold:
@@ -374,7 +388,7 @@ class _Transition:
     def _try_again(self, member: Member, entries: list[AddressState]) -> None:
         """The next attempt at failed addresses, if privacy rules still allow it."""
         match self.judge(member):
-            case Allowed():
+            case AllowedDelivery():
                 for entry in entries:
                     self._queue(member, entry)
             case Hold() as hold:
@@ -398,7 +412,7 @@ class _Transition:
             member.repeat_at = 0
         elif isinstance(verdict, Hold):
             member.repeat_at = max(verdict.until, self.now_ms + 1)
-        elif not isinstance(verdict, Allowed):
+        elif not isinstance(verdict, AllowedDelivery):
             member.repeat_at = 0
         else:
             sent = ("handed", "confirmed", "failed") if member.fate == "reached" else ()
@@ -448,7 +462,7 @@ class _Transition:
             if self.tracking.closed or member.has_spoken() or member.fate != "pending":
                 return
             match self.judge(member):
-                case Allowed():
+                case AllowedDelivery():
                     self._queue(member, following)
                     self._set_fallback(member)
                     return

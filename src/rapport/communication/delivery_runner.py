@@ -8,12 +8,19 @@ argument. An input costs one read and one write of the message's record and of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from rapport.communication.actions import Action, Effect, OwnAction, Phrases, no_own_action
+from rapport.communication.actions import (
+    Action,
+    Effect,
+    EndPhrases,
+    Phrases,
+    PolicyActions,
+    no_own_actions,
+)
 from rapport.communication.adapters.attempts import OutcomeData
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.answers import USUAL_DECLINES, Declines
@@ -27,6 +34,7 @@ from rapport.communication.delivery_state import (
     Answer,
     AttemptOutcome,
     BeginMember,
+    CloseMessage,
     DeliveryInput,
     DeliveryOptions,
     DeliveryState,
@@ -51,6 +59,7 @@ from rapport.communication.delivery_state import (
 from rapport.communication.ledger_events import line_event
 from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.notifications import notify_sender
+from rapport.communication.open_situations import OpenSituations
 from rapport.communication.peers import (
     Peer,
     PeerDirectory,
@@ -61,7 +70,7 @@ from rapport.communication.peers import (
 )
 from rapport.communication.privacy import (
     NO_FUNCTIONS,
-    Allowed,
+    AllowedDelivery,
     Hold,
     PrivacyFacts,
     PrivacyFunctions,
@@ -81,9 +90,16 @@ from rapport.communication.records import (
     member_key,
     shown_key,
 )
-from rapport.communication.texts import Facts, no_facts
+from rapport.communication.rendering import (
+    DEFAULT_READER,
+    TextPiece,
+    TextReader,
+    is_local,
+    render,
+)
+from rapport.communication.texts import LONGEST_TEXT, Facts, no_facts
 from rapport.communication.transaction import Transaction
-from rapport.core.detection import ACT_WITHIN_MS
+from rapport.core.detection import ACT_WITHIN_MS, Detection
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.telemetry import get_logger
@@ -99,10 +115,16 @@ class EngineParts(msgspec.Struct, kw_only=True):
     """Actions of the site by phrase, as `same_phrase` writes it."""
     phrases: Phrases | Mapping[str, Sequence[str]] = {}
     """The action phrases of each version of a policy."""
-    own_action: OwnAction = no_own_action
-    """The action that a policy itself declares for a phrase; it overrides that of the site."""
+    own_actions: PolicyActions = no_own_actions
+    """The actions that a version of a policy declares itself; they override those of the site."""
+    end_phrases: EndPhrases | Mapping[str, Sequence[str]] = {}
+    """The phrases of `actions when cleared`; None for a version without a situation."""
+    own_end_actions: PolicyActions = no_own_actions
+    """As `own_actions`, for phrases of `actions when cleared`."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
+    reader: TextReader = DEFAULT_READER
+    """Zone and language of texts for people without their own."""
     act_within_ms: int = ACT_WITHIN_MS
     """Actions of older detections are recorded and not carried out."""
     contents: Contents = ANY_CONTENT
@@ -127,9 +149,25 @@ class EngineParts(msgspec.Struct, kw_only=True):
             return self.phrases.get(policy, ())
         return self.phrases(policy, version)
 
+    def end_phrases_of(self, policy: str, version: str) -> Sequence[str] | None:
+        """The phrases of `actions when cleared`; None when the version has no situation."""
+        if isinstance(self.end_phrases, Mapping):
+            return self.end_phrases.get(policy)
+        return self.end_phrases(policy, version)
+
+    def phrases_for(self, detection: Detection) -> Sequence[str]:
+        """The phrases that a detection or the end of a situation triggers."""
+        if detection.began is None:
+            return self.phrases_of(detection.policy, detection.version)
+        return self.end_phrases_of(detection.policy, detection.version) or ()
+
     def has_listeners(self) -> bool:
         """Whether messages to components reach a notification callback."""
         return self.listening is None or self.listening()
+
+
+def _ignore_late_notice(_record: DeliveryRecord, _peer: str, _now_ms: int) -> None:
+    """Nobody asks for it."""
 
 
 KEEP_CLOSED_MS = 30 * 86_400_000
@@ -139,7 +177,7 @@ _SLICE_BYTES = 16_000_000
 """About as much is queued in one slice."""
 _RECENT_SENDS = "communication.recent"
 _LOOK_AGAIN_MS = 60_000
-_ALLOWED = Allowed()
+_ALLOWED = AllowedDelivery()
 _UNKNOWN_PEER = Refuse("peer.unknown")
 """For a peer that was known when the message began: its rules are not known any more."""
 _log = get_logger(__name__)
@@ -224,15 +262,29 @@ class _RecentSends(msgspec.Struct):
 
 
 class PrivacyCheck:
-    """Privacy verdicts about members. A peer without rules costs one look into the directory."""
+    """What the directory says of a member while a message is sent: privacy verdicts, and the zone
+    and language of texts. A peer without rules costs one look into the directory."""
 
     def __init__(
         self,
         transaction: Transaction,
         directory: PeerDirectory,
         functions: PrivacyFunctions = NO_FUNCTIONS,
+        reader: TextReader = DEFAULT_READER,
     ) -> None:
+        """`reader`: zone and language of people without their own."""
         self._transaction, self._directory, self._functions = transaction, directory, functions
+        self._reader = reader
+
+    def reader_of(self, name: str) -> TextReader | None:
+        """Zone and language of a peer; None where they are those of the site."""
+        try:
+            peer = self._directory.peer(name)
+        except SourceUnavailable:
+            return None  # the text of the site is better than none
+        if peer is None or not (peer.zone or peer.language):
+            return None
+        return TextReader(peer.zone or self._reader.zone, peer.language or self._reader.language)
 
     def verdict(
         self,
@@ -299,6 +351,7 @@ class DeliveryContext:
         now_ms: int,
         cause: str,
     ) -> None:
+        """A copy of `record` changes; `before` is what is stored, None for a new delivery."""
         self.before, self.record, self.now_ms, self.cause = before, record, now_ms, cause
         self._load_body, self._privacy = load_body, privacy
         self._body: MessageBody | None = None
@@ -323,6 +376,12 @@ class DeliveryContext:
             is_retry=_is_counted(member),
         )
 
+    def _text_for(self, peer: str) -> str:
+        """The text in the zone and language of a peer."""
+        body = self.body
+        reader = self._privacy.reader_of(peer) if body.pieces else None
+        return body.text if reader is None else render(body.pieces, reader)[:LONGEST_TEXT]
+
     def delivery(self, step: QueueDelivery) -> Delivery:
         """The delivery for the adapter."""
         record, body, state = self.record, self.body, self.record.tracking
@@ -331,7 +390,7 @@ class DeliveryContext:
             peer=step.peer,
             address=step.address,
             attempt=step.attempt,
-            text=body.text,
+            text=self._text_for(step.peer),
             policy=record.policy,
             detection=record.detection,
             time=body.time,
@@ -378,6 +437,10 @@ class DeliveryRunner:
         """`on_closed` gets the key of every closed delivery and of every member who has answered:
         nothing more is sent of it.
         """
+        self.on_late_notice: Callable[[DeliveryRecord, str, int], None] = _ignore_late_notice
+        """Gets a record, a peer and the time when a medium took a message about a situation that
+        had ended."""
+        self.situations = OpenSituations(transaction)
         self._transaction, self._schedule = transaction, schedule
         self.records = DeliveryRecords(transaction, schedule)
         self._privacy, self._lookup = privacy, lookup
@@ -402,12 +465,15 @@ class DeliveryRunner:
         routed: bool = False,
         policy: str = "",
         detection: str = "",
+        situation: str = "",
+        pieces: Sequence[TextPiece] = (),
         effect: Effect | None = None,
         only: Member | None = None,
     ) -> DeliveryRecord:
         """Begins the delivery of a message to a receiver and returns its record; one that fails at
         once leaves none behind. The fields are those of `DeliveryRecord` and `MessageBody`.
-        `routed`: to an additional receiver; `only`: the one member of an effect, in place of those
+        `routed`: to an additional receiver; `pieces`: of a text that readers may see differently;
+        `only`: the one member of an effect, in place of those
         of the receiver.
         """
         state = DeliveryState(
@@ -427,6 +493,7 @@ class DeliveryRunner:
             sender=sender,
             policy=policy,
             detection=detection,
+            situation=situation,
             routed=routed,
         )
         body = MessageBody(
@@ -440,6 +507,7 @@ class DeliveryRunner:
             conversation=message.conversation,
             refers_to=message.refers_to,
             language=message.language,
+            pieces=tuple(pieces) if is_local(pieces) else (),
             effect=effect,
             peer_delivery=options.peer_delivery,
         )
@@ -480,7 +548,35 @@ class DeliveryRunner:
             unavailable=data.unavailable,
         )
         self._apply_alone(record, member, outcome, now_ms, cause)
+        if record.situation and not member.was_notified():
+            after = self.records.member(key, data.peer)
+            if after is not None and after.was_notified():
+                self.on_late_notice(record, data.peer, now_ms)
         return True
+
+    def close(self, key: str, input: CloseMessage, *, now_ms: int, cause: str) -> None:
+        """Closes an open message, so that nobody is asked any more; an effect goes on."""
+        record = self.records.get(key)
+        is_open = record is not None and not record.tracking.closed
+        if record is not None and is_open and self.records.body(key).effect is None:
+            self._apply_alone(record, None, input, now_ms, cause)
+
+    def notified(self, key: str) -> Iterator[str]:
+        """The people whom a message may have reached; none for an effect."""
+        after, members = "", list(self.records.members(key, limit=SLICE))
+        if not members or self.records.body(key).effect is not None:
+            return
+        while members:
+            yield from (member.peer for member in members if member.was_notified())
+            after = members[-1].peer
+            members = list(self.records.members(key, after=after, limit=SLICE))
+
+    def member_names(self, receiver: Identifier) -> Iterator[str]:
+        """The names of all members of a receiver as the directory has them now."""
+        names = self._lookup.names(receiver, limit=SLICE)
+        while names:
+            yield from names
+            names = self._lookup.names(receiver, after=names[-1], limit=SLICE)
 
     def apply_answer(self, key: str, answer: Answer, *, now_ms: int, cause: str) -> bool:
         """Applies a person's answer; False when the message was not sent to them."""
@@ -504,8 +600,13 @@ class DeliveryRunner:
                 self._apply_alone(record, member, MemberTick(), now_ms, "")
         elif not record.tracking.closed:
             self._pass_time_of_message(record, now_ms)
+        elif record.forget_at <= now_ms and self.situations.is_open(record.situation):
+            # Its members are told of the end.
+            kept = replace(record, forget_at=now_ms + KEEP_CLOSED_MS)
+            self.records.save(record, kept)
         elif record.forget_at <= now_ms:
             self.records.delete(record)
+            self.situations.forget_message(record.situation, key)
             self._schedule.put_job(MemberJob(case=key, kind="forget"))
 
     def _pass_time_of_message(self, record: DeliveryRecord, now_ms: int) -> None:

@@ -21,7 +21,8 @@ from rapport.core.message import Identifier
 PeerDelivery = Literal["to-all-channels", "at-least-one", "preferred"]
 CollectiveDelivery = Literal["to-any", "to-all-members", "at-least"]
 DoneWhen = Literal["sent", "answered"]
-DeliveryResult = Literal["", "done", "failed", "timed_out"]
+DeliveryResult = Literal["", "done", "failed", "timed_out", "ended"]
+"""`ended`: the situation that it is about ended before."""
 AddressStatus = Literal[
     "idle", "queued", "unknown", "handed", "confirmed", "retrying", "failed", "stopped"
 ]
@@ -59,7 +60,7 @@ VisitKind = Literal["time_out", "stop"]
 SENT_STATES = ("handed", "confirmed")
 """States of an attempt that the medium took."""
 LATEST_ATTEMPT = 0
-"""In an outcome: the last attempt that the medium took. A bounce does not tell which one it was."""
+"""In an outcome: the last attempt that the medium took. A bounce does not say which one it was."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -132,6 +133,12 @@ class Member(msgspec.Struct):
         """Whether the peer's delivery policy cannot be met any more."""
         failed = [entry.state == "failed" for entry in self.tries]
         return any(failed) if self.delivery == "to-all-channels" else all(failed)
+
+    def was_notified(self) -> bool:
+        """Whether the message may have reached the peer: a medium took it, or nobody knows."""
+        if self.has_spoken() or self.fate == "reached":
+            return True
+        return any(entry.state in (*SENT_STATES, "unknown") for entry in self.tries)
 
     def next_address(self) -> AddressState | None:
         """The first address that was not tried yet, or None."""
@@ -221,6 +228,8 @@ class DeliveryState(msgspec.Struct, kw_only=True):
     """Members with a due time."""
     result: DeliveryResult = ""
     failure_told: bool = False
+    closed_because: str = ""
+    """Why it was closed by an input `CloseMessage`."""
 
     @property
     def closed(self) -> bool:
@@ -322,6 +331,13 @@ class TimeOutMember(msgspec.Struct, frozen=True, tag="time_up"):
     """The time of the member's stage or of the message is over."""
 
 
+class CloseMessage(msgspec.Struct, frozen=True, tag="close"):
+    """Nobody has to be asked any more: the situation ended, or somebody looks after it."""
+
+    result: Literal["done", "ended"]
+    reason: str
+
+
 class StopMember(msgspec.Struct, frozen=True, tag="stop"):
     """The message is closed; pending attempts of this member are dropped."""
 
@@ -337,6 +353,7 @@ DeliveryInput = (
     | MemberTick
     | TimeOutMember
     | StopMember
+    | CloseMessage
 )
 
 

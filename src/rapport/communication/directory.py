@@ -54,8 +54,8 @@ from rapport.core.event import Event, make_event
 from rapport.core.message import Identifier
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.tasks import run_blocking, run_to_end
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Change, Delete, Put, RecordStore
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import DEAD_LETTERS, REPLAYS, STATES, Replay, dead_letter_event
 from rapport.channel.validation import MAX_DATA_BYTES
-from rapport.communication.actions import Action, hops_before, same_phrase
+from rapport.communication.actions import Action
 from rapport.communication.adapters.attempts import OUTCOME, OutcomeData, outcome_event
 from rapport.communication.answers import ANSWER, HistoryNeeded, MessageHistory
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
@@ -30,7 +30,7 @@ from rapport.communication.delivery_runner import (
     PrivacyCheck,
     ReceiverLookup,
 )
-from rapport.communication.detection_actions import DetectionActions
+from rapport.communication.detection_actions import DetectionActions, hops_before
 from rapport.communication.fast_path import FastPath
 from rapport.communication.ledger_events import held_event
 from rapport.communication.links import answer_secret
@@ -48,6 +48,7 @@ from rapport.communication.records import (
     pending_retries,
     split_key,
 )
+from rapport.communication.texts import same_phrase
 from rapport.communication.transaction import (
     TABLE,
     Outgoing,
@@ -55,18 +56,25 @@ from rapport.communication.transaction import (
     append_early,
     append_outgoing,
 )
-from rapport.core.detection import DETECTED, SKIPPED, STILL_LASTS, Detection
+from rapport.core.detection import (
+    ACKNOWLEDGED,
+    DETECTED,
+    ENDED,
+    SKIPPED,
+    STILL_LASTS,
+    Detection,
+)
 from rapport.core.errors import Corrupt, InvalidInput, RapportError, SourceUnavailable, Unavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import CONTROL, MESSAGE, Message
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.store.base import RecordStore
 
 INPUTS = ("control", "input", "detections")
 READER = "communication"
+_HAS_ACTIONS = (DETECTED, ENDED)
 _DUE_AT_ONCE = 1_000
 _LOOK_AGAIN_MS = 60_000
 _LARGEST_BURIED = 100_000
@@ -343,7 +351,7 @@ class CommunicationEngine:
 
     async def _commit_position(self, name: str, least: int) -> None:
         """Publishes the position of a reader once it has moved by `least`. The transaction's own
-        position counts; this one tells others how far the engine has read.
+        position counts; this one shows others how far the engine has read.
         """
         position = self._batches.positions[name]
         if position - self._committed[name] >= least:
@@ -357,7 +365,7 @@ class CommunicationEngine:
         if channel != "detections":
             return {}
         await self._parts.contents.refresh()
-        found = [stored.event for stored in batch if stored.event.type == DETECTED]
+        found = [stored.event for stored in batch if stored.event.type in _HAS_ACTIONS]
         return {
             event.id: await hops_before(self._channels, event)
             for event in found
@@ -369,7 +377,7 @@ class CommunicationEngine:
             detection = Detection.from_event(event)
         except InvalidInput:
             return False  # dead-lettered when its turn comes
-        phrases = self._parts.phrases_of(detection.policy, detection.version)
+        phrases = self._parts.phrases_for(detection)
         actions = [self._parts.actions.get(same_phrase(phrase)) for phrase in phrases]
         return any(action is not None and action.effect is not None for action in actions)
 
@@ -403,7 +411,7 @@ class BatchTransaction:
         self.wanted: list[str] = []
         """Messages that have to be looked up before the next call."""
         lookup = ReceiverLookup(parts.directory, parts.adapters)
-        privacy = PrivacyCheck(transaction, parts.directory, parts.functions)
+        privacy = PrivacyCheck(transaction, parts.directory, parts.functions, parts.reader)
         self._runner = DeliveryRunner(
             transaction,
             self.schedule,
@@ -425,6 +433,7 @@ class BatchTransaction:
             secret=answer_secret(records),
         )
         self._actions = DetectionActions(transaction, self._runner, parts)
+        self._runner.on_late_notice = self._actions.tell_late
         self.positions = {name: _position(records, name) for name in INPUTS}
         self.schedule.refresh()
 
@@ -518,6 +527,11 @@ class BatchTransaction:
         elif kind == ("detections", DETECTED):
             own = hops.get(event.id, 0)
             self._actions.handle(event, now_ms, hops=own, since_ms=since_ms, any_age=any_age)
+        elif kind == ("detections", ENDED):
+            own = hops.get(event.id, 0)
+            self._actions.end(event, now_ms, hops=own, since_ms=since_ms)
+        elif kind == ("detections", ACKNOWLEDGED):
+            self._actions.acknowledge(event, now_ms)
         elif kind == ("detections", STILL_LASTS):
             self._actions.handle(event, now_ms, any_age=True)
         elif kind == ("detections", SKIPPED):

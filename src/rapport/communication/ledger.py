@@ -34,7 +34,7 @@ from rapport.communication.ledger_rows import (
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.kernel.config_fields import suggest
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.store.derived_rows import IN_MEMORY, DerivedRow, DerivedRows, RowCondition, TableShape
 
 LEDGER_FILE = "ledger.sqlite"

@@ -21,8 +21,7 @@ from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.records import DeliveryRecord, shown_key
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput
-from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, content_id, make_event
 from rapport.core.message import (
     MESSAGE,
     MESSAGE_CACHE,

@@ -21,9 +21,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import in_thread
+from rapport.kernel.tasks import in_thread
 from rapport.store.base import (
     Delete,
     Guard,
@@ -108,6 +108,12 @@ def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int, edition: s
         return False
     is_right = _is_same(_link_mark(secret, peer, expires, edition), given)
     return is_right and now_ms < int(expires)
+
+
+class PublicAddress(msgspec.Struct):
+    """The base address of links in messages; empty until the node's endpoints are open."""
+
+    url: str = ""
 
 
 def inbox_link(

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.core.event import Event, make_event
-from rapport.core.ids import content_id
-from rapport.kernel.chance import Chance
-from rapport.kernel.threads import run_blocking
+from rapport.core.event import Event, content_id, make_event
+from rapport.kernel.clock import Chance
+from rapport.kernel.tasks import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 _ENTRY, _COUNT, _LAST_EVENT = "entry/", "count/", "told"

@@ -36,16 +36,15 @@ from rapport.communication.content_rules import (
 from rapport.communication.ledger_events import PROOF
 from rapport.communication.logged_records import LoggedRecords
 from rapport.core.errors import InvalidInput, Problem, UnknownName
-from rapport.core.event import Event, StoredEvent
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import MESSAGE, MESSAGEINFO, Identifier, Message
 from rapport.core.message import PREDEFINED as RESERVED
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import is_file, is_inside
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 
@@ -321,7 +320,7 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         answers=(_related("AUTH", "REQUEST", "after some time"),),
     ),
     ("NOTIFICATION", ""): MessageInformation(
-        text="A policy found a situation that somebody wanted to be told of. The subtype is the "
+        text="A policy found a situation that somebody wanted to know of. The subtype is the "
         "policy's phrase, such as 'raise alarm'; the content says what was found and where. "
         "conversation-id names the detection. Where the message has a link, open it and press the "
         "button, or answer by the way it came: that tells the others that you see to it.",
@@ -333,7 +332,7 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "called or an event is written. The subtype is the policy's phrase, the content says what "
         "is done. Nobody has to answer it.",
         schema=_TEXT,
-        related=(_related("NOTIFICATION", "", "what people are told"),),
+        related=(_related("NOTIFICATION", "", "the message to people"),),
     ),
 }
 
@@ -535,7 +534,7 @@ class MessageInfoService:
 
     def fault(self, message: Message) -> ContentFault | None:
         """Why the content of a message does not fit the schema of its type; see `Contents`."""
-        return self._rules.fault(message)
+        return None if self._rules.is_empty else self._rules.fault(message)
 
     async def _message(self, id: str) -> Message:
         for _channel, stored in await self._channels.find_event(id):
@@ -584,25 +583,25 @@ class _InfoRecord(msgspec.Struct, frozen=True):
     information: MessageInformation
 
 
-def content_rules(told: Mapping[Kind, MessageInformation]) -> ContentRules:
+def content_rules(entries: Mapping[Kind, MessageInformation]) -> ContentRules:
     """The schemas of types that are not reserved."""
     return ContentRules(
         {
             kind: each.schema if _is_sound(kind, each) else None
-            for kind, each in told.items()
+            for kind, each in entries.items()
             if kind[0] not in RESERVED
         }
     )
 
 
-def _is_sound(kind: Kind, told: MessageInformation) -> bool:
+def _is_sound(kind: Kind, information: MessageInformation) -> bool:
     """Whether contents can be checked by its schema. A schema that an earlier version stored may be
     invalid now, which must not stop messages.
     """
-    if not told.schema:
+    if not information.schema:
         return False
     try:
-        check_schema(told.schema)
+        check_schema(information.schema)
     except InvalidInput as error:
         _log.error("contents are not checked", type=kind[0], subtype=kind[1], why=error.message)
         return False
@@ -611,8 +610,8 @@ def _is_sound(kind: Kind, told: MessageInformation) -> bool:
 
 def shown_information(found: MessageInfoEntry) -> dict[str, object]:
     """An entry as JSON shows it."""
-    told: dict[str, object] = msgspec.to_builtins(found.information)
-    return {"type": found.type, "subtype": found.subtype, "origin": found.origin} | told
+    fields: dict[str, object] = msgspec.to_builtins(found.information)
+    return {"type": found.type, "subtype": found.subtype, "origin": found.origin} | fields
 
 
 class InfoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

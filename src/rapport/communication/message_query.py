@@ -54,7 +54,7 @@ LOG_INDEX = ("subject", "data.sender", 'data."conversation-id"', "data.result")
 a message has a result.
 """
 FATES = (
-    *(OPEN, "done", "failed", "timed_out"),
+    *(OPEN, "done", "failed", "timed_out", "ended"),
     *("notified", ROUTED, "no_receiver", "forwarded", "refused", "skipped"),
 )
 """Fates of a message: its result, `open` until then; or, where it needs no delivery, its fate when
@@ -77,7 +77,7 @@ MOST_BYTES = 8 * 1024 * 1024
 """A page is closed before its messages have more data than this."""
 _FIRST_SPAN, _LONGEST_SPAN = 256, 131_072
 """Positions of one step backwards. An index skips the longest in one search."""
-_RARE = ("failed", "timed_out")
+_RARE = ("failed", "timed_out", "ended")
 """Rare results: finding all messages with them costs less than looking each message up."""
 _AT_ONCE = 60
 """Messages whose fates are looked up together."""

@@ -35,9 +35,8 @@ from rapport.communication.transaction import Transaction
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.message import CONTROL, MESSAGE, Identifier, Message
-from rapport.kernel.tasks import first_of
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.store.base import Put, RecordStore
 
 ENGINE = Identifier("component", "communication")

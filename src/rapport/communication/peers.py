@@ -23,7 +23,7 @@ from rapport.communication.delivery_state import CollectiveDelivery, PeerDeliver
 from rapport.communication.privacy import PrivacyRule
 from rapport.communication.sessions.seals import SEALED_MARK
 from rapport.core.errors import InvalidInput, SourceUnavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import suggest
 
@@ -42,6 +42,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """Privacy rules; the first that applies decides."""
     zone: str = ""
     """Time zone in which times are shown; empty = that of the site."""
+    language: str = ""
+    """Language of times and values in texts; empty = that of the site."""
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from rapport.communication.privacy import (
     parse_hours,
     quiet_rule,
 )
+from rapport.communication.rendering import LANGUAGES
 from rapport.core.errors import InvalidInput
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.plugins import Plugins
@@ -68,6 +69,7 @@ PEER_KEYS = (
     "fallback",
     "fallback_after",
     "zone",
+    "language",
     "quiet",
     "on_quiet",
     "privacy",
@@ -448,7 +450,13 @@ def read_peer(name: str, table: Fields, adapters: Collection[str], directory: Pa
         fallback_after=fallback_after,
         privacy=read_privacy(table, directory),
         zone=zone if is_zone(zone := table.text("zone", "")) else "",
+        language=read_language(table, ""),
     )
+
+
+def read_language(table: Fields, default: str) -> str:
+    """The language of times and values in texts."""
+    return table.choice("language", LANGUAGES, default) if table.has("language") else default
 
 
 def read_collective(name: str, table: Fields, peers: Mapping[str, Peer]) -> Collective:

@@ -19,7 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from rapport.communication.texts import _EPOCH, clean, local_time
+from rapport.communication.rendering import EPOCH, local_time
+from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.core.times import format_duration
@@ -218,7 +219,7 @@ def _moment(day: date, minute: int, zone: str, fold: int) -> int:
         before = wall.replace(fold=0).utcoffset() or timedelta()
         after = wall.replace(fold=1).utcoffset() or timedelta()
         moment = _first_after_gap(moment, info, abs(after - before))
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def _first_after_gap(moment: datetime, zone: ZoneInfo, width: timedelta) -> datetime:
@@ -280,7 +281,7 @@ class PrivacyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None = not counted, and a rule that needs it refuses."""
 
 
-class Allowed(msgspec.Struct, frozen=True, tag="allowed"):
+class AllowedDelivery(msgspec.Struct, frozen=True, tag="allowed"):
     """Send it now."""
 
 
@@ -297,7 +298,7 @@ class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
     reason: str
 
 
-Verdict = Allowed | Hold | Refuse
+Verdict = AllowedDelivery | Hold | Refuse
 
 
 def fits_pattern(pattern: str, text: str) -> bool:
@@ -345,7 +346,7 @@ def ask_function(
         case None:
             return None
         case True:
-            return Allowed()
+            return AllowedDelivery()
         case False:
             return Refuse(rule.reason or _UNWANTED)
         case str():
@@ -442,7 +443,7 @@ def verdict(
         found = _apply_rule(rule, facts, functions)
         if found is not None:
             return found
-    return Allowed()
+    return AllowedDelivery()
 
 
 def quiet_rule(
@@ -486,7 +487,7 @@ def _decided(
         return ask_function(rule, facts, functions)
     match rule.then:
         case "allow":
-            return Allowed()
+            return AllowedDelivery()
         case "refuse":
             return Refuse(_reason(rule))
     until = _hold_end(rule, facts, ends)

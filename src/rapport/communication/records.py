@@ -25,6 +25,7 @@ from rapport.communication.delivery_state import (
     RetryPolicy,
 )
 from rapport.communication.peers import adapter_of
+from rapport.communication.rendering import TextPiece
 from rapport.communication.transaction import Transaction
 from rapport.core.errors import Corrupt, SourceUnavailable
 from rapport.core.event import StoredEvent
@@ -262,6 +263,8 @@ class DeliveryRecord(msgspec.Struct, kw_only=True):
     """Is notified of the result; empty = nobody."""
     policy: str = ""
     detection: str = ""
+    situation: str = ""
+    """Key of the situation whose beginning it is about."""
     routed: bool = False
     """It belongs to an additional receiver, which decides nothing about the message."""
     lines: int = 0
@@ -269,7 +272,7 @@ class DeliveryRecord(msgspec.Struct, kw_only=True):
     forget_at: int = 0
     """When a closed delivery is deleted; until then late answers are still recorded."""
     asking: NextReceiver | None = None
-    """The next receiver, as long as the directory cannot tell its members."""
+    """The next receiver, as long as the directory does not know its members."""
     ask_at: int = 0
     """When the directory is read again."""
     failed_asks: int = 0
@@ -303,6 +306,8 @@ class MessageBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     conversation: str = ""
     refers_to: str = ""
     language: str = ""
+    pieces: tuple[TextPiece, ...] = ()
+    """Of a text that readers in other zones or languages see differently."""
     effect: Effect | None = None
     """The effect of an action that notifies nobody."""
     peer_delivery: PeerDelivery | None = None
@@ -468,7 +473,7 @@ class DecisionCache:
         self._open.discard(key)
 
     def forget(self) -> None:
-        """Forgets everything; after a failure only the records tell what was stored."""
+        """Forgets everything; after a failure only the records say what was stored."""
         for recent in (self._closed, self._open, self._answered, self.direct):
             recent.clear()
 

@@ -26,12 +26,11 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.logged_records import LoggedRecords
 from rapport.core.errors import Conflict, DuplicateName, InvalidInput, Problem
-from rapport.core.event import Event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields, suggest
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 
@@ -62,7 +61,7 @@ class RoutingRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return bool(self.type), bool(self.subtype), bool(self.receiver), bool(self.sender)
 
 
-class Routing:
+class RoutingTable:
     """The rules in force. Changes and look-ups may come from different threads; a look-up costs the
     same for ten rules and for a hundred thousand.
     """
@@ -299,7 +298,7 @@ class RoutingRecords:
     ) -> None:
         self._clock = clock
         self._of_site = {rule.id: rule for rule in map(with_id, of_site)}
-        self._routing = Routing(self._of_site.values())
+        self._routing = RoutingTable(self._of_site.values())
         self._store = LoggedRecords(channels, records, TABLE)
         self._looked_ns = clock.steady_ns()
 
@@ -309,7 +308,7 @@ class RoutingRecords:
         await self._store.append_again()
 
     def recipients(self, message: Message) -> tuple[Identifier, ...]:
-        """See Routing. Looks for changes of other engines every second, which blocks: for the
+        """See RoutingTable. Looks for changes of other engines every second, which blocks: for the
         engine's worker thread.
         """
         now_ns = self._clock.steady_ns()
@@ -338,7 +337,7 @@ class RoutingRecords:
     async def add(self, rule: RoutingRule, *, by: str = "") -> str:
         """Puts a rule in force for good and returns its id; durable when it returns.
 
-        Raises as Routing.add does.
+        Raises as RoutingTable.add does.
         """
         rule = with_id(rule)
         async with self._store.turn:
@@ -384,7 +383,7 @@ class RoutingRecords:
             rules = dict(self._of_site)
             for name, raw in self._store.entries():
                 rules.setdefault(name, msgspec.msgpack.decode(raw, type=RoutingRule))
-            self._routing = Routing(rules.values())
+            self._routing = RoutingTable(rules.values())
 
 
 def shown_rule(rule: RoutingRule) -> dict[str, object]:

@@ -1,17 +1,28 @@
 """Texts for people: templates of actions, and messages as mail, inbox and answer page show them.
 Pure. [CO-1, CO-10, CO-16]
 
-In a template `{A}` is the identity of an alias, `{A.badge}` a column of the site's tables.
+In a template `{A}` is the identity of an alias, `{A.badge}` a column of the site's tables,
+`{temperature of A}` a value as of the detection.
 """
 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from collections.abc import Callable, Collection
 
-from rapport.core.detection import Detection
+import msgspec
+
+from rapport.communication.rendering import (
+    DEFAULT_READER,
+    DurationPiece,
+    MomentPiece,
+    TextPiece,
+    TextReader,
+    ValuePiece,
+    render,
+    shown_moment,
+)
+from rapport.core.detection import Detection, NamedValue, phrase_key
 from rapport.core.errors import InvalidInput, nearest_names
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO
 from rapport.core.times import format_time
@@ -44,7 +55,7 @@ def named_in_texts(known: Collection[str], field: str = "") -> str:
     >>> named_in_texts(["F", "F.name"], "f.names")
     'did you mean {F.name}? a text can name {F}, {F.name}, {policy}, {time}, {id}'
     """
-    own = sorted({*known} - {*ALWAYS_KNOWN}, key=lambda name: ("." in name, name))
+    own = sorted({*known} - {*ALWAYS_KNOWN}, key=lambda name: ("." in name, " " in name, name))
     nearest = nearest_names(field, [*own, *ALWAYS_KNOWN], limit=1) if field else ()
     names = [f"{{{name}}}" for name in (*own[:_MOST_NAMED], *ALWAYS_KNOWN)]
     suggestion = f"did you mean {{{nearest[0]}}}? " if nearest else ""
@@ -57,24 +68,90 @@ def no_facts(_policy: str, _version: str, _alias: str, _identity: str, _column: 
 
 
 def fill_template(template: str, detection: Detection, facts: Facts = no_facts) -> str:
-    """The text for one detection; a missing field shows as `?`: an alarm with a gap beats none.
+    """The text of one detection for machines: times in ISO 8601, durations in seconds, values
+    without their unit. A missing field shows as `?`: an alarm with a gap beats none.
 
     Control characters in values become spaces, so that no value can break a line or a mail header.
     """
-    values = {
-        **{alias: clean(identity) for alias, identity in detection.bindings.items()},
-        "policy": clean(detection.policy),
-        "time": format_time(detection.time),
-        "id": detection.id(),
-    }
-    parts = _parts(template)
-    for field in {field for _text, field in parts if field is not None and "." in field}:
-        alias, _, column = field.partition(".")
-        identity, known = detection.bindings.get(alias), None
-        if identity is not None:
-            known = facts(detection.policy, detection.version, alias, identity, column)
-        values[field] = "?" if known is None else clean(known)
-    return "".join(_filled(values, text, field) for text, field in parts)[:LONGEST_TEXT]
+    pieces = template_pieces(template, detection, facts)
+    return "".join(map(_for_machines, pieces))[:LONGEST_TEXT]
+
+
+def template_pieces(
+    template: str, detection: Detection, facts: Facts = no_facts
+) -> list[TextPiece]:
+    """The pieces of the text of one detection."""
+    found: list[TextPiece] = []
+    for text, field in _parts(template):
+        found += [text] if text else []
+        found += [] if field is None else [_piece(field, detection, facts)]
+    return found
+
+
+def is_for_machines(template: str) -> bool:
+    """Whether a template is JSON, whose times and values keep one form for everybody.
+
+    >>> is_for_machines('{{"level": {temperature of F}}}'), is_for_machines("{F} is warm")
+    (True, False)
+    """
+    return template.lstrip().startswith(("{{", "["))
+
+
+def filled_text(
+    template: str,
+    detection: Detection,
+    facts: Facts = no_facts,
+    reader: TextReader = DEFAULT_READER,
+) -> tuple[str, tuple[TextPiece, ...]]:
+    """The text of one detection for a reader, and its pieces for others; no pieces for machines."""
+    if is_for_machines(template):
+        return fill_template(template, detection, facts), ()
+    pieces = template_pieces(template, detection, facts)
+    return render(pieces, reader)[:LONGEST_TEXT], tuple(pieces)
+
+
+def _piece(field: str, detection: Detection, facts: Facts) -> TextPiece:
+    bindings, began = detection.bindings, detection.began
+    if field in bindings:
+        return clean(bindings[field])
+    match field:
+        case "policy":
+            return clean(detection.policy)
+        case "time":
+            return MomentPiece(detection.time)
+        case "id":
+            return detection.id()
+        case "began":
+            return MomentPiece(detection.time if began is None else began)
+        case "duration":
+            return DurationPiece(0 if began is None else detection.time - began)
+        case "why":
+            return clean(detection.reason or detection.holds) or "?"
+    if _is_phrase(field):
+        value = detection.values.get(phrase_key(field), NamedValue())
+        known = value.value
+        if isinstance(known, str):
+            value = NamedValue(clean(known), value.unit)
+        return ValuePiece(value)
+    alias, _, column = field.partition(".")
+    identity, fact = bindings.get(alias), None
+    if identity is not None and column:
+        fact = facts(detection.policy, detection.version, alias, identity, column)
+    return "?" if fact is None else clean(fact)
+
+
+def _for_machines(piece: TextPiece) -> str:
+    match piece:
+        case MomentPiece():
+            return format_time(piece.time_ms)
+        case DurationPiece():
+            return f"{piece.duration_ms / 1_000:g}"
+        case ValuePiece():
+            known = piece.value.value
+            is_text = isinstance(known, str)
+            return str(known) if is_text else msgspec.json.encode(known).decode()
+        case _:
+            return piece
 
 
 def constant_text(template: str) -> str | None:
@@ -98,10 +175,6 @@ def clean(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _filled(values: Mapping[str, str], text: str, field: str | None) -> str:
-    return text if field is None else text + values.get(field, "?")
-
-
 def _parts(template: str, known: Collection[str] = ()) -> list[tuple[str, str | None]]:
     try:
         parsed = list(string.Formatter().parse(template))
@@ -117,14 +190,21 @@ def _parts(template: str, known: Collection[str] = ()) -> list[tuple[str, str | 
     return found
 
 
+def _is_phrase(text: str) -> bool:
+    """Whether it names a value: `temperature of F`, `mean of pm10 of S in the last 24 h`."""
+    return " of " in text
+
+
 def _is_field(text: str) -> bool:
+    if _is_phrase(text):
+        return all(character.isprintable() for character in text)
     alias, dot, column = text.partition(".")
     plain = column.isidentifier() and not column.startswith("_")
     return alias.isidentifier() and (not dot or plain)
 
 
 def _bad(message: str, known: Collection[str]) -> InvalidInput:
-    hint = "write {ALIAS} or {ALIAS.column}, {policy}, {time} or {id}"
+    hint = "write {ALIAS}, {ALIAS.column}, {ATTRIBUTE of ALIAS}, {policy}, {time} or {id}"
     hint = named_in_texts(known) if known else hint
     return InvalidInput(message, code="action.bad_template", hint=f"{hint}; write {{{{ for a brace")
 
@@ -132,15 +212,6 @@ def _bad(message: str, known: Collection[str]) -> InvalidInput:
 # --- messages as people read them ---
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def local_time(moment_ms: int, zone: str) -> datetime:
-    """The moment in a time zone."""
-    return (_EPOCH + timedelta(milliseconds=moment_ms)).astimezone(ZoneInfo(zone))
-
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _REPORTS = {
     "ACK": "Your message was delivered",
     "ERROR": "There is a problem with your message",
@@ -157,9 +228,7 @@ def shown_time(time_ms: int, zone: str = "UTC") -> str:
     >>> shown_time(1_763_445_840_000, "Europe/Vienna")
     '18 Nov 2025, 07:04 CET'
     """
-    local = local_time(time_ms, zone)
-    day = f"{local.day} {_MONTHS[local.month - 1]} {local.year}"
-    return f"{day}, {local:%H:%M} {local.tzname()}"
+    return shown_moment(time_ms, TextReader(zone))
 
 
 def shown_sender(sender: str, policy: str = "") -> str:
@@ -210,3 +279,12 @@ def _words(name: str) -> str:
     """The name of a type in words: `FIRE_DRILL` is `Fire drill`."""
     plain = name.replace("_", " ").replace("-", " ").strip()
     return f"{plain[:1].upper()}{plain[1:].lower()}" if plain.isupper() else plain
+
+
+def same_phrase(text: str) -> str:
+    """The phrase as it is compared: blanks and letter case do not matter.
+
+    >>> same_phrase("Raise  alarm")
+    'raise alarm'
+    """
+    return " ".join(text.split()).casefold()

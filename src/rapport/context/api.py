@@ -10,7 +10,7 @@ from rapport.context.broker.broker_settings import (
 )
 from rapport.context.broker_server import ContextBroker
 from rapport.context.broker_status import BrokerStatus
-from rapport.context.clients.blocking import BlockingConsumer, BlockingProvider
+from rapport.context.clients.blocking_clients import BlockingConsumer, BlockingProvider
 from rapport.context.clients.consumer import ContextConsumer, LocatedRecord
 from rapport.context.clients.controller import ContextController
 from rapport.context.clients.provider import ContextProvider

@@ -12,8 +12,7 @@ import msgspec
 from rapport.context.broker.broker_state import AuditEffect
 from rapport.context.protocol import NOT_ALLOWED, NOT_FOUND, PROCESSED, RECEIVED
 from rapport.core.context_record import EntityRef
-from rapport.core.event import Event, as_subject
-from rapport.core.ids import content_id
+from rapport.core.event import Event, as_subject, content_id
 from rapport.kernel.clock import Clock
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address

@@ -57,8 +57,7 @@ from rapport.context.protocol import (
 from rapport.context.rights import LOCAL, ContextRights
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Conflict, InvalidInput, RapportError, TooLarge, Unavailable
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, DueTimer, Now
+from rapport.kernel.clock import Chance, Clock, DueTimer, Now
 from rapport.kernel.tasks import Tasks, close_all
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.addresses import format_address, ip_of, resolve

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.context.protocol import MAX_WHY, NOT_FOUND, PROCESSED
-from rapport.core.event import Event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id
 from rapport.core.times import DurationCounts, DurationHistogram
 
 

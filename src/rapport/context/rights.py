@@ -22,7 +22,7 @@ import msgspec
 
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
-from rapport.kernel.signing import PublicKey, SigningKey, fingerprint_of
+from rapport.kernel.signing_keys import PublicKey, SigningKey, fingerprint_of
 from rapport.transport.keys import RESERVED
 
 Right = Literal["read", "write", "take_over", "control"]

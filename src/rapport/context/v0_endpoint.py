@@ -19,8 +19,7 @@ from rapport.context.v0.v0_search import V0Allows
 from rapport.context.v0.v0_state import V0Settings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, DueTimer, Now
+from rapport.kernel.clock import Chance, Clock, DueTimer, Now
 from rapport.kernel.tasks import Tasks
 from rapport.transport.addresses import format_address, ip_of, resolve
 from rapport.transport.base import Address, Endpoint
@@ -114,10 +113,12 @@ class V0Endpoint:
                 hint="listen on the address by which the others reach this machine",
             )
         endpoint = link(await UdpEndpoint.open(*place, max_datagram=MAX_DATAGRAM))
-        door = V0Endpoint(endpoint, broker, settings or V0Settings(), clock, chance, allows, audit)
-        door._tasks.start("context v0 alarm", door._alarm.run)
-        endpoint.receive(door._take)
-        return door
+        opened = V0Endpoint(
+            endpoint, broker, settings or V0Settings(), clock, chance, allows, audit
+        )
+        opened._tasks.start("context v0 alarm", opened._alarm.run)
+        endpoint.receive(opened._take)
+        return opened
 
     async def close(self) -> None:
         """Closes the endpoint; the broker goes on. A second call is no error."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from rapport.core.errors import Corrupt, InvalidInput
+from rapport.core.errors import Corrupt, InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME, BareEvent, Event, StoredEvent, check_envelope
 from rapport.core.times import format_time, parse_time, parse_times
 
@@ -100,6 +101,33 @@ def have_no_headers(events: Sequence[Event]) -> bool:
 
 
 # --- CloudEvents JSON: encoding -------------------------------------------------------------------
+
+
+MOST_VALUES = 1_000_000
+"""JSON values in one body; decoded, each takes up to a hundred times its own two bytes."""
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.S)
+
+
+def check_value_count(body: bytes) -> None:
+    """Raises TooLarge for JSON with more than MOST_VALUES values, without decoding it.
+
+    Commas and openings bound the values; they are counted outside of strings only when there are
+    suspiciously many, so that a body of plain size costs a few microseconds.
+    """
+    if len(body) <= MOST_VALUES or body.lstrip()[:1] not in (b"[", b"{"):
+        return
+    if _count_separators(body) < MOST_VALUES:
+        return
+    if _count_separators(_STRING.sub(b"", body)) >= MOST_VALUES:
+        raise TooLarge(
+            f"the body holds more than {MOST_VALUES:,} JSON values",
+            code="event.too_many_values",
+            hint="send it in several requests",
+        )
+
+
+def _count_separators(body: bytes) -> int:
+    return sum(body.count(mark) for mark in (b",", b"[", b"{", b":"))
 
 
 def to_cloudevent(event: Event) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event import MAX_NAME, Event, as_subject
-from rapport.core.ids import content_id
+from rapport.core.event import MAX_NAME, Event, as_subject, content_id
 
 CONTEXT_RECORD = "rapport.context.record"
 _NO_VALUES: dict[str, Any] = {}

@@ -4,16 +4,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rapport.core.event import CAUSE, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.errors import InvalidInput
+from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
+from rapport.core.times import format_duration, parse_duration
 
 DETECTED = "rapport.policy.detected"
 ENDED = "rapport.policy.ended"
 """A situation that began has ended."""
+ACKNOWLEDGED = "rapport.policy.acknowledged"
+"""Somebody looks after an open situation."""
 UNDECIDED = "rapport.policy.undecided"
 SKIPPED = "rapport.policy.skipped"
 STILL_LASTS = "rapport.policy.still_lasts"
@@ -21,8 +25,34 @@ STILL_LASTS = "rapport.policy.still_lasts"
 ACT_WITHIN_MS = 600_000
 """`[site] act_within`: actions of detections older than this are recorded, not carried out."""
 
+_WINDOW = re.compile(r"(.+ in the last )(.+?)( \(at least \d+ readings?\))?")
+
 Cause = tuple[int, str]
 """Event time and id of a causing event; ordered by time, then id by code points."""
+
+
+class NamedValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value as a text shows it; None = unknown."""
+
+    value: float | str | bool | None = None
+    unit: str = ""
+
+
+def phrase_key(phrase: str) -> str:
+    """The phrase of a named value as it is compared: blanks and the form of a window do not matter.
+
+    >>> phrase_key("mean of pm10  of S in the last 24 h (at least 18 readings)")
+    'mean of pm10 of S in the last 1d (at least 18 readings)'
+    """
+    text = " ".join(phrase.split())
+    found = _WINDOW.fullmatch(text)
+    if found is None:
+        return text
+    try:
+        window = format_duration(parse_duration(found[2]))
+    except InvalidInput:
+        return text
+    return f"{found[1]}{window}{found[3] or ''}"
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -37,6 +67,12 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: str = ""
     began: int | None = None
     """Of the end of a situation: the time of its beginning. None for everything else."""
+    reason: str = ""
+    """Why a situation ended where no reading ended it, such as that its policy was deleted."""
+    values: dict[str, NamedValue] = {}
+    """The values that texts name, by the phrase in braces, as of `time`."""
+    holds: str = ""
+    """One line about what holds, for `{why}`; only where a text names it."""
 
     def id(self) -> str:
         """Depends on the detection only, so detecting it again after a crash changes nothing."""
@@ -54,9 +90,14 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def to_event(self, *, source: str) -> Event:
         """The detection as an event, with its causes in the data and in the `cause` header."""
+        more: dict[str, object] = {"values": self.values} if self.values else {}
+        if self.holds:
+            more["holds"] = self.holds
         if self.began is None:
-            return _result_event(self, DETECTED, source)
-        return _result_event(self, ENDED, source, began=self.began)
+            return _result_event(self, DETECTED, source, **more)
+        if self.reason:
+            more["reason"] = self.reason
+        return _result_event(self, ENDED, source, began=self.began, **more)
 
     @staticmethod
     def from_event(event: Event) -> Detection:
@@ -152,9 +193,7 @@ def still_lasts_event(detection: Detection, *, source: str) -> Event:
     )
 
 
-def _result_event(
-    found: Detection | Undecided, kind: str, source: str, **more: tuple[str, ...] | int
-) -> Event:
+def _result_event(found: Detection | Undecided, kind: str, source: str, **more: object) -> Event:
     return make_event(
         source=source,
         id=found.id(),
@@ -171,6 +210,39 @@ def _result_event(
         },
         headers={CAUSE: cause_text(*(id for _, id in found.causes))},
     )
+
+
+def situation_key(policy: str, bindings: Mapping[str, str], began: int) -> str:
+    """The key of a situation: a policy, whatever its version, begins it at most once then."""
+    flat = [part for pair in sorted(bindings.items()) for part in pair]
+    return content_id("situation", policy, str(began), *flat)
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody looks after an open situation."""
+
+    policy: str
+    bindings: dict[str, str]
+    began: int
+    by: str
+    time: int
+
+    def to_event(self, *, source: str) -> Event:
+        """An event of the channel `detections`."""
+        key = situation_key(self.policy, self.bindings, self.began)
+        return make_event(
+            source=source,
+            id=content_id("acknowledged", key, self.by, str(self.time)),
+            type=ACKNOWLEDGED,
+            subject=f"policy/{self.policy}",
+            time=self.time,
+            data=self,
+        )
+
+    @staticmethod
+    def from_event(event: Event) -> Acknowledgement:
+        found: Acknowledgement = event.payload_as(Acknowledgement)
+        return found
 
 
 class _Line(msgspec.Struct, omit_defaults=True):

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.core.event import Event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id
 
 KNOWLEDGE = "rapport.ensemble.knowledge"
 _NO_VALUES: dict[str, Any] = {}

@@ -20,6 +20,7 @@ RELEASED = "released"
 """Header of a reading from quarantine: the time of its release."""
 CORRECTS = "corrects"
 """Header of a reading that replaces another one: the id of the reading it corrects."""
+RELEASE_HEADERS = frozenset((RELEASED, CORRECTS))
 CARRIED = "carried"
 """Header of a reading that arrived by gossip: the device that carried it. Policies re-evaluate it
 when it was too late for them.
@@ -46,7 +47,7 @@ REEVALUATED = "rapport.policy.replaying.second_look"
 def history_headers(*, notify: bool) -> dict[str, str]:
     """The headers of an event imported as history.
 
-    >>> history_marks(notify=False)
+    >>> history_headers(notify=False)
     {'history': 'true'}
     """
     return {HISTORY: "true", NOTIFY: "true"} if notify else {HISTORY: "true"}
@@ -55,9 +56,9 @@ def history_headers(*, notify: bool) -> dict[str, str]:
 def without_release_headers(reading: Event) -> Event:
     """The reading without headers that only a release may set; producers may have sent them."""
     headers = reading.headers
-    if RELEASED not in headers and CORRECTS not in headers:
+    if RELEASE_HEADERS.isdisjoint(headers):
         return reading
-    kept = {name: text for name, text in headers.items() if name not in (RELEASED, CORRECTS)}
+    kept = {name: text for name, text in headers.items() if name not in RELEASE_HEADERS}
     return msgspec.structs.replace(reading, headers=kept)
 
 

@@ -23,6 +23,8 @@ RAW_SIGNATURE, RAW_SIGNED_BY = "rawsignature", "rawsignedby"
 """Headers of a reading: the signature of its raw event."""
 RAW_VERDICT = "rawverdict"
 """Header of a signed reading: the verdict on its raw event."""
+SIGNATURE_HEADERS = frozenset((SIGNATURE, SIGNED_BY, RAW_VERDICT))
+"""Headers that a reading must not copy from its raw event."""
 
 COVERED_HEADERS = (
     DATA_TYPE,
@@ -84,9 +86,9 @@ def without_raw_signature(reading: Event, raw: Event) -> Event:
     covers the raw data and not the reading's.
     """
     headers = reading.headers
-    if SIGNATURE not in headers and SIGNED_BY not in headers and RAW_VERDICT not in headers:
+    if SIGNATURE_HEADERS.isdisjoint(headers):
         return reading
-    dropped = (SIGNATURE, SIGNED_BY, RAW_SIGNATURE, RAW_SIGNED_BY, RAW_VERDICT)
+    dropped = SIGNATURE_HEADERS | {RAW_SIGNATURE, RAW_SIGNED_BY}
     kept = {name: value for name, value in headers.items() if name not in dropped}
     if SIGNATURE in raw.headers:
         kept[RAW_SIGNATURE] = raw.headers[SIGNATURE]

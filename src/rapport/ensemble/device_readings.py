@@ -18,11 +18,11 @@ from typing import IO, Any
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput, TooLarge
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.ensemble.model.component import Component, process
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.role import Local, Role
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.kernel.files import atomic_replacement
 
 MOST_BYTES = 4_096
@@ -331,28 +331,28 @@ class NewReadings(msgspec.Struct, frozen=True):
 def parse_device_knowledge(values: Mapping[str, Any]) -> DeviceKnowledge:
     """Reads the knowledge of a device; raises InvalidInput."""
     try:
-        told = msgspec.convert(dict(values), DeviceKnowledge)
+        knowledge = msgspec.convert(dict(values), DeviceKnowledge)
     except msgspec.ValidationError as error:
         raise InvalidInput(
             f"this says nothing of readings: {error}", code="ensemble.bad_readings"
         ) from None
-    numbers = [one.number for one in told.readings]
+    numbers = [one.number for one in knowledge.readings]
     is_counted = all(
-        0 < one.number < _MOST and abs(one.time_ms) < FARTHEST_MS for one in told.readings
+        0 < one.number < _MOST and abs(one.time_ms) < FARTHEST_MS for one in knowledge.readings
     )
-    if not (told.life or not numbers) or not is_counted or numbers != sorted(set(numbers)):
+    if not (knowledge.life or not numbers) or not is_counted or numbers != sorted(set(numbers)):
         raise InvalidInput("readings are not numbered in order", code="ensemble.bad_readings")
-    return told
+    return knowledge
 
 
-def new_readings(told: DeviceKnowledge, receipt: Receipt) -> NewReadings:
+def new_readings(knowledge: DeviceKnowledge, receipt: Receipt) -> NewReadings:
     """The readings after the receipt. Pure; repeated knowledge gives nothing."""
-    number = receipt.number if receipt.life == told.life else 0
-    fresh = tuple(one for one in told.readings if one.number > number)
+    number = receipt.number if receipt.life == knowledge.life else 0
+    fresh = tuple(one for one in knowledge.readings if one.number > number)
     if not fresh:
         return NewReadings((), receipt)
     last = fresh[-1].number
-    return NewReadings(fresh, Receipt(told.life, last), last - number - len(fresh))
+    return NewReadings(fresh, Receipt(knowledge.life, last), last - number - len(fresh))
 
 
 def reading_id(component: str, life: str, number: int) -> str:

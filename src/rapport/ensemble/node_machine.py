@@ -25,10 +25,9 @@ from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.faults import Fault
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.protocol import Message, Outgoing, Published
+from rapport.ensemble.protocol import Message, OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import Tracing
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 Grouping = GroupClient | GrouperMachine
@@ -58,8 +57,8 @@ class NodeMachine:
         start_ms: float = 0.0,
     ) -> None:
         """`known`: other nodes on IP; `grouping`: makes the grouper or client of this node from
-        the function that tells a component's groups; `at_once`: calls are run by `tick` itself, as
-        simulators want it, instead of being returned; `given_before`: versions begin above it.
+        the function that returns a component's groups; `at_once`: calls are run by `tick` itself,
+        as simulators want it, instead of being returned; `given_before`: versions begin above it.
         """
         self.node, self.host, self.address = host.node, host, address
         askers = PullCounts(most=settings.askers)
@@ -90,9 +89,9 @@ class NodeMachine:
         self._at_once, self._stopped = at_once, False
         self._not_registered = 0
         self._last = Now(0, 0.0)
-        self.outbox: list[Outgoing] = self.gossip.outbox
+        self.outbox: list[OutgoingMessage] = self.gossip.outbox
         """What to send, in order; the shell empties this very list."""
-        self.changed: list[Published] = []
+        self.changed: list[PublishedKnowledge] = []
         """Versions that became replicas; the shell empties this very list."""
         for component in host.components:
             self._adopt(component)
@@ -159,7 +158,11 @@ class NodeMachine:
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
         """Acts on a message."""
-        if self.grouping is not None and type(message) is Published and is_of_groupers(message):
+        if (
+            self.grouping is not None
+            and type(message) is PublishedKnowledge
+            and is_of_groupers(message)
+        ):
             self.grouping.received(message, sender, now)
             self._send_of_grouping()
             return
@@ -224,7 +227,11 @@ class NodeMachine:
         if isinstance(self.grouping, GrouperMachine) and self.grouping.outbox:
             for outgoing in self.grouping.outbox:
                 message, to = outgoing.message, outgoing.to
-                if type(message) is Published and to is not None and not is_of_groupers(message):
+                if (
+                    type(message) is PublishedKnowledge
+                    and to is not None
+                    and not is_of_groupers(message)
+                ):
                     self.gossip.send(message, to)
                 else:  # tables and announcements are made to fit, and their parts nobody collects
                     self.outbox.append(outgoing)

@@ -18,7 +18,7 @@ from rapport.core.event import MAX_NAME
 from rapport.transport.base import Address
 
 
-class Published(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="KN"):
+class PublishedKnowledge(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="KN"):
     """The knowledge of a component in one version; passed on as it is."""
 
     component: str
@@ -84,10 +84,10 @@ class PullParts(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="PP"
     reply_to: Address | None = None
 
 
-Message = Published | Headers | Pull | Part | PullParts
+Message = PublishedKnowledge | Headers | Pull | Part | PullParts
 
 
-class Outgoing(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class OutgoingMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a machine wants sent: to one address on IP, or to all in range of the radio."""
 
     message: Message
@@ -142,8 +142,8 @@ def decode(data: bytes) -> Message:
 
 
 def values_of(body: Any) -> dict[str, Any]:
-    """The values in the body of a Published: the dictionary that simulations hand over, or that in
-    the bytes; raises InvalidInput unless they are plain and not too deep.
+    """The values in the body of published knowledge: the dictionary that simulations hand over, or
+    that in the bytes; raises InvalidInput unless they are plain and not too deep.
     """
     if isinstance(body, dict):
         return body
@@ -215,7 +215,7 @@ def _check_entries(entries: tuple[Any, ...], what: str) -> None:
         raise bad_message(f"it has {len(entries)} {what}, at most {MAX_ENTRIES} are allowed")
 
 
-def _published(message: Published) -> None:
+def _published(message: PublishedKnowledge) -> None:
     _check_name(message.component, "the component")
     _check_name(message.node, "the node")
     _check_times(message.version - 1, message.created_ms)
@@ -266,7 +266,7 @@ def _pull_parts(message: PullParts) -> None:
 
 
 _CHECKS: dict[type, Callable[[Any], None]] = {
-    Published: _published,
+    PublishedKnowledge: _published,
     Headers: _headers,
     Pull: _pull,
     Part: _part,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.ensemble.model.component import Component, process
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.role import Local, Role
@@ -90,8 +90,8 @@ class Wishing(Ensemble, every="1 s", writes="coordinator"):
 
     def exchange(coordinator: Any, member: Any) -> None:
         offered = {offer.digest for offer in coordinator.offers}
-        asked = {digest: coordinator.now_ms for digest in member.wanted if digest in offered}
-        coordinator.asked = coordinator.asked | asked
+        requests = {digest: coordinator.now_ms for digest in member.wanted if digest in offered}
+        coordinator.asked = coordinator.asked | requests
 
 
 class Shelf(Component, Sharing):

@@ -15,7 +15,15 @@ from typing import Final
 
 import msgspec
 
-from rapport.ensemble.protocol import Headers, Message, Outgoing, Part, Published, Pull, PullParts
+from rapport.ensemble.protocol import (
+    Headers,
+    Message,
+    OutgoingMessage,
+    Part,
+    PublishedKnowledge,
+    Pull,
+    PullParts,
+)
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -212,7 +220,7 @@ class Recorder:
         """The node at an address; the address as text where none is known."""
         return self._names.get(address) or address_text(address)
 
-    def sent(self, node: str, outgoing: Outgoing, now: Now) -> None:
+    def sent(self, node: str, outgoing: OutgoingMessage, now: Now) -> None:
         """Records that a node sent what its machine put into the outbox."""
         to = outgoing.to
         medium, other = (RADIO, "") if to is None else (IP, self.name_of(to))
@@ -278,7 +286,7 @@ class Recorder:
 def _content(message: Message) -> tuple[str, int, int, tuple[tuple[str, int], ...]]:
     """Component, version, value and entries of a message."""
     match message:
-        case Published():
+        case PublishedKnowledge():
             return message.component, message.version, message.created_ms, ()
         case Headers():
             return "", 0, 0, tuple((held.component, held.global_ms) for held in message.headers)
@@ -293,14 +301,14 @@ def _content(message: Message) -> tuple[str, int, int, tuple[tuple[str, int], ..
 
 
 _SENT: Final[Mapping[type, Kind]] = {
-    Published: Kind.KNOWLEDGE_SENT,
+    PublishedKnowledge: Kind.KNOWLEDGE_SENT,
     Headers: Kind.HEADERS_SENT,
     Pull: Kind.PULL_SENT,
     Part: Kind.PART_SENT,
     PullParts: Kind.PART_PULL_SENT,
 }
 _RECEIVED: Final[Mapping[type, Kind]] = {
-    Published: Kind.KNOWLEDGE_RECEIVED,
+    PublishedKnowledge: Kind.KNOWLEDGE_RECEIVED,
     Headers: Kind.HEADERS_RECEIVED,
     Pull: Kind.PULL_RECEIVED,
     Part: Kind.PART_RECEIVED,

@@ -14,9 +14,8 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, Problem, RapportError, Severity
 from rapport.core.errors import suggest as suggest
-from rapport.core.times import ENDLESS_DURATION, parse_duration
+from rapport.core.times import ENDLESS_DURATION, parse_duration, zone_named
 from rapport.kernel.toml import Section
-from rapport.units.timeformats import zone_named
 
 _SHOWN = 40
 """Characters of a wrong value in an error message."""

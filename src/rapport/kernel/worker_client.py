@@ -108,8 +108,8 @@ class WorkerFunctions(Generic[FailureT]):
         size = len(packed)
         with self._lock:
             while len(outcomes) < len(packed):
-                asked = packed[len(outcomes) : len(outcomes) + size]
-                size = size * 2 if self._ask_many(call, asked, deadline_ms, outcomes) else 1
+                batch = packed[len(outcomes) : len(outcomes) + size]
+                size = size * 2 if self._ask_many(call, batch, deadline_ms, outcomes) else 1
         return [self._judged(call, each) for each in outcomes]
 
     def fault_of(self, call: str) -> str:

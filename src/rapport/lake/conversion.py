@@ -42,7 +42,7 @@ class _Manifest(msgspec.Struct):
     channels: dict[str, _Progress] = {}
 
 
-class Converted(msgspec.Struct, frozen=True, kw_only=True):
+class ConversionResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was converted."""
 
     tables: int = 0
@@ -52,7 +52,7 @@ class Converted(msgspec.Struct, frozen=True, kw_only=True):
     """Where the former files are; delete them when you are content."""
 
 
-def convert_lake(place: Lake | Path | str) -> Converted:
+def convert_lake(place: Lake | Path | str) -> ConversionResult:
     """Converts a lake on a local disk. Raises InvalidInput for one that is not of the former
     format, Corrupt for a damaged file of it.
     """
@@ -74,7 +74,7 @@ def convert_lake(place: Lake | Path | str) -> Converted:
             )
         rows += _convert_channel(lake, channel, progress)
     _move_former(root)
-    return Converted(
+    return ConversionResult(
         tables=len(manifest.channels),
         rows=rows,
         positions={name: one.exported for name, one in manifest.channels.items()},

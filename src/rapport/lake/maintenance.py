@@ -35,7 +35,7 @@ _NOTE = ".clock.json"
 _log = get_logger(__name__)
 
 
-class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a compaction did, or with `dry_run` would do."""
 
     tables: int = 0
@@ -47,7 +47,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     """Tables that could not be compacted now, and why."""
 
 
-class Expired(msgspec.Struct, frozen=True, kw_only=True):
+class ExpiryResult(msgspec.Struct, frozen=True, kw_only=True):
     """What went, or with `dry_run` would go."""
 
     files: int = 0
@@ -64,7 +64,7 @@ def compact(
     fewest: int = FEWEST,
     kept_hours: int = KEPT_HOURS,
     dry_run: bool = False,
-) -> Compacted:
+) -> CompactionResult:
     """Joins the small files of every day that has at least `fewest` of them, and deletes files that
     no version of the last `kept_hours` names.
     """
@@ -77,7 +77,7 @@ def compact(
 
 def join_files(
     lake: Lake | Path | str, *, fewest: int = FEWEST, dry_run: bool = False
-) -> Compacted:
+) -> CompactionResult:
     """Joins the small files of every day that has at least `fewest` of them; deletes none."""
     lake = Lake.at(lake)
     tables = before = after = 0
@@ -93,12 +93,12 @@ def join_files(
         except RapportError as error:
             waiting[one.name] = error.message
         before, after = before + had, after + len(table.files())
-    return Compacted(tables=tables, files_before=before, files_after=after, waiting=waiting)
+    return CompactionResult(tables=tables, files_before=before, files_after=after, waiting=waiting)
 
 
 def vacuum(
     lake: Lake | Path | str, *, kept_hours: int = KEPT_HOURS, dry_run: bool = False
-) -> Compacted:
+) -> CompactionResult:
     """Deletes files that no version of the last `kept_hours` names."""
     lake, deleted = Lake.at(lake), 0
     waiting: dict[str, str] = {}
@@ -107,7 +107,7 @@ def vacuum(
             deleted += len(lake.open(one.layer, one.table).vacuum(kept_hours, dry_run=dry_run))
         except RapportError as error:
             waiting[one.name] = error.message
-    return Compacted(deleted=deleted, waiting=waiting)
+    return CompactionResult(deleted=deleted, waiting=waiting)
 
 
 def _days_with_small_files(table: Table, fewest: int) -> list[str]:
@@ -162,7 +162,7 @@ def expire(
     taken: Mapping[str, int],
     clock: Clock | None = None,
     dry_run: bool = False,
-) -> Expired:
+) -> ExpiryResult:
     """Takes the days out of tables that are older than the rules say; tables without a rule keep
     everything. Files are deleted by the next `compact` after some days.
 
@@ -203,7 +203,7 @@ def expire(
                 continue
         tables[one.name] = len(old)
         files, rows = files + len(old), rows + sum(file.rows for file in old)
-    return Expired(files=files, rows=rows, tables=tables, waiting=waiting)
+    return ExpiryResult(files=files, rows=rows, tables=tables, waiting=waiting)
 
 
 def _older(table: Table, now_ms: int, days: int) -> list[TableFile]:

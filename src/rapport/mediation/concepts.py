@@ -7,15 +7,15 @@ Every attribute is optional, since a reading has one of them and a message may h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.core.schema import PARTS, AttributeType
+from rapport.core.schema import AREAS, PART_UNITS, PARTS, AttributeType
 from rapport.mediation.interpretations.model import CANONICAL, Interpretation
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import BUILT_IN, Attribute, ComplexType, PrimitiveType, Type
 from rapport.units.quantities import unit_named
 
@@ -23,10 +23,14 @@ KEY, TIME = "key", "time"
 TIME_TYPE = PrimitiveType("Time", "integer")
 """Milliseconds since 1970, UTC."""
 
-_METRE = "m"
-_PLACES: dict[AttributeType, str] = {"point": "Point", "rectangle": "Rectangle"}
+_PLACES: dict[AttributeType, str] = {
+    "point": "Point",
+    "rectangle": "Rectangle",
+    "geo_point": "GeoPoint",
+}
+_ALWAYS: frozenset[AttributeType] = frozenset(("point", "rectangle"))
 PLACE_TYPES = frozenset(_PLACES.values())
-"""Types for positions that the canonical model always has."""
+"""Types for positions; the canonical model has those in metres always."""
 
 
 class ConceptAttribute(msgspec.Struct, frozen=True):
@@ -42,6 +46,8 @@ class ConceptAttribute(msgspec.Struct, frozen=True):
         """Its type in the canonical model; each unit is a type of its own."""
         if self.type in _PLACES:
             return _PLACES[self.type]
+        if self.type in AREAS:
+            return "text"
         return unit_named(self.unit).symbol if self.unit else self.type
 
 
@@ -65,8 +71,11 @@ def canonical_model(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
         for attribute in attributes.values()
         if attribute.unit
     }
-    named = {each.name: each for each in map(unit_type, sorted(units | {_METRE}))}
-    types: list[Type] = [TIME_TYPE, *named.values(), *_place_types()]
+    used = {one.type for attributes in shown.values() for one in attributes.values()}
+    places = [kind for kind in _PLACES if kind in used or kind in _ALWAYS]
+    units |= {PART_UNITS[kind] for kind in places}
+    named = {each.name: each for each in map(unit_type, sorted(units))}
+    types: list[Type] = [TIME_TYPE, *named.values(), *map(_place_type, places)]
     types += [_concept_type(name, attributes) for name, attributes in shown.items()]
     return Interpretation(name=CANONICAL, parent="", types=tuple(types)), problems
 
@@ -88,24 +97,24 @@ def reading_parts(value: Any, kind: AttributeType, place: str) -> list[Any]:
     if kind not in _PLACES:
         if _is_of(value, kind):
             return [value]
-        raise Rejected("value.wrong_kind", f"{place} is not a {kind}")
+        raise RejectedValue("value.wrong_kind", f"{place} is not a {kind}")
     if value.__class__ is dict:
         parts = [value.get(name) for name in PARTS[kind]]
         if all(_is_of(part, "number") for part in parts):
             return parts
     names = ", ".join(PARTS[kind])
-    raise Rejected("value.wrong_kind", f"{place} is not a {kind} of the numbers {names}")
+    raise RejectedValue("value.wrong_kind", f"{place} is not a {kind} of the numbers {names}")
 
 
 def _is_of(value: Any, kind: AttributeType) -> bool:
     if kind == "number":
         return value.__class__ in (int, float)
-    return value.__class__ is (str if kind == "text" else bool)
+    return value.__class__ is (bool if kind == "boolean" else str)
 
 
-def _place_types() -> Iterator[ComplexType]:
-    for kind, name in _PLACES.items():
-        yield ComplexType(name, tuple(Attribute(part, _METRE) for part in PARTS[kind]))
+def _place_type(kind: AttributeType) -> ComplexType:
+    unit = unit_named(PART_UNITS[kind]).symbol
+    return ComplexType(_PLACES[kind], tuple(Attribute(part, unit) for part in PARTS[kind]))
 
 
 def _concept_type(name: str, attributes: Mapping[str, ConceptAttribute]) -> ComplexType:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import Problem, SiteError
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import files_matching, is_inside
 from rapport.kernel.toml import Section, TomlFile

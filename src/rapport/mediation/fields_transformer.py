@@ -24,7 +24,7 @@ from rapport.core.event import (
     StoredEvent,
     cause_text,
 )
-from rapport.core.times import parse_time
+from rapport.core.times import from_epoch, from_iso, from_pattern, parse_time
 from rapport.mediation.conversion.lookups import NoTables, SiteTables, numbers_finder, text_finder
 from rapport.mediation.fields_compiler import ResolvedFields, generate_transformer, resolve
 from rapport.mediation.formats.base import TRUTHS, Document, Format, added_fields, decimal_mark
@@ -36,11 +36,10 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.plausibility import plausible_unit
-from rapport.mediation.rejections import Rejected, Rejection, kind_of_value, reason_of
+from rapport.mediation.rejections import RejectedValue, Rejection, kind_of_value, reason_of
 from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.quantities import DecimalMark, looks_like_number, parse_number
-from rapport.units.timeformats import from_epoch, from_iso, from_pattern
 
 MISSING: Any = msgspec.UNSET
 """Marks an absent field, as opposed to null."""
@@ -56,9 +55,9 @@ def decode_object(raw: Event) -> dict[str, Any]:
     try:
         data = _DECODE(raw.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise Rejected("payload.not_json", f"the payload cannot be read: {error}") from None
+        raise RejectedValue("payload.not_json", f"the payload cannot be read: {error}") from None
     if data.__class__ is not dict:
-        raise Rejected(
+        raise RejectedValue(
             "payload.not_an_object",
             f"the payload is {kind_of_value(data)}, not an object",
             'a payload looks like {"reader": "r7", "tag": "E200-34"}; one value alone needs an '
@@ -81,7 +80,7 @@ def read_number(value: Any, field: str) -> float:
     if kind is str:
         mark = looks_like_number(value)
         hint = f'if numbers come as text, declare decimal = "{mark}"' if mark else ""
-        raise Rejected("value.not_a_number", f"{field} is the text {_cut(value)}", hint)
+        raise RejectedValue("value.not_a_number", f"{field} is the text {_cut(value)}", hint)
     _wrong(value, field, "value.not_a_number", "a number")
 
 
@@ -92,7 +91,7 @@ def read_number_or_text(value: Any, field: str, decimal: DecimalMark) -> float:
     try:
         found = parse_number(value, decimal)
     except InvalidInput as error:
-        raise Rejected(error.code, f"{field}: {error.message}", error.hint) from None
+        raise RejectedValue(error.code, f"{field}: {error.message}", error.hint) from None
     if math.isfinite(found):
         return found
     not_finite(field)
@@ -116,7 +115,7 @@ def read_boolean_or_text(value: Any, field: str) -> bool:
         return read_boolean(value, field)
     found = TRUTHS.get(value.strip().lower())
     if found is None:
-        raise Rejected("value.not_a_boolean", f"{field} is the text {_cut(value)}")
+        raise RejectedValue("value.not_a_boolean", f"{field} is the text {_cut(value)}")
     return found
 
 
@@ -127,7 +126,7 @@ def read_name(value: Any, field: str) -> str:
     if value.__class__ is int and -(10**30) < value < 10**30:
         return str(value)
     if value == "":
-        raise Rejected("identity.empty", f"{field} is empty")
+        raise RejectedValue("identity.empty", f"{field} is empty")
     _wrong(value, field, "identity.not_a_name", "text or a whole number")
 
 
@@ -136,7 +135,7 @@ def subject_of(concept_and_slash: str, key: str) -> str:
     whole = concept_and_slash + key
     if len(whole) > MAX_NAME or not whole.isprintable():
         fault = "is too long" if len(whole) > MAX_NAME else "has unprintable characters"
-        raise Rejected("identity.bad_name", f"the identity {_cut(key)} {fault}")
+        raise RejectedValue("identity.bad_name", f"the identity {_cut(key)} {fault}")
     return whole
 
 
@@ -176,21 +175,21 @@ def canonical_time(value: Any, field: str, zone: str = "") -> int:
 
 def not_finite(field: str) -> NoReturn:
     """Rejects NaN, infinity, and integers too large for a float."""
-    raise Rejected("value.not_finite", f"{field} is not a finite number")
+    raise RejectedValue("value.not_finite", f"{field} is not a finite number")
 
 
 def _time(field: str, read: Any, *arguments: Any) -> int:
     try:
         found: int = read(*arguments)
     except InvalidInput as error:
-        raise Rejected(error.code, f"{field}: {error.message}", error.hint) from None
+        raise RejectedValue(error.code, f"{field}: {error.message}", error.hint) from None
     return found
 
 
 def _wrong(value: Any, field: str, code: str, wanted: str) -> NoReturn:
     if value is MISSING:
-        raise Rejected("field.missing", f"the payload has no field {field}")
-    raise Rejected(code, f"{field} is {kind_of_value(value)}, not {wanted}")
+        raise RejectedValue("field.missing", f"the payload has no field {field}")
+    raise RejectedValue(code, f"{field} is {kind_of_value(value)}, not {wanted}")
 
 
 def _cut(value: str) -> str:
@@ -331,7 +330,7 @@ def _caller(
 ) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     def convert(values: tuple[Any, ...]) -> tuple[Any, ...]:
         if conversions is None:
-            raise Rejected(
+            raise RejectedValue(
                 "conversion.unavailable", f"there is no worker for the conversion {rule.call!r}"
             )
         return conversions.call(rule, values)
@@ -340,7 +339,7 @@ def _caller(
 
 
 def _undeclared(value: Any, field: str) -> NoReturn:
-    raise Rejected(
+    raise RejectedValue(
         "unit.undeclared",
         f"the unit of {field} is not declared",
         plausible_unit(field, value) or 'declare unit = "..." in the interpretation',
@@ -349,7 +348,7 @@ def _undeclared(value: Any, field: str) -> NoReturn:
 
 def _unknown_identity(value: Any, field: str, table: str) -> NoReturn:
     where = f"table {table!r} does not know" if table else "the device reports an unknown identity:"
-    raise Rejected(
+    raise RejectedValue(
         "identity.unknown",
         f"{where} {field} {str(value)[:60]!r}",
         f"add the row to {table!r}, or declare `otherwise`" if table else "declare `otherwise`",
@@ -357,7 +356,7 @@ def _unknown_identity(value: Any, field: str, table: str) -> NoReturn:
 
 
 def _wrong_type(found: str, expected: str) -> NoReturn:
-    raise Rejected(
+    raise RejectedValue(
         "type.unexpected", f"the event's type is {found[:60]!r}, declared is {expected!r}"
     )
 
@@ -397,7 +396,7 @@ class FormattedTransformer:
     def _apply(self, stored: StoredEvent) -> list[Event | Rejection]:
         try:
             documents = self._format.read(stored.event, self._memory.format)
-        except Rejected as fault:
+        except RejectedValue as fault:
             return [Rejection(*reason_of(fault), stored.event, stored.position, self.stamp)]
         return [self._apply_document(document, stored) for document in documents]
 
@@ -413,7 +412,7 @@ class FormattedTransformer:
         )
         try:
             transformer = self._variant(document.units)
-        except Rejected as fault:
+        except RejectedValue as fault:
             return Rejection(*reason_of(fault), stored.event, stored.position, self.stamp)
         result = transformer.apply(alone, stored.position)
         if isinstance(result, Event):
@@ -430,7 +429,7 @@ class FormattedTransformer:
         found = self._variants.get(key)
         if found is None:
             if len(self._variants) > _MOST_VARIANTS:
-                raise Rejected(
+                raise RejectedValue(
                     "unit.too_many", f"the source says more than {_MOST_VARIANTS} sets of units"
                 )
             found = self._variants[key] = self._with_units(units)
@@ -444,7 +443,7 @@ class FormattedTransformer:
         try:
             return self._build(msgspec.structs.replace(self._interpretation, values=values))
         except (InterpretationError, InvalidInput) as error:
-            raise Rejected(error.code, error.message, error.hint) from None
+            raise RejectedValue(error.code, error.message, error.hint) from None
 
 
 def _reading_texts(

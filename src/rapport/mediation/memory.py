@@ -15,13 +15,13 @@ from typing import Any, Literal, overload
 import msgspec
 
 from rapport.core.errors import Corrupt
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.mediation.conversion.conversions import Chain, Conversion, Stateful
 from rapport.mediation.conversion.currencies import ChangeCurrency, RateEvents
 from rapport.mediation.conversion.lookups import ContextLookup
 from rapport.mediation.conversion.notations import whole_number
 from rapport.mediation.conversion.places import MovingOrigin, ToAbsolute, ToRelative
-from rapport.mediation.rejections import Rejected, finite, number, text
+from rapport.mediation.rejections import RejectedValue, finite, number, text
 from rapport.store.base import Change, Delete, Put, RecordStore
 from rapport.units.quantities import converter
 
@@ -367,16 +367,16 @@ def next_state(
 def _updated(name: str, how: Stateful, state: Any, event: Any, functions: Functions) -> Any:
     update = functions.get(how.update)
     if update is None:
-        raise Rejected(
+        raise RejectedValue(
             "conversion.unavailable", f"{name}: there is no function {how.update[:60]!r}"
         )
     try:
         return update(state, event)
-    except Rejected:
+    except RejectedValue:
         raise
     except Exception as error:
         message = f"{name}: {type(error).__name__}: {error}"[:200]
-        raise Rejected("conversion.raised", message) from error
+        raise RejectedValue("conversion.raised", message) from error
 
 
 def _moved(name: str, origin: MovingOrigin, state: Any, event: Any) -> tuple[Any] | None:
@@ -410,7 +410,9 @@ def _rated(name: str, rates: RateEvents, state: Any, event: Any) -> tuple[Any] |
         return None
     value, time_ms = number(rate, name), whole_number(began, name)
     if value <= 0:
-        raise Rejected("value.out_of_range", f"{name}: {value} is no rate", "rates are above zero")
+        raise RejectedValue(
+            "value.out_of_range", f"{name}: {value} is no rate", "rates are above zero"
+        )
     course = [entry for entry in state.get(text(currency, name), ()) if entry[0] != time_ms]
     course.insert(bisect_right(course, time_ms, key=lambda entry: entry[0]), [time_ms, value])
     state[currency] = course[-MOST_RATES:]

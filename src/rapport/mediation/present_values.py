@@ -14,8 +14,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.errors import Corrupt
-from rapport.core.event import Event, StoredEvent
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id
 from rapport.core.release import HISTORY
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
@@ -24,7 +23,7 @@ from rapport.mediation.conversion.conversions import Chain, Conversion
 from rapport.mediation.conversion.lookups import ContextLookup
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.memory import MEMORY_TABLE, feed_types
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.source_bindings import EVENTS
 from rapport.mediation.typed_source import TypedTransformer
 from rapport.store.base import Change, Delete, Put, RecordStore
@@ -246,7 +245,7 @@ class PresentValueFeed:
         try:
             value = canonical_value(attribute, declared.type, event.payload(), event.time)
             learner.feed(concept, value)
-        except (Rejected, KeyError, TypeError, ValueError) as error:
+        except (RejectedValue, KeyError, TypeError, ValueError) as error:
             self.refused += 1
             _log.warning("reading refused by conversions", id=event.id, reason=str(error)[:200])
 

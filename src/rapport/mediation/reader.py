@@ -16,8 +16,8 @@ import msgspec
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import InterpretationError, InvalidInput, UnknownName, nearest_names
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import HISTORY, without_release_headers
-from rapport.core.signature import without_raw_signature
+from rapport.core.release import HISTORY, RELEASE_HEADERS, without_release_headers
+from rapport.core.signature import SIGNATURE_HEADERS, without_raw_signature
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
 from rapport.kernel.telemetry import get_logger
@@ -47,6 +47,8 @@ SignReading = Callable[[Event, Event], Event]
 READER = "mediation"
 _LIMIT = 1_000
 _BLOCKING_LIMIT = 20
+_NOT_COPIED = RELEASE_HEADERS | SIGNATURE_HEADERS
+"""Headers of a raw event that its readings do not keep."""
 """Batches are short if each event may block up to a deadline, so that results appear early."""
 
 _log = get_logger(__name__)
@@ -261,6 +263,8 @@ class Lane:
 
     async def _signed(self, readings: list[Event], batch: list[StoredEvent]) -> list[Event]:
         """Replaces signatures by the node's own, in a thread since signing is slow."""
+        if self._sign is None and all(_NOT_COPIED.isdisjoint(one.headers) for one in readings):
+            return readings
         raw = {str(one.position): one.event for one in batch}
         seal = self._sign or without_raw_signature
 

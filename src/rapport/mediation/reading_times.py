@@ -11,10 +11,9 @@ import msgspec
 
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY
-from rapport.core.times import format_time
+from rapport.core.times import EARLIEST_MS, LATEST_MS, format_time, moment_of
 from rapport.mediation.rejections import Rejection
 from rapport.mediation.source_bindings import RAW_POSITION
-from rapport.units.timeformats import EARLIEST_MS, LATEST_MS, moment_of
 
 MOST_AHEAD_MS = 86_400_000
 """More than any zone offset; a reading further ahead of its arrival is implausible."""

@@ -21,7 +21,7 @@ from rapport.kernel.worker_client import CallFailed
 from rapport.mediation.types import TAG, TypeRef, Types, element_of
 
 
-class Rejected(CallFailed):
+class RejectedValue(CallFailed):
     """Raised inside a transformer and caught there. `code` is public and counted."""
 
 
@@ -40,7 +40,7 @@ class Rejection(msgspec.Struct, frozen=True):
 
 def reason_of(error: Exception) -> tuple[str, str, str]:
     """Code, message and hint of an error for a rejection, of bounded length."""
-    if isinstance(error, (Rejected, RapportError)):
+    if isinstance(error, (RejectedValue, RapportError)):
         return error.code, error.message[:500], error.hint[:500]
     return "mediation.fault", f"{type(error).__name__}: {error}"[:500], ""
 
@@ -53,14 +53,14 @@ def number(value: Any, path: str) -> float:
     """Returns a finite JSON number as a float."""
     if value.__class__ is int or value.__class__ is float:
         return float(value) if is_finite(value) else finite(math.inf, path)
-    raise Rejected("value.not_a_number", f"{path} is {kind_of_value(value)}, not a number")
+    raise RejectedValue("value.not_a_number", f"{path} is {kind_of_value(value)}, not a number")
 
 
 def finite(value: float, path: str) -> float:
     """Returns the number; rejects NaN and infinity."""
     if math.isfinite(value):
         return value
-    raise Rejected("value.not_finite", f"{path} is not a finite number")
+    raise RejectedValue("value.not_finite", f"{path} is not a finite number")
 
 
 def is_finite(value: float) -> bool:
@@ -74,34 +74,34 @@ def is_finite(value: float) -> bool:
 def text(value: Any, path: str) -> str:
     if value.__class__ is str:
         return value
-    raise Rejected("value.not_text", f"{path} is {kind_of_value(value)}, not text")
+    raise RejectedValue("value.not_text", f"{path} is {kind_of_value(value)}, not text")
 
 
 def an_object(value: Any, path: str) -> dict[str, Any]:
     if value.__class__ is dict:
         return value
-    raise Rejected("value.not_an_object", f"{path} is {kind_of_value(value)}, not an object")
+    raise RejectedValue("value.not_an_object", f"{path} is {kind_of_value(value)}, not an object")
 
 
 def a_list(value: Any, path: str) -> list[Any]:
     if value.__class__ is list:
         return value
-    raise Rejected("value.not_a_list", f"{path} is {kind_of_value(value)}, not a list")
+    raise RejectedValue("value.not_a_list", f"{path} is {kind_of_value(value)}, not a list")
 
 
 def missing(path: str, attribute: str) -> NoReturn:
     """Rejects a value without a required attribute."""
-    raise Rejected("field.missing", f"{path} has no attribute {attribute!r}")
+    raise RejectedValue("field.missing", f"{path} has no attribute {attribute!r}")
 
 
 def null(path: str) -> NoReturn:
     """Rejects null in a required attribute."""
-    raise Rejected("value.null", f"{path} is null", "declare it optional if that may be")
+    raise RejectedValue("value.null", f"{path} is null", "declare it optional if that may be")
 
 
 def unknown_type(found: Any, path: str, declared: str) -> NoReturn:
     """Rejects a dynamic type that is not allowed at this path."""
-    raise Rejected(
+    raise RejectedValue(
         "value.unknown_type",
         f"{path} says it is {str(found)[:SHOWN]!r}, expected {declared} or a subtype",
     )

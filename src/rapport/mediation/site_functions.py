@@ -15,10 +15,10 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.worker_client import WorkerFunctions
 from rapport.mediation.interpretations.model import ConversionRule
 from rapport.mediation.memory import Function
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 
-class WorkerConversions(WorkerFunctions[Rejected]):
+class WorkerConversions(WorkerFunctions[RejectedValue]):
     """The plug-in conversions of one source in at most one worker process; calls are
     serialised.
     """
@@ -30,7 +30,7 @@ class WorkerConversions(WorkerFunctions[Rejected]):
             group="conversions",
             what="conversion",
             codes="conversion",
-            failure=Rejected,
+            failure=RejectedValue,
         )
 
     def call(self, rule: ConversionRule, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -39,9 +39,11 @@ class WorkerConversions(WorkerFunctions[Rejected]):
         """
         reply = self.call_one(rule.call, values, rule.deadline_ms, dict(rule.arguments))
         if reply.outcome != "ok":
-            raise Rejected("conversion.raised", f"the conversion {rule.call!r}: {reply.message}")
+            raise RejectedValue(
+                "conversion.raised", f"the conversion {rule.call!r}: {reply.message}"
+            )
         if len(reply.results) != len(rule.give):
-            raise Rejected(
+            raise RejectedValue(
                 "conversion.bad_result",
                 f"the conversion {rule.call!r} gave {len(reply.results)} values",
                 f"declared are {len(rule.give)}: {', '.join(rule.give)}",
@@ -80,8 +82,8 @@ class SiteFunctions(Mapping[str, Function]):
     def _call(self, name: str, *values: Any) -> Any:
         packed = self._worker.packed(values, name)
         reply = self._worker.call_many(name, [packed], self._deadline_ms)[0]
-        if isinstance(reply, Rejected):
-            raise Rejected(reply.code, reply.message, reply.hint)
+        if isinstance(reply, RejectedValue):
+            raise RejectedValue(reply.code, reply.message, reply.hint)
         return reply.results[0]
 
 

@@ -18,7 +18,7 @@ import msgspec
 from rapport.channel.validation import is_reserved
 from rapport.core.errors import InterpretationError, InvalidInput, Problem, UnknownName
 from rapport.core.event import Event
-from rapport.core.schema import PARTS, AttributeType
+from rapport.core.schema import PART_UNITS, PARTS, AttributeType
 from rapport.kernel.config_fields import Fields, read_zone
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.formats.catalogue import get_format
@@ -35,7 +35,7 @@ from rapport.mediation.interpretations.model import (
 from rapport.mediation.interpretations.repository import ActiveInterpretations
 from rapport.mediation.mapping_results import ShapeChecker
 from rapport.mediation.plans import ConvertStep
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 RAW_PREFIX = "raw."
 """Received events are in the channels `raw.<source>`."""
@@ -75,7 +75,8 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
     key: str = "key"
     value: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
-    """Canonical units of the parts, if declared; points and rectangles are in metres."""
+    """Canonical units of the parts, if declared; points and rectangles are in metres, geo_points in
+    degrees."""
 
     @property
     def stream(self) -> str:
@@ -99,7 +100,7 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
         """The canonical unit of a part; empty if undeclared."""
         if part in self.parts and self.units:
             return self.units[self.parts.index(part)]
-        return "m" if self.type in ("point", "rectangle") else ""
+        return PART_UNITS.get(self.type, "")
 
 
 def canonical_interpretation(binding: SourceBinding) -> FieldsInterpretation:
@@ -287,7 +288,7 @@ class SourcePayload(msgspec.Struct, frozen=True):
             return ""
         try:
             documents = get_format(self.format.name, self.format.options).read(event, {})
-        except Rejected:
+        except RejectedValue:
             return ""  # quarantined later with the reason
         return field_id(documents[0].value, self.own_id) if len(documents) == 1 else ""
 

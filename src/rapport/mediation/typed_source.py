@@ -20,6 +20,7 @@ from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InterpretationError, InvalidInput, UnknownName
 from rapport.core.event import ADDED_FIELDS, CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
 from rapport.core.release import HISTORY
+from rapport.core.times import LOCAL_TIMES, LocalTimes
 from rapport.mediation.codegen.json_fast_path import JsonFastPath, convert_batch
 from rapport.mediation.codegen.transformer import Transformer, make_transformer
 from rapport.mediation.concepts import KEY, TIME, reading_parts
@@ -47,13 +48,12 @@ from rapport.mediation.interpretations.registry import feeds_of, functions_neede
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
 from rapport.mediation.memory import Functions, SourceMemory, depends_on_present
 from rapport.mediation.plausibility import plausible_unit
-from rapport.mediation.rejections import Rejected, Rejection, reason_of
+from rapport.mediation.rejections import RejectedValue, Rejection, reason_of
 from rapport.mediation.rule_resolution import Scope
 from rapport.mediation.source_bindings import SourceBinding, field_id
 from rapport.mediation.types import TAG, TypeRef, Types, element_of
 from rapport.units.catalogue import BY_NAME
 from rapport.units.quantities import Affine, DecimalMark, converter, parse_number
-from rapport.units.timeformats import LOCAL_TIMES, LocalTimes
 
 _NOT_PLAIN = frozenset((DATA_TYPE, DATA_ENCODING, ADDED_FIELDS))
 _ENOUGH = 4
@@ -71,7 +71,7 @@ _NO_UNIT = "1"
 
 
 def as_declared(document: Document, types: Types, type_name: str, choice: FormatChoice) -> Any:
-    """The document's value as its type declares it; raises Rejected for a text that is not the
+    """The document's value as its type declares it; raises RejectedValue for a text that is not the
     declared number, and for a unit that is unknown, missing or of another dimension. Other
     faults are left to the transformer, which names their path.
     """
@@ -108,7 +108,7 @@ def _in_declared_units(
         if unit is not None:
             changed[name] = _arithmetic(name, unit, declared.type).apply(float(changed[name]))
         elif choice.name in _FORMATS_WITH_UNITS and declared.type != _NO_UNIT:
-            raise Rejected(
+            raise RejectedValue(
                 "unit.undeclared",
                 f"the data have no unit for {name}",
                 plausible_unit(name, changed[name]) or "let the device send it",
@@ -120,7 +120,7 @@ def _arithmetic(name: str, unit: str, declared: str) -> Affine:
     try:
         return converter(unit, declared)
     except InvalidInput as error:
-        raise Rejected(error.code, f"{name}: {error.message}", error.hint) from None
+        raise RejectedValue(error.code, f"{name}: {error.message}", error.hint) from None
 
 
 def _read(value: Any, types: Types, reference: TypeRef, decimal: DecimalMark, path: str) -> Any:
@@ -154,7 +154,7 @@ def _scalar(text: str, kind: str, decimal: DecimalMark, path: str) -> Any:
     try:
         found = parse_number(text, decimal)
     except InvalidInput as error:
-        raise Rejected(error.code, f"{path}: {error.message}", error.hint) from None
+        raise RejectedValue(error.code, f"{path}: {error.message}", error.hint) from None
     return int(found) if kind == "integer" and found == found // 1 else found
 
 
@@ -232,7 +232,7 @@ class TypedTransformer:
     def _fast_path_of(self, event: Event) -> JsonFastPath | None:
         try:
             return self._fast_path(self._type_of("", event))
-        except Rejected:
+        except RejectedValue:
             return None  # reported when it is processed alone
 
     def _fast_path(self, type_name: str) -> JsonFastPath | None:
@@ -309,7 +309,7 @@ class TypedTransformer:
 
     def feed(self, type_name: str, value: Any) -> None:
         """Updates conversions from a value of a canonical type or of the source's own;
-        raises Rejected.
+        raises RejectedValue.
         """
         for conversion in self.feeds.get(type_name, ()):
             self.memory.states.feed(conversion, value, self._functions)
@@ -350,7 +350,7 @@ class TypedTransformer:
         wanted = self._binding.attributes
         there = [name for name in wanted if value.get(name) is not None]
         if concept != self._binding.concept or not there:
-            raise Rejected(
+            raise RejectedValue(
                 "reading.empty",
                 f"the event has no value of {self._binding.concept}: {', '.join(wanted)}",
                 "map it to that concept, or name what it gives in `attributes`",
@@ -378,7 +378,7 @@ class TypedTransformer:
         name = format_type or self._binding.speaks or event.type
         known = self._scope.types.complex_names
         error = UnknownName("type", name, known, code="type.unexpected")
-        raise Rejected(
+        raise RejectedValue(
             error.code, error.message, error.hint or 'declare type = "..." of the source'
         )
 

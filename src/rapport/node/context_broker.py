@@ -24,8 +24,7 @@ from rapport.context.v0_endpoint import V0Endpoint
 from rapport.core.context_record import CONTEXT_UPDATES, ContextUpdate, EntityRef
 from rapport.core.errors import RapportError, SourceUnavailable, Unavailable, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.kernel.tasks import ClosableComponent, close_all, first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.node.maintenance import TrafficSummaries
@@ -108,7 +107,7 @@ def _stays(before: ContextAnswer, answer: ContextAnswer) -> bool:
 
 
 _AT_ONCE = 64
-"""Questions under way of one table: more would only wait in the broker."""
+"""Pending queries of one table: more would only wait in the broker."""
 _LET_OTHERS_EVERY = 100
 """What the broker has itself it answers without a pause, some 30 us each: others get their turn."""
 _MOST_WAIT_S = 600
@@ -399,8 +398,8 @@ class NodeContext:
                 _log.info("context keys changed")
 
     async def _join(self, broker: ContextBroker, tables: ContextTables) -> None:
-        """Tries until the network is joined, or the broker is told to leave; then the broker keeps
-        its neighbours itself.
+        """Tries until the network is joined, or the broker is ordered to leave; then the broker
+        keeps its neighbours itself.
         """
         pause_ms = _FIRST_PAUSE_MS
         while not (self._joined or broker.has_left):

@@ -29,8 +29,7 @@ from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import NodeStatus
 from rapport.ensemble.runtime.program import load_program
 from rapport.ensemble.text_sharing import Shelf, Wishing, capacities_in
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, Now
+from rapport.kernel.clock import Chance, Clock, Now
 from rapport.kernel.tasks import ClosableComponent, close_all
 from rapport.kernel.telemetry import DegradedConditions, get_logger
 from rapport.mediation.declarations.files import fields_tables

@@ -22,8 +22,7 @@ from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.federation import Append
 from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.core.knowledge import Knowledge
 from rapport.core.release import (
     BATCH_RELEASED,

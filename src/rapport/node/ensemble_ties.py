@@ -17,8 +17,7 @@ from rapport.context.broker_server import ContextBroker
 from rapport.context.connections import ContextNotFound
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.core.event import CAUSE, Event, cause_text
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, content_id
 from rapport.core.knowledge import KNOWLEDGE, Knowledge
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of

@@ -31,7 +31,7 @@ from rapport.core.errors import (
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import run_in_thread
+from rapport.kernel.tasks import run_in_thread
 from rapport.lake.channels import LakeChannels, open_lake
 from rapport.lake.log_and_lake import LakeRange, LogAndLake, lake_ranges_text
 

@@ -51,7 +51,7 @@ class EventIntake:
         channels, and InvalidInput for a signature that the channel does not accept.
         """
         self._admission.rates.charge(identity, len(events), self._clock.now_ms())
-        if self._signatures.is_demanded(channel):
+        if self._signatures.demand_of(channel) is not None:
             await self._signatures.check(channel, events)
         if identity and not self._channels.holds(channel):
             async with self.quota.begin(identity, channel):

@@ -90,7 +90,8 @@ class NodeInterpretations:
 
     def __init__(self, site: Site, updating: InterpretationUpdater) -> None:
         self._site, self.updating = site, updating
-        self._bindings = source_bindings(site.ontology, site.file)
+        self.bindings = source_bindings(site.ontology, site.file)
+        """What each source declares; replaced as a whole."""
         self._taken = site
         """That of the last `take_over`."""
         self._begun = False
@@ -138,11 +139,6 @@ class NodeInterpretations:
             raise SiteError(problems)
         return await self.take_over(site)
 
-    @property
-    def bindings(self) -> Mapping[str, SourceBinding]:
-        """How each source speaks now."""
-        return self._bindings
-
     def problems_with(self, site: Site) -> list[Problem]:
         """Why a site read anew cannot be taken over while the node runs."""
         problems = [*site.faults, *other_streams(site, self._site.ontology)]
@@ -153,13 +149,13 @@ class NodeInterpretations:
         await asyncio.to_thread(site.tables.keep_context, self._site.tables)
         found = await asyncio.to_thread(declared_interpretations, site)
         bindings = source_bindings(site.ontology, site.file)
-        names = self._bindings.keys() | bindings.keys()
-        sources = [name for name in names if self._bindings.get(name) != bindings.get(name)]
+        names = self.bindings.keys() | bindings.keys()
+        sources = [name for name in names if self.bindings.get(name) != bindings.get(name)]
         reading, delivered = self.streams_read(), self.delivered()
         changed = await self.updating.load_files(found.files, bindings, site.tables)
         gone = {name for name, stamp in changed.items() if not stamp}
-        warnings = gone_interpretations(self._bindings, bindings, gone, reading, delivered)
-        self._bindings, self._taken = bindings, site
+        warnings = gone_interpretations(self.bindings, bindings, gone, reading, delivered)
+        self.bindings, self._taken = bindings, site
         for take_over in self.reloaded:
             take_over(site)
         return InterpretationsReloaded(sorted(changed), sorted(sources), warnings)
@@ -168,12 +164,12 @@ class NodeInterpretations:
         """What `take_back` takes; costs nothing."""
         tables = self._site.tables.share()
         site = msgspec.structs.replace(self._taken, tables=tables)
-        return FormerInterpretations(self.updating.previous(), self._bindings, site)
+        return FormerInterpretations(self.updating.previous(), self.bindings, site)
 
     async def take_back(self, former: FormerInterpretations) -> None:
         """Restores the interpretations of `former`."""
         await self.updating.roll_back(former.spoken)
-        self._bindings, self._taken = former.bindings, former.site
+        self.bindings, self._taken = former.bindings, former.site
         for take_over in self.reloaded:
             take_over(former.site)
 

@@ -35,8 +35,7 @@ from rapport.core.codec import decode_cloudevent, to_cloudevent
 from rapport.core.errors import Corrupt, NotAllowed, RapportError, TooLarge, Unavailable
 from rapport.core.event import Event, Gap, clip_gaps
 from rapport.core.urls import without_password
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.kernel.tasks import Tasks, close_all
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Put

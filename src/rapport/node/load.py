@@ -20,8 +20,7 @@ from rapport.kernel.approximation import (
     SlidingAggregate,
     check_aggregate,
 )
-from rapport.kernel.chance import Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Clock, Ids
 from rapport.kernel.tasks import first_of
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.metrics import SPAN_MS, LoadMeter, LoadReport, LoadSample

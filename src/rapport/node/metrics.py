@@ -47,7 +47,7 @@ def _outputs(outputs: Sequence[OutputStatus]) -> Iterator[Metric]:
         "rapport_output_waiting", "Deliveries without an outcome yet.", labels=["adapter"]
     )
     workers = GaugeMetricFamily(
-        "rapport_output_workers", "Calls of an adapter under way.", labels=["adapter"]
+        "rapport_output_workers", "Pending calls of an adapter.", labels=["adapter"]
     )
     circuits = GaugeMetricFamily(
         "rapport_output_circuits",
@@ -107,7 +107,7 @@ def context_metrics(context: NodeContext | None) -> Iterator[Metric]:
     gauges = {
         "neighbours": (len(broker.neighbours), "Brokers next to this one."),
         "joined": (status.joined, "0 while the network that the site names is not joined."),
-        "searches": (broker.searches, "Searches under way."),
+        "searches": (broker.searches, "Pending searches."),
         "watches": (broker.watches, "Subscriptions."),
         "load": (broker.load, "How loaded the broker is: 0 idle, 1 full."),
         "known": (status.known, "Entities of which tables know something."),

@@ -13,8 +13,8 @@ from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.mqtt.bridge import (
     BRIDGE,
     Bridge,
-    Incoming,
-    Outgoing,
+    IncomingTopic,
+    OutgoingTopic,
     Packet,
     is_redelivery,
     last_of_topics,
@@ -28,8 +28,7 @@ from rapport.channel.mqtt.client import BrokerClient, ReceivedPacket
 from rapport.channel.query.query_kinds import make_query
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.tasks import Tasks, close_all
 from rapport.kernel.telemetry import get_logger
 from rapport.node.links import ChannelStatus, LinkStatus
@@ -94,7 +93,7 @@ class RunningBridge:
         if self._client is not None:
             await self._client.stop()
 
-    async def publish(self, event: Event, outgoing: Outgoing) -> None:
+    async def publish(self, event: Event, outgoing: OutgoingTopic) -> None:
         """One event to the broker."""
         assert self._client is not None
         await self._client.publish(topic_of(event, outgoing.topic), payload_of(event, outgoing))
@@ -171,7 +170,9 @@ class RunningBridge:
                 _log.warning("message waits", bridge=self.bridge.name, why=trouble.message)
                 await self._clock.sleep(_PAUSE_MS)
 
-    def _event(self, packet: Packet, incoming: Incoming, recent: Sequence[StoredEvent]) -> Event:
+    def _event(
+        self, packet: Packet, incoming: IncomingTopic, recent: Sequence[StoredEvent]
+    ) -> Event:
         """The event of a packet, which is the last of its topic from now on."""
         lasts = self._lasts.get(incoming.channel)
         if lasts is None:
@@ -193,7 +194,7 @@ class RunningBridge:
             del lasts[next(iter(lasts))]
         return event
 
-    def _receivers(self, topic: str) -> list[Incoming]:
+    def _receivers(self, topic: str) -> list[IncomingTopic]:
         """The first declared that covers the topic, and others of the same filter: several sources
         may read different fields of one message.
         """
@@ -214,7 +215,7 @@ class _Sending:
     def __init__(
         self,
         running: RunningBridge,
-        outgoing: Outgoing,
+        outgoing: OutgoingTopic,
         number: int,
         channels: Channels,
         clock: Clock,

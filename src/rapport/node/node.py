@@ -23,16 +23,14 @@ from rapport.communication.api import Communication
 from rapport.communication.assembly import Assembly
 from rapport.communication.ledger import Ledger, LedgerIndex
 from rapport.communication.ledger_rows import LedgerRow, MessageRow
-from rapport.communication.links import is_answer_token
+from rapport.communication.links import PublicAddress, is_answer_token
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
-from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
+from rapport.kernel.tasks import ClosableComponent, Tasks, close_all, run_blocking
 from rapport.kernel.telemetry import DegradedConditions, get_logger
-from rapport.kernel.threads import run_blocking
 from rapport.mediation.outgoing.service import OutgoingMediation
 from rapport.mediation.quarantine.release import ReleaseService
 from rapport.mediation.reader import MediationReader
@@ -48,8 +46,10 @@ from rapport.node.mqtt import Bridges
 from rapport.node.pipeline_process import PipelineProcess
 from rapport.node.policies import Policies, SparkWatch
 from rapport.node.push import PushSubscriptions
+from rapport.node.rates import Rates
 from rapport.node.reload import SiteReload, SiteReloaded
 from rapport.node.table_updates import TableUpdates
+from rapport.node.things import Things
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.site import Site
@@ -59,12 +59,6 @@ if TYPE_CHECKING:
     from rapport.node.ensemble import NodeEnsemble
 
 _log = get_logger(__name__)
-
-
-class NodeAddress(msgspec.Struct):
-    """The base URL for links in messages; empty until the node's endpoints are open."""
-
-    url: str = ""
 
 
 class MediationParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +76,7 @@ class PolicyParts(msgspec.Struct, frozen=True, kw_only=True):
     engine: PolicyEngine
     policies: Policies
     tables: TableUpdates
-    second_looker: ReevaluationService
+    reevaluation: ReevaluationService
     load: LoadWatch
 
 
@@ -107,7 +101,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     channels: LoggedChannels
     admission: Admission
     intake: EventIntake
-    address: NodeAddress
+    address: PublicAddress
     mediation: MediationParts
     policy: PolicyParts
     communication: Assembly
@@ -146,6 +140,7 @@ class Node:
         self.ensemble = parts.connections.ensemble
         """The node's part in ensembles; None where the site has none."""
         self.ledger = Ledger(parts.channels, parts.ledger_index)
+        self.things, self.rates = Things(parts.channels, parts.clock), Rates(parts.channels)
         parts.communication.follow_reloads(partial(self.reload, by="another engine"))
         self.communication = Communication(parts.communication, self.ledger)
         """The public API of communication, for programs that run a node in their process."""
@@ -190,7 +185,7 @@ class Node:
             )
             self._tasks.start("policy.on_spark", watch.run)
         self._tasks.start("policy.load", self.load.run)
-        self._tasks.start("policy.second_look", self._parts.policy.second_looker.run)
+        self._tasks.start("policy.reevaluation", self._parts.policy.reevaluation.run)
         self._tasks.start("mediation.release", self.releasing.run)
         self._tasks.start("mediation.interpretations", self.meanings.run)
         self._tasks.start("mediation.tables", self.fresh_tables.run)
@@ -343,5 +338,5 @@ class Node:
             pass
         while await self.policy.step(timeout_ms=0):
             pass
-        while await self._parts.policy.second_looker.step(timeout_ms=0):
+        while await self._parts.policy.reevaluation.step(timeout_ms=0):
             pass

@@ -8,16 +8,21 @@ import msgspec
 
 from rapport.channel.channel import events_between
 from rapport.channel.event_lookup import stage_of
+from rapport.communication.ledger_rows import LedgerRow
+from rapport.communication.texts import shown_sender, shown_text
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, LATE
 from rapport.kernel.telemetry import DegradedCondition
+from rapport.node.found_situations import FoundSituation, concepts_by_alias, find_situations
 from rapport.node.node import Node
+from rapport.node.troubles import Trouble, troubles_of
 from rapport.policy.lifecycle.registry import PolicyView
 
 _NEWEST = 12
 _LOOK_BACK = 500
+_MOST_PEOPLE = 20
 
 
 class ChannelCount(msgspec.Struct, frozen=True):
@@ -70,6 +75,32 @@ class HeldCount(msgspec.Struct, frozen=True):
     count: int
 
 
+class NotifiedPerson(msgspec.Struct, frozen=True):
+    """How far a message got with one person."""
+
+    peer: str
+    state: str
+    time: int
+    answer: str = ""
+    reason: str = ""
+
+
+class NotifiedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A message and the people it goes to."""
+
+    message: str
+    time: int
+    text: str
+    state: str
+    urgent: bool = False
+    policy: str = ""
+    sender: str = ""
+    detection: str = ""
+    answered_by: str = ""
+    answer: str = ""
+    people: list[NotifiedPerson] = []
+
+
 class Overview(msgspec.Struct, frozen=True):
     """Everything the page shows; bounded, whatever the node holds."""
 
@@ -82,6 +113,12 @@ class Overview(msgspec.Struct, frozen=True):
     policies_in_all: int = 0
     conditions: list[DegradedCondition] = []
     """Why the node is degraded; empty when it is not."""
+    troubles: list[Trouble] = []
+    """Everything that is wrong, the worst first."""
+    situations: list[FoundSituation] = []
+    """The newest detections, with the concepts of what they name."""
+    notified: list[NotifiedLine] = []
+    """The newest messages, and who answered."""
 
 
 class _Rejected(msgspec.Struct):
@@ -93,6 +130,10 @@ class _Rejected(msgspec.Struct):
 async def overview(node: Node) -> Overview:
     """The state of now; cost does not depend on the length of the logs."""
     await node.ledger.refresh()
+    await node.things.refresh()
+    found = await find_situations(
+        node.channels.channel("detections"), concepts_by_alias(node), limit=_NEWEST
+    )
     names = sorted(node.channels.names(), key=lambda name: (stage_of(name), name))
     policies = node.policies.life.policies()
     return Overview(
@@ -104,6 +145,9 @@ async def overview(node: Node) -> Overview:
         policies=sorted(policies, key=_worth_a_look)[:_NEWEST],
         policies_in_all=len(policies),
         conditions=node.conditions.current(),
+        troubles=await troubles_of(node),
+        situations=found.detections,
+        notified=await asyncio.to_thread(_notified, node),
     )
 
 
@@ -117,9 +161,9 @@ def _worth_a_look(policy: PolicyView) -> tuple[bool, bool, float, str]:
 
 async def _quarantine_counts(node: Node) -> list[HeldCount]:
     """Readings in quarantine now, most first; released ones do not count."""
-    held_back = node.releasing.index
-    await held_back.refresh()
-    return [HeldCount(*key, count) for key, count in held_back.counts().most_common(_NEWEST)]
+    quarantined = node.releasing.index
+    await quarantined.refresh()
+    return [HeldCount(*key, count) for key, count in quarantined.counts().most_common(_NEWEST)]
 
 
 async def _newest(node: Node, name: str, count: int = _NEWEST) -> list[StoredEvent]:
@@ -173,6 +217,37 @@ def _deliveries(node: Node) -> list[DeliveryLine]:
         if row.peer
     ]
     return sorted(lines, key=lambda line: -line.time)[: 2 * _NEWEST]
+
+
+def _notified(node: Node) -> list[NotifiedLine]:
+    return [
+        NotifiedLine(
+            message=one.message,
+            time=one.time,
+            text=shown_text(one.type, one.subtype, one.text),
+            state=one.state,
+            urgent=one.urgent,
+            policy=one.policy,
+            sender=shown_sender(one.sender, one.policy),
+            detection=one.detection,
+            answered_by=one.answered_by,
+            answer=one.answer,
+            people=_people(node.ledger.rows(message=one.message)),
+        )
+        for one in node.ledger.messages(limit=_NEWEST)
+    ]
+
+
+def _people(rows: list[LedgerRow]) -> list[NotifiedPerson]:
+    """Each person once: by what they answered, else by what became of it last."""
+    newest: dict[str, LedgerRow] = {}
+    for row in sorted(rows, key=lambda row: (row.state == "answered", row.position)):
+        if row.peer:
+            newest[row.peer] = row
+    return [
+        NotifiedPerson(row.peer, row.state, row.time, row.answer, row.reason)
+        for row in newest.values()
+    ][:_MOST_PEOPLE]
 
 
 def _quarantine_line(stored: StoredEvent) -> HeldBackLine:

@@ -27,12 +27,15 @@ from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.spark_policies import CHANNEL, REPORT_TYPE, LiveReport, SparkPolicies
+from rapport.policy.engine.value_record import NeededBy
 from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 from rapport.site.actions import TemplateFacts
 from rapport.site.check import (
     check_actions,
     check_data,
+    check_days,
     check_instances,
+    check_kept,
     check_own_actions,
     check_runnable,
 )
@@ -111,10 +114,12 @@ class SiteCompiler:
             policies={name: compiled},
             texts={name: text},
         )
-        fields = TemplateFacts(site.tables, parts.policies).fields(name)
+        fields = TemplateFacts(site.tables, parts.policies, site.ontology).fields(name)
         return [
             *check_actions(parts),
             *check_data(parts),
+            *check_days(parts),
+            *check_kept(parts),
             *check_instances(parts),
             *check_runnable(parts),
             *check_on_spark(parts),
@@ -275,6 +280,10 @@ class Policies:
             return problems
 
         return refused + await asyncio.to_thread(compile_all)
+
+    def use_texts(self, needed: NeededBy) -> None:
+        """Texts of actions were changed."""
+        self._engine.use_texts(needed)
 
     def streams_read(self) -> dict[str, Collection[str]]:
         """By policy that runs here the streams that it reads."""

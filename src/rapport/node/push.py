@@ -63,11 +63,9 @@ from rapport.channel.xmessages.messages import write_batch as write_xml_batch
 from rapport.channel.xmessages.messages import write_gaps
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError, SourceUnavailable
 from rapport.core.xml import XmlNode, parse_xml
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, ClockJumpGuard
-from rapport.kernel.tasks import cancel_until_done, first_of
+from rapport.kernel.clock import Chance, Clock, ClockJumpGuard
+from rapport.kernel.tasks import cancel_until_done, first_of, run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 
 MOST_PUSHES = 1_000
 DEADLINE_MS = 10_000
@@ -298,14 +296,14 @@ class PushSubscriptions:
         else:
             self._note_failure(running, failure)
             if is_refused_for_good(running.delivery):
-                await self._set_aside(running, batch, failure.why)
+                await self._dead_letter(running, batch, failure.why)
 
     async def _settle(self, running: _Running, batch: Batch) -> None:
         if running.delivery.push.take:
             await self._next_batch(running, seen=True, take=True)
         await self._change(running, partial(after_sent, batch=batch))
 
-    async def _set_aside(self, running: _Running, batch: Batch, why: str) -> None:
+    async def _dead_letter(self, running: _Running, batch: Batch, why: str) -> None:
         push, refusals = running.delivery.push, running.delivery.refusals
         error = InvalidInput(why, code="push.refused")
         for stored in batch.events:

@@ -28,7 +28,7 @@ from rapport.kernel.toml import TomlFile
 from rapport.node.interpretations import FormerInterpretations, NodeInterpretations
 from rapport.node.policies import Policies
 from rapport.policy.lifecycle.lifecycle import ChangeResult
-from rapport.site.actions import OwnActions
+from rapport.site.actions import OwnActions, TextNeeds
 from rapport.site.site import Site, load_site
 
 TAKEN_OVER = frozenset(
@@ -136,11 +136,13 @@ class SiteReload:
         policies: Policies,
         communication: Assembly,
         own_actions: OwnActions,
+        text_needs: TextNeeds,
         plugins: Plugins,
     ) -> None:
         self.site = site
         """As its files were when they were read last."""
         self._people, self._own_actions, self._plugins = people, own_actions, plugins
+        self._text_needs = text_needs
         self._meanings, self._policies = meanings, policies
         self._communication = communication
         self._begun: dict[str, Any] = {}
@@ -221,6 +223,8 @@ class SiteReload:
 
         def follow() -> None:
             self._own_actions.use(people)
+            self._text_needs.use(people)
+            self._policies.use_texts(self._text_needs.of)
             self._people = people
 
         return await self._communication.take_over(people, actions, by=by, then=follow)

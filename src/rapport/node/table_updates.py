@@ -16,11 +16,9 @@ from collections.abc import Sequence
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import Problem
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
+from rapport.kernel.clock import Chance, Clock
+from rapport.kernel.tasks import first_of, run_in_thread
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_in_thread
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
 from rapport.policy.table_history import RecordedTableRows

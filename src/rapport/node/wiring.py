@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,16 +32,17 @@ from rapport.communication.config import (
     services_from_site,
 )
 from rapport.communication.ledger import LEDGER_FILE, LedgerIndex
+from rapport.communication.links import PublicAddress
 from rapport.communication.message_query import with_log_index
+from rapport.communication.open_situations import acknowledged_by
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.node_identity import write_node_id
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
-from rapport.kernel.signing import SigningKey
+from rapport.kernel.signing_keys import SigningKey
 from rapport.kernel.telemetry import DegradedConditions
 from rapport.mediation.interpretations.repository import Repository
 from rapport.mediation.interpretations.updater import InterpretationUpdater
@@ -65,7 +67,6 @@ from rapport.node.node import (
     ConnectionParts,
     MediationParts,
     Node,
-    NodeAddress,
     NodeParts,
     PolicyParts,
 )
@@ -77,7 +78,7 @@ from rapport.node.table_updates import TableUpdates
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.replay.reevaluation import ReevaluationService
-from rapport.site.actions import OwnActions, TemplateFacts
+from rapport.site.actions import OwnActions, TemplateFacts, TextNeeds
 from rapport.site.context import context_from_site
 from rapport.site.ensemble import ensemble_from_site
 from rapport.site.parts import has_errors
@@ -120,8 +121,15 @@ def make_node(
         channels_per_identity=base.declared.channels_per_identity,
         open_sources=site.open_sources,
     )
-    address = NodeAddress(settings.public_url)
+    address = PublicAddress(settings.public_url)
     own_actions = OwnActions(base.people, policy.policies.life.text_of)
+    text_needs = TextNeeds(
+        base.people, own_actions, policy.policies.life.compiled, lambda: policy.engine.ontology
+    )
+    policy.engine.use_texts(text_needs.of)
+    policy.policies.life.situations.acknowledged_by = partial(
+        acknowledged_by, base.channels.records
+    )
     communication = _make_communication(base, policy.policies, intake, address, own_actions)
     lake = site.data_directory / "lake"
     return Node(
@@ -144,6 +152,7 @@ def make_node(
                 policies=policy.policies,
                 communication=communication,
                 own_actions=own_actions,
+                text_needs=text_needs,
                 plugins=base.plugins,
             ),
             maintenance=ChannelMaintenance(
@@ -289,7 +298,7 @@ def _make_policy(base: _Base, mediation: MediationParts) -> PolicyParts:
         engine=engine,
         policies=policies,
         tables=tables,
-        second_looker=ReevaluationService(channels, engine, clock),
+        reevaluation=ReevaluationService(channels, engine, clock),
         load=LoadWatch(engine, clock, Ids(clock, Chance.from_machine())),
     )
 
@@ -298,7 +307,7 @@ def _make_communication(
     base: _Base,
     policies: Policies,
     intake: EventIntake,
-    address: NodeAddress,
+    address: PublicAddress,
     own_actions: OwnActions,
 ) -> Assembly:
     site, life = base.site, policies.life
@@ -315,10 +324,12 @@ def _make_communication(
         base.people,
         AssemblyOptions(
             phrases=life.phrases,
-            public_url=lambda: address.url,
+            address=address,
             plugins=base.plugins,
             facts=TemplateFacts(site.tables, life.compiled).find,
-            own_action=own_actions.find,
+            own_actions=own_actions.of,
+            end_phrases=life.end_phrases,
+            own_end_actions=own_actions.of_ends,
             site=site.directory,
             arrivals=_checked(arrivals_from_site(site.file)),
             engines=_checked(engines_from_site(site.file)),

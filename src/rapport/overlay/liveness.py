@@ -9,7 +9,7 @@ from itertools import count
 
 import msgspec
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.membership_steps import MembershipSettings, SendPing
 from rapport.transport.base import Address, Now
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.liveness import Liveness, LostNeighbour, RoundTrip
 from rapport.overlay.membership_steps import (
     PARTING,
     Admission,
-    Isolated,
+    IsolationNotice,
     JoinedNetwork,
     MembershipSettings,
     MembershipStep,
@@ -107,7 +107,7 @@ class Membership:
 
     def start(self, candidates: Sequence[Address], now: Now) -> list[MembershipStep]:
         """Searches neighbours in this list and among former ones; ends with JoinedNetwork or
-        Isolated. A controller may call it with a new list at any time.
+        IsolationNotice. A controller may call it with a new list at any time.
         """
         self._has_left = self._by_hand = False
         self._known.learn(candidates)
@@ -122,7 +122,7 @@ class Membership:
     def connect(self, brokers: Sequence[Address], now: Now) -> list[MembershipStep]:
         """Requests exactly these neighbours, whatever their latency: a topology given by hand. It
         adds no random one and searches no others while two of them (or all) are present. Ends with
-        JoinedNetwork or Isolated.
+        JoinedNetwork or IsolationNotice.
         """
         wanted = [broker for broker in dict.fromkeys(brokers) if broker != self._own]
         self._has_left = False
@@ -233,13 +233,13 @@ class Membership:
 
     def leave(self, now: Now) -> list[MembershipStep]:
         """Reports its departure; no neighbours and no admissions until `start` or `connect`. A
-        pending search ends with Isolated.
+        pending search ends with IsolationNotice.
         """
         steps = self._report_departure(self._own, now, abrupt=False)
         for address in self.neighbours:
             self._drop(address)
         if self._search is not None:  # reports the end of the search
-            steps.append(Isolated(0, self._needed))
+            steps.append(IsolationNotice(0, self._needed))
         self._has_left, self._was_member = True, False
         self._search = self._look_ms = self.random = None
         self._silent.forget_all()
@@ -321,7 +321,7 @@ class Membership:
         self._was_member = self._was_member or joined
         self._plan_look(now)
         if not joined:
-            return Isolated(answered, self._needed)
+            return IsolationNotice(answered, self._needed)
         if (drawn or self.random) is not None and self.random not in self.neighbours:
             self.random = self._chance.choice(self.neighbours)
         return JoinedNetwork(self.neighbours)

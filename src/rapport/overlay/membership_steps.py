@@ -75,7 +75,7 @@ class JoinedNetwork(msgspec.Struct, frozen=True, gc=False):
     neighbours: tuple[Address, ...]
 
 
-class Isolated(msgspec.Struct, frozen=True, gc=False):
+class IsolationNotice(msgspec.Struct, frozen=True, gc=False):
     """A search for neighbours found too few. A new member waits for a new list; a former member
     searches again later.
     """
@@ -84,7 +84,9 @@ class Isolated(msgspec.Struct, frozen=True, gc=False):
     needed: int
 
 
-MembershipStep = SendPing | SendJoin | SendDeparted | NeighbourLost | JoinedNetwork | Isolated
+MembershipStep = (
+    SendPing | SendJoin | SendDeparted | NeighbourLost | JoinedNetwork | IsolationNotice
+)
 
 
 class Admission(NamedTuple):

@@ -15,7 +15,7 @@ from itertools import count
 
 import msgspec
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.hops import HopFailed, HopRetries
 from rapport.overlay.liveness import UNKNOWN_MS, RoundTrip
 from rapport.overlay.membership_steps import (

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address, Now
 
 _GUESSES = 3

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Literal, NamedTuple
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.overlay.neighbour_search import KnownMembers
 from rapport.overlay.swim_members import Change, LocalHealth, Suspicions
 from rapport.overlay.swim_protocol import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rapport.core.errors import RapportError
-from rapport.lake.maintenance import Compacted, compact
+from rapport.lake.maintenance import CompactionResult, compact
 from rapport.lake.places import Lake
 from rapport.pipeline.explain import explain_job
 from rapport.pipeline.figures.reports import Report, make_report
@@ -55,7 +55,7 @@ def report(spark: SparkSession, settings: JobSettings) -> Report:
     return make_report(spark, settings.place())
 
 
-def maintain(_spark: SparkSession, settings: JobSettings) -> Compacted:
+def maintain(_spark: SparkSession, settings: JobSettings) -> CompactionResult:
     """Joins small files and deletes those that nobody needs."""
     return compact(settings.place())
 

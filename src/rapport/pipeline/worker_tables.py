@@ -4,7 +4,7 @@ was computed from it. [PI-5, PI-10]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,10 @@ class WorkerTables:
         if function not in self._pairs:
             raise UnknownName("looked-up function", function, list(self._pairs))
         return self._pairs[function]
+
+    def days(self, table: str) -> Collection[str]:
+        """The days of a table; raises UnknownName."""
+        raise UnknownName("table of days", table, [])
 
     def held(self) -> Iterable[Instances]:
         """The instances of all concepts."""

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.policy.ontology import (
     AnyOf,
     Derivation,
-    Enclosed,
-    Enclosing,
+    EnclosedInstance,
+    EnclosingColumn,
     Identity,
     Link,
     Ontology,
@@ -76,9 +76,9 @@ class DerivedColumns:
                 return np.where(found, "yes", "no").astype(object)
             case Identity():
                 return _texts(instances.ids)
-            case Enclosed():
+            case EnclosedInstance():
                 return _texts([f"{instances.concept}/{identity}" for identity in instances.ids])
-            case Enclosing(container):
+            case EnclosingColumn(container):
                 links = self._ontology.containers[container]
                 tree = {**around, instances.concept: instances}
                 return _texts(
@@ -91,7 +91,7 @@ class DerivedColumns:
     def _concepts_around(self, concept: str) -> list[str]:
         """The other concepts that the derived columns of a concept depend on."""
         derived = self._ontology.derived[concept].values()
-        containers = [each.container for each in derived if isinstance(each, Enclosing)]
+        containers = [each.container for each in derived if isinstance(each, EnclosingColumn)]
         links = [link for name in containers for link in self._ontology.containers[name]]
         found = {name for link in links for name in (link.inner, link.outer)}
         return sorted(found - {concept})

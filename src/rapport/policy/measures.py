@@ -16,14 +16,15 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
-from rapport.policy.relations import NamedFunctions
+from rapport.policy.relations import NamedFunctions, Space
+from rapport.units import sphere
 
 Value = Sequence[Any]
 Numbers = npt.NDArray[np.float64]
 Shape = Literal["distance", "opaque"]
 
 
-class Measuring(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuringFunction(msgspec.Struct, frozen=True, kw_only=True):
     """One measuring function over one or two values (a sequence of parts each).
 
     `many` takes arrays of shape (n, parts) and equals `one` row by row; NaN where there is no
@@ -37,7 +38,9 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     """The canonical unit of its result; empty: the site declares it, or it has none."""
     shape: Shape = "opaque"
-    """What an index may assume: `distance` = the Euclidean distance of two points."""
+    """What an index may assume: `distance` = at least the Euclidean distance in `space`."""
+    space: Space | None = None
+    """As of a relation."""
 
 
 def _distance(first: Value, second: Value) -> float:
@@ -52,7 +55,7 @@ def _distance_many(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Numbers
         return np.asarray(np.sqrt(dx * dx + dy * dy), np.float64)
 
 
-DISTANCE = Measuring(
+DISTANCE = MeasuringFunction(
     name="distance",
     types=("point", "point"),
     one=_distance,
@@ -61,14 +64,27 @@ DISTANCE = Measuring(
     shape="distance",
 )
 
-BUILT_IN = {measuring.name: measuring for measuring in (DISTANCE,)}
-_loaded: dict[str, Measuring] = {}
+DISTANCE_GEO = MeasuringFunction(
+    name="distance_geo",
+    types=("geo_point", "geo_point"),
+    one=sphere.distance,
+    many=sphere.distance_many,
+    unit="m",
+    shape="distance",
+    space=sphere.positions,
+)
+
+BUILT_IN = {measuring.name: measuring for measuring in (DISTANCE, DISTANCE_GEO)}
+_VARIANTS = {"distance": (DISTANCE, DISTANCE_GEO)}
+"""By the name that a site writes, the functions for values of different types."""
+_loaded: dict[str, MeasuringFunction] = {}
 
 
 def measure(
     *types: AttributeType, unit: str = "", many: Callable[..., Numbers] | None = None
-) -> Callable[[Callable[..., float]], Measuring]:
-    """Turns a function of one or two values into a Measuring; for authors of plug-ins and sites.
+) -> Callable[[Callable[..., float]], MeasuringFunction]:
+    """Turns a function of one or two values into a measuring function; for authors of plug-ins and
+    sites.
 
     >>> @measure("number", "number")
     ... def angstrom(temperature, humidity):
@@ -82,8 +98,8 @@ def measure(
         if kind not in TYPE_NAMES:
             raise UnknownName("attribute type", kind, TYPE_NAMES, code="measures.bad_type")
 
-    def declare(function: Callable[..., float]) -> Measuring:
-        return Measuring(
+    def declare(function: Callable[..., float]) -> MeasuringFunction:
+        return MeasuringFunction(
             name=function.__name__,
             types=types,
             one=function,
@@ -94,13 +110,18 @@ def measure(
     return declare
 
 
-def get(name: str) -> Measuring:
+def get(name: str) -> MeasuringFunction:
     """Raises UnknownName, or InvalidInput when its module cannot be imported."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in _loaded:
         _loaded[name] = _as_measure(name)
     return _loaded[name]
+
+
+def variants(name: str) -> tuple[MeasuringFunction, ...]:
+    """The functions of a name, one per types; raises as `get`."""
+    return _VARIANTS.get(name) or (get(name),)
 
 
 def names() -> list[str]:
@@ -125,10 +146,10 @@ def _number(function: Callable[..., float], row: tuple[Any, ...]) -> float:
 _FUNCTIONS = NamedFunctions("measures", "measuring function", names)
 
 
-def _as_measure(name: str) -> Measuring:
+def _as_measure(name: str) -> MeasuringFunction:
     not_one = InvalidInput(
         f"{name!r} is not a measuring function",
         code="measures.not_a_measure",
         hint="put @measure(...) of rapport.policy.measures before it",
     )
-    return _FUNCTIONS.find(name, Measuring, not_one)
+    return _FUNCTIONS.find(name, MeasuringFunction, not_one)

@@ -7,7 +7,15 @@ from __future__ import annotations
 import msgspec
 
 from rapport.core.schema import AttributeType
-from rapport.policy.plan import Constraint
+from rapport.policy.language.tree import Operator
+
+
+class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attribute of an instance compared with a constant."""
+
+    attribute: str
+    operator: Operator
+    value: str | float
 
 
 class Relationship(msgspec.Struct, frozen=True):
@@ -61,17 +69,17 @@ class Identity(msgspec.Struct, frozen=True, tag="identity"):
     """The identity as a text, for comparison in relationships."""
 
 
-class Enclosing(msgspec.Struct, frozen=True, tag="enclosing"):
+class EnclosingColumn(msgspec.Struct, frozen=True, tag="enclosing"):
     """`concept/id` of everything that contains the instance, one per line, nearest first."""
 
     container: str
 
 
-class Enclosed(msgspec.Struct, frozen=True, tag="enclosed"):
-    """The instance as `concept/id`, which is searched in `Enclosing` columns."""
+class EnclosedInstance(msgspec.Struct, frozen=True, tag="enclosed"):
+    """The instance as `concept/id`, which is searched in `EnclosingColumn`."""
 
 
-Derivation = AnyOf | Identity | Enclosing | Enclosed
+Derivation = AnyOf | Identity | EnclosingColumn | EnclosedInstance
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -150,6 +158,10 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
     """By concept and attribute: columns derived from those of the tables (`derived_columns.py`).
     Their names contain a space or are `id`, so no policy and no file can name them by accident.
     """
+    zone: str = ""
+    """The time zone of the site; empty: UTC."""
+    day_tables: tuple[str, ...] = ()
+    """The tables without a concept and with one key: `time is on holidays`."""
 
     def streams(self) -> dict[str, AttributeType]:
         """Every `concept.attribute` that some push source gives, with its type."""

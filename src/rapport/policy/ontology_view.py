@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rapport.policy.compiler.drawing import (
+from rapport.policy.compiler.plan_drawing import (
     Box,
     Join,
     box,

@@ -15,16 +15,16 @@ from sys import intern
 
 import msgspec
 
-from rapport.core.ids import content_id
+from rapport.core.errors import Unsupported
+from rapport.core.event import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
-
-
-class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An attribute of an instance compared with a constant."""
-
-    attribute: str
-    operator: Operator
-    value: str | float
+from rapport.policy.ontology import Constraint as Constraint
+from rapport.policy.situation_plan import (
+    Condition,
+    SituationPlan,
+    counted_aliases,
+    streams_of_conditions,
+)
 
 
 class Side(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -246,6 +246,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Detections with equal bindings less than this after an emitted one are suppressed."""
     deliveries: tuple[tuple[str, ...], ...] = ()
     """The delivery lines of each action; empty when none has any."""
+    guard: Condition | None = None
+    """`while`: a match becomes a detection only if this is true for its identities then. [SI-9]"""
 
     def version(self) -> str:
         """Content hash of the plan: changes when anything in it does."""
@@ -270,7 +272,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted."""
-        return tuple(sorted(self.streams_of(range(len(self.terms)))))
+        return tuple(sorted(self.streams_of(range(len(self.terms))) | self.guard_streams()))
+
+    def guard_streams(self) -> frozenset[str]:
+        """The streams its guard reads, and those by which instances in it become known."""
+        return frozenset() if self.guard is None else streams_of_conditions([self.guard])
 
     def absent_streams(self) -> frozenset[str]:
         """The streams of all terms whose absence is required."""
@@ -304,7 +310,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances the plan looks up, sorted."""
-        return tuple(sorted({side.concept for side in self.sides()}))
+        guarding = [] if self.guard is None else counted_aliases([self.guard])
+        concepts = {side.concept for side in self.sides()}
+        return tuple(sorted(concepts | {bound.concept for bound in guarding}))
 
 
 def streams_of_term(term: TermStep) -> frozenset[str]:
@@ -338,12 +346,32 @@ def state_terms(term: TermStep) -> Iterator[StateTerm]:
         yield term
 
 
-def encode_plan(plan: Plan) -> bytes:
+PolicyPlan = Plan | SituationPlan
+"""What a policy compiles to: with `conditions` or with a `situation`."""
+
+
+class _PlanKind(msgspec.Struct):
+    """A part that only plans of situations have."""
+
+    situation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def encode_plan(plan: PolicyPlan) -> bytes:
     return msgspec.json.encode(plan)
 
 
-def decode_plan(raw: bytes) -> Plan:
-    return msgspec.json.decode(raw, type=Plan)
+def decode_plan(raw: bytes) -> PolicyPlan:
+    """The plan of either kind."""
+    if msgspec.json.decode(raw, type=_PlanKind).situation is msgspec.UNSET:
+        return msgspec.json.decode(raw, type=Plan)
+    return msgspec.json.decode(raw, type=SituationPlan)
+
+
+def conditions_plan(plan: PolicyPlan, runner: str) -> Plan:
+    """The plan for a runner of `conditions` only; raises Unsupported for a situation."""
+    if isinstance(plan, SituationPlan):
+        raise Unsupported(f"the situation of policy {plan.policy!r}", runner)
+    return plan
 
 
 def longest_duration_ms(plan: Plan) -> int:

@@ -58,6 +58,9 @@ _RANGES: dict[AttributeType, URIRef] = {
     "boolean": XSD.boolean,
     "point": TERMS.Point,
     "rectangle": TERMS.Rectangle,
+    "area": TERMS.Area,
+    "geo_point": TERMS.GeoPoint,
+    "geo_area": TERMS.GeoArea,
 }
 _NUMBERS = (
     *("integer", "decimal", "double", "float", "int", "long", "short", "byte"),
@@ -73,6 +76,9 @@ _TYPES: dict[Node, AttributeType] = {
     RDFS.Literal: "text",
     TERMS.Point: "point",
     TERMS.Rectangle: "rectangle",
+    TERMS.Area: "area",
+    TERMS.GeoPoint: "geo_point",
+    TERMS.GeoArea: "geo_area",
 }
 _UNDERSTOOD = {
     *(RDF.type, RDFS.label, RDFS.domain, RDFS.range, RDFS.subClassOf, RDFS.comment, OWL.unionOf),
@@ -200,7 +206,9 @@ class _Exporter:
         self.graph = _ordered_graph()
         self.graph.bind("rapport", TERMS)
         self.graph.add((URIRef(base.rstrip("#/:") or base), RDF.type, OWL.Ontology))
-        for kind in ("point", "rectangle"):
+        used = {kind for own in ontology.concepts.values() for kind in own.values()}
+        places: tuple[AttributeType, ...] = ("area", "geo_point", "geo_area")
+        for kind in ("point", "rectangle", *(one for one in places if one in used)):
             self.graph.add((_RANGES[kind], RDF.type, RDFS.Datatype))
 
     def add_concepts(self) -> None:

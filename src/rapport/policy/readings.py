@@ -38,6 +38,7 @@ from rapport.core.event_columns import (
 )
 from rapport.core.schema import PARTS, AttributeType
 from rapport.policy.ontology import Ontology
+from rapport.units.areas import check_position
 
 Octets = npt.NDArray[np.uint8]
 Columns = tuple[pa.Array, list[pa.Array]]
@@ -59,6 +60,9 @@ PART_TYPES: dict[AttributeType, pa.DataType] = {
     "boolean": pa.bool_(),
     "point": pa.float64(),
     "rectangle": pa.float64(),
+    "area": pa.string(),
+    "geo_point": pa.float64(),
+    "geo_area": pa.string(),
 }
 _FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 FARTHEST_MS = 2**60
@@ -106,6 +110,8 @@ def columns_of_data(data: pa.Array, kind: AttributeType) -> Columns | None:
     if read is None:
         return None
     count = len(keys)
+    if kind == "geo_point" and not are_on_earth(*np.split(read.to_numpy(), 2)):
+        return None
     return keys, [read[first : first + count] for first in range(0, len(read), count)]
 
 
@@ -205,6 +211,11 @@ def _truths(tokens: pa.Array) -> pa.Array | None:
     return true if pc.all(known).as_py() else None
 
 
+def are_on_earth(lon: npt.NDArray[np.float64], lat: npt.NDArray[np.float64]) -> bool:
+    """Whether all are longitudes and latitudes; a missing one is not."""
+    return bool((np.abs(lon) <= 180.0).all() and (np.abs(lat) <= 90.0).all())
+
+
 def _numbers(tokens: pa.Array) -> pa.Array | None:
     """The numbers of the tokens; None when one is not a JSON number or is too large. Arrow accepts
     more forms than JSON, but rounds in the same way.
@@ -268,13 +279,25 @@ class _Rectangle(msgspec.Struct, gc=False):
     value: tuple[float, float, float, float]
 
 
-Payload = _Text | _Number | _Boolean | _Point | _Rectangle
+class _GeoPoint(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        if hint := check_position(*self.value):
+            raise ValueError(f"{hint} - at `$.value`")
+
+
+Payload = _Text | _Number | _Boolean | _Point | _Rectangle | _GeoPoint
 _PAYLOADS: dict[AttributeType, Any] = {
     "text": _Text,
     "number": _Number,
     "boolean": _Boolean,
     "point": _Point,
     "rectangle": _Rectangle,
+    "area": _Text,
+    "geo_point": _GeoPoint,
+    "geo_area": _Text,
 }
 _READ_ONE: dict[AttributeType, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()

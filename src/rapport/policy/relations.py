@@ -20,6 +20,7 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
+from rapport.units import areas, sphere
 
 ParameterKind = Literal["none", "length", "number"]
 
@@ -47,6 +48,8 @@ Value = Sequence[Any]
 Mask = npt.NDArray[np.bool_]
 Holds = Callable[[Value, Value, float | None], bool]
 HoldsMany = Callable[[npt.NDArray[Any], npt.NDArray[Any], float | None], Mask]
+Floats = npt.NDArray[np.float64]
+Space = Callable[[npt.NDArray[Any]], Floats]
 _loaded: dict[str, Relation] = {}
 
 
@@ -158,8 +161,13 @@ class Relation(msgspec.Struct, frozen=True, kw_only=True):
     holds: Holds
     holds_many: HoldsMany
     shape: Shape = "opaque"
-    """What an index may assume: `contains` = point in closed rectangle, `distance` = at most the
-    parameter apart."""
+    """What an index may assume: `contains` = the first, a point, lies within the `bounds` of the
+    second, `distance` = at most the parameter apart in `space`."""
+    bounds: Space | None = None
+    """The rectangles (n, 4) around the second values; None: the values are the rectangles."""
+    space: Space | None = None
+    """Puts values where a straight distance never exceeds that of the relation; None: they are
+    there."""
     symmetric: bool = False
     """Whether a policy may name the two values in either order."""
 
@@ -216,6 +224,46 @@ def _contained_many(
     return np.fromiter((_contained(a, b, None) for a, b in rows), np.bool_, len(first))
 
 
+_INSIDE_AREAS: tuple[tuple[str, AttributeType, AttributeType], ...] = (
+    ("inside_area", "point", "area"),
+    ("inside_geo_area", "geo_point", "geo_area"),
+)
+
+
+def _inside_area(geographic: bool) -> Holds:
+    def holds(first: Value, second: Value, parameter: float | None) -> bool:
+        if second[0] is None or first[0] is None or first[1] is None:
+            return False
+        area = areas.area_of(second[0], geographic)
+        return areas.contains(area, first, geographic=geographic)
+
+    return holds
+
+
+def _inside_areas(geographic: bool) -> HoldsMany:
+    def holds_many(
+        first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
+    ) -> Mask:
+        points = np.asarray(first, np.float64)
+        return areas.contains_many(second[:, 0].tolist(), points, geographic=geographic)
+
+    return holds_many
+
+
+def _bounds_of_areas(geographic: bool) -> Space:
+    return lambda values: areas.bounds_of(values[:, 0].tolist(), geographic=geographic)
+
+
+def _within_on_sphere(first: Value, second: Value, parameter: float | None) -> bool:
+    return sphere.distance(first, second) <= float(parameter or 0.0)
+
+
+def _within_on_sphere_many(
+    first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
+) -> Mask:
+    return np.asarray(sphere.distance_many(first, second) <= float(parameter or 0.0), np.bool_)
+
+
 INSIDE = Relation(
     name="inside",
     first_type="point",
@@ -233,6 +281,30 @@ WITHIN = Relation(
     holds=_within,
     holds_many=_within_many,
     shape="distance",
+    symmetric=True,
+)
+INSIDE_AREA, INSIDE_GEO_AREA = (
+    Relation(
+        name=name,
+        first_type=point,
+        second_type=area,
+        parameter_kind="none",
+        holds=_inside_area(area == "geo_area"),
+        holds_many=_inside_areas(area == "geo_area"),
+        shape="contains",
+        bounds=_bounds_of_areas(area == "geo_area"),
+    )
+    for name, point, area in _INSIDE_AREAS
+)
+WITHIN_GEO = Relation(
+    name="within_geo",
+    first_type="geo_point",
+    second_type="geo_point",
+    parameter_kind="length",
+    holds=_within_on_sphere,
+    holds_many=_within_on_sphere_many,
+    shape="distance",
+    space=sphere.positions,
     symmetric=True,
 )
 SAME = Relation(
@@ -254,7 +326,16 @@ CONTAINED = Relation(
 )
 """The second is one of the lines of the first; decides `[containers]`."""
 
-BUILT_IN = {relation.name: relation for relation in (INSIDE, WITHIN, SAME, CONTAINED)}
+BUILT_IN = {
+    relation.name: relation
+    for relation in (INSIDE, INSIDE_AREA, INSIDE_GEO_AREA, WITHIN, WITHIN_GEO, SAME, CONTAINED)
+} | {"near": WITHIN}
+_VARIANTS = {
+    "inside": (INSIDE, INSIDE_AREA, INSIDE_GEO_AREA),
+    "within": (WITHIN, WITHIN_GEO),
+    "near": (WITHIN, WITHIN_GEO),
+}
+"""By the name that a site writes, the functions for values of different types."""
 
 
 def relation(
@@ -299,6 +380,11 @@ def get(name: str) -> Relation:
     if name not in _loaded:
         _loaded[name] = _as_relation(name)
     return _loaded[name]
+
+
+def variants(name: str) -> tuple[Relation, ...]:
+    """The functions of a name, one per pair of types; raises as `get`."""
+    return _VARIANTS.get(name) or (get(name),)
 
 
 def names() -> list[str]:

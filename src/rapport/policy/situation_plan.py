@@ -7,13 +7,14 @@ out as comparisons. Aliases are those of `aliases`, and within a quantifier also
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.policy.language.tree import Operator
-from rapport.policy.plan import Constraint
+from rapport.policy.ontology import Constraint
 
 AggregateFunction = Literal[
     "mean", "min", "max", "sum", "median", "count", "change", "rate", "percentile"
@@ -145,7 +146,7 @@ class TableDays(msgspec.Struct, frozen=True, tag="table-days", omit_defaults=Tru
     table: str
 
 
-class TimeWindow(msgspec.Struct, frozen=True, tag="time", omit_defaults=True):
+class TimeWindow(msgspec.Struct, frozen=True, tag="time"):
     """The clock of a zone shows a time in [first, end) of a stretch that began on one of the days.
 
     Without minutes: the whole day. `end_minute` is at most 1440; below `first_minute` the stretch
@@ -183,6 +184,9 @@ class CountedInstances(msgspec.Struct, frozen=True, tag="quantified", omit_defau
 
 class AllOf(msgspec.Struct, frozen=True, tag="all", omit_defaults=True):
     parts: tuple[Condition, ...]
+    is_atom: bool = False
+    """`x between a and b` with a measured end: one atom, so unknown if any value of its parts is,
+    and its causes are those of all parts."""
 
 
 class AnyPart(msgspec.Struct, frozen=True, tag="any", omit_defaults=True):
@@ -236,31 +240,69 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted: those of its values, and those
         by which instances become known."""
-        found = {stream for bound in self.bound_aliases() for stream in bound.streams}
-        for node in plan_nodes(self):
-            match node:
-                case PresentValue(stream=str(stream)):
-                    found.add(stream)
-                case SilentStream():
-                    found.update(node.streams)
-        return tuple(sorted(found))
+        found = {stream for bound in self.aliases for stream in bound.streams}
+        return tuple(sorted(found | streams_of_conditions(self.conditions())))
 
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances the plan looks up, sorted."""
         return tuple(sorted({bound.concept for bound in self.bound_aliases()}))
 
+    def table_attributes(self) -> set[tuple[str, str]]:
+        """The (concept, attribute) pairs that tables give: values, and properties of aliases."""
+        found = {
+            (bound.concept, one.attribute) for bound in self.aliases for one in bound.constraints
+        }
+        return found | table_attributes_of(self.conditions())
+
     def bound_aliases(self) -> list[BoundAlias]:
         """The aliases of the plan and those of its quantifiers."""
-        inner = [node.bound for node in plan_nodes(self) if isinstance(node, CountedInstances)]
-        return [*self.aliases, *inner]
+        return [*self.aliases, *counted_aliases(self.conditions())]
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """The situation, and what it is cleared by."""
+        return (self.situation, *([] if self.cleared_by is None else [self.cleared_by]))
 
 
 def plan_nodes(plan: SituationPlan) -> list[Condition | Value]:
     """Every condition and value of a plan, outer ones first."""
+    return condition_nodes(plan.conditions())
+
+
+def counted_aliases(conditions: Iterable[Condition]) -> list[BoundAlias]:
+    """The aliases of quantifiers."""
+    nodes = condition_nodes(conditions)
+    return [node.bound for node in nodes if isinstance(node, CountedInstances)]
+
+
+def streams_of_conditions(conditions: Iterable[Condition]) -> frozenset[str]:
+    """The streams that conditions read, and those by which instances in them become known."""
+    found: set[str] = set()
+    for node in condition_nodes(conditions):
+        match node:
+            case PresentValue(stream=str(stream)):
+                found.add(stream)
+            case SilentStream():
+                found.update(node.streams)
+            case CountedInstances():
+                found.update(node.bound.streams)
+    return frozenset(found)
+
+
+def table_attributes_of(conditions: Iterable[Condition]) -> set[tuple[str, str]]:
+    """The (concept, attribute) pairs that tables give to conditions."""
+    found: set[tuple[str, str]] = set()
+    for node in condition_nodes(conditions):
+        if isinstance(node, PresentValue) and node.stream is None and node.attribute != "id":
+            found.add((node.concept, node.attribute))
+        elif isinstance(node, CountedInstances):
+            found |= {(node.bound.concept, one.attribute) for one in node.bound.constraints}
+    return found
+
+
+def condition_nodes(conditions: Iterable[Condition]) -> list[Condition | Value]:
+    """Every condition and value, outer ones first."""
     found: list[Condition | Value] = []
-    waiting: list[Condition | Value] = [plan.situation]
-    if plan.cleared_by is not None:
-        waiting.append(plan.cleared_by)
+    waiting: list[Condition | Value] = [*conditions]
     while waiting:
         node = waiting.pop()
         found.append(node)

@@ -26,8 +26,9 @@ from rapport.core.times import format_time
 from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import SituationPlan, table_attributes_of
 from rapport.tables.loaded_table import LoadedTable
 from rapport.tables.row_history import (
     FROM_THE_BEGINNING,
@@ -284,7 +285,7 @@ class SwitchingRunner:
 
     def __init__(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[PolicyPlan],
         pull: PullData | PullByTime,
         *,
         lateness_ms: int,
@@ -314,8 +315,13 @@ class SwitchingRunner:
     def advance(self, time_ms: int) -> list[Detection]:
         return self._apply_switches(time_ms) + self.runner.advance(time_ms)
 
-    def finish(self) -> list[Detection]:
-        return self._apply_switches(END_OF_TIME) + self.runner.finish()
+    def finish(self, until_ms: int | None = None) -> list[Detection]:
+        """See LocalRunner. Situations do not see tables from after the end of the record."""
+        end = END_OF_TIME
+        if self.runner.has_situations:
+            end = max(self.runner.newest, self.runner.newest if until_ms is None else until_ms)
+            end += self._lateness
+        return self._apply_switches(end) + self.runner.finish(until_ms)
 
     def take_undecided(self) -> list[Undecided]:
         taken, self._undecided = self._undecided, []
@@ -342,7 +348,7 @@ class SwitchingRunner:
         self.runner.count_on(before)
         self.runner.late_readings = before.take_late()
 
-    def _made(self, plans: Sequence[Plan], pull: PullData) -> LocalRunner:
+    def _made(self, plans: Sequence[PolicyPlan], pull: PullData) -> LocalRunner:
         return LocalRunner(
             plans,
             pull,
@@ -353,7 +359,7 @@ class SwitchingRunner:
 
 
 def check_context_on_record(
-    tables: Tables, plans: Iterable[Plan], versions: Sequence[RowsVersion], what: str
+    tables: Tables, plans: Iterable[PolicyPlan], versions: Sequence[RowsVersion], what: str
 ) -> None:
     """Raises Unsupported for a plan that reads a context table without recorded rows; the error
     names policy, attribute and table.
@@ -371,9 +377,13 @@ def check_context_on_record(
                 )
 
 
-def read_from_tables(plan: Plan) -> set[tuple[str, str]]:
+def read_from_tables(plan: PolicyPlan) -> set[tuple[str, str]]:
     """The (concept, attribute) pairs that a plan reads from tables."""
+    if isinstance(plan, SituationPlan):
+        return plan.table_attributes()
     found = {(side.concept, one.attribute) for side in plan.sides() for one in side.constraints}
+    if plan.guard is not None:
+        found |= table_attributes_of([plan.guard])
     return found | {
         (side.concept, attribute)
         for term in plan.terms

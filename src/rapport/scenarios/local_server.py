@@ -19,7 +19,7 @@ class LocalServer:
     def __init__(self) -> None:
         self.port = 0
         self.released = asyncio.Event()
-        """Set when the server goes down: whoever is kept waiting is let go."""
+        """Set when the server goes down: waiting calls return."""
         self._listening: socket.socket | None = None
         self._arriving: set[asyncio.Task[None]] = set()
         self._transports: set[asyncio.BaseTransport] = set()

@@ -11,7 +11,7 @@ from rapport.scenarios.local_server import LocalServer
 _ANSWER = "HTTP/1.1 {status} Answer\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
-class Posted(msgspec.Struct, frozen=True):
+class PostedRequest(msgspec.Struct, frozen=True):
     """One request as it came in; header names in lower case."""
 
     path: str
@@ -27,7 +27,7 @@ class WebhookSink(LocalServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.posted: list[Posted] = []
+        self.posted: list[PostedRequest] = []
         self.status = 204
         self._arrived = asyncio.Event()
 
@@ -61,10 +61,10 @@ class WebhookSink(LocalServer):
             writer.close()
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Posted:
+async def _read_request(reader: asyncio.StreamReader) -> PostedRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     path = head[0].split(" ")[1]
     pairs = (line.partition(":") for line in head[1:] if line)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Posted(path, headers, body)
+    return PostedRequest(path, headers, body)

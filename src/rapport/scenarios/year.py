@@ -93,7 +93,7 @@ class Year(msgspec.Struct, frozen=True, kw_only=True):
         return self.readings / (whole * _STEPS * 2)
 
 
-class Written(msgspec.Struct, frozen=True):
+class YearSummary(msgspec.Struct, frozen=True):
     """What a run wrote, and what was there before."""
 
     rows: int
@@ -103,7 +103,7 @@ class Written(msgspec.Struct, frozen=True):
 
 def write_year(
     directory: Path, year: Year, progress: Callable[[int, int], None] | None = None
-) -> Written:
+) -> YearSummary:
     """Writes the site and its history; days that are there already stay. `progress` is called with
     readings and days done. Raises Conflict when other numbers are there.
     """
@@ -126,7 +126,7 @@ def write_year(
             rows += len(table)
         if progress is not None:
             progress(rows, number + 1)
-    return Written(rows, made, kept)
+    return YearSummary(rows, made, kept)
 
 
 def day_table(year: Year, number: int, pairs: float) -> pa.Table:
@@ -163,7 +163,7 @@ _SCHEMA = pa.schema(
 
 
 class _Stays:
-    """Who stays with whom in which room in each five minutes of a day."""
+    """The people in each room in each five minutes of a day."""
 
     def __init__(self, chance: np.random.Generator, day: date, pairs: float, house: House) -> None:
         self._chance, self._house = chance, house

@@ -7,25 +7,35 @@ policy take precedence over `[actions]` of the same phrase, line by line, in tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
 from rapport.communication.action_config import people_behind
-from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
-from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, template_fields
+from rapport.communication.texts import ALWAYS_KNOWN, named_in_texts, same_phrase, template_fields
+from rapport.core.detection import phrase_key
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
-from rapport.policy.compiler.compile import CompiledPolicy
+from rapport.policy.compiler.compile import CompiledPolicy, parse_text
 from rapport.policy.delivery import DeliveryBlock, Reach, Receiver, Ways, read_delivery
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
-from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.situation_tree import ParsedPolicy, SituationTree, actions_of
 from rapport.policy.language.tree import Action as PolicyAction
-from rapport.policy.language.tree import PolicyTree
 from rapport.policy.lifecycle.record import stop_of
+from rapport.policy.named_values import (
+    DURATION,
+    NOTHING_NEEDED,
+    NeededValues,
+    moments_of,
+    needed_values,
+    vocabulary,
+)
+from rapport.policy.ontology import Ontology
 from rapport.tables.tables import Tables
 
 _REACH: dict[Reach, CollectiveDelivery] = {"anybody": "to-any", "everybody": "to-all-members"}
@@ -36,46 +46,59 @@ _WAYS: dict[Ways, PeerDelivery] = {
 }
 _NOBODY = Identifier("peer", "")
 _ANY_CONTENT = ContentRules({})
-_MOST = 10_000
-"""Versions whose actions are remembered; beyond, all are read again."""
+_REMEMBERED = 10_000
+"""Versions whose actions are remembered."""
 
 
 class OwnActions:
-    """The delivery lines of each version of each policy, parsed once."""
+    """The delivery lines of each version of each policy, parsed once: those of its actions, and
+    those of `actions when cleared`.
+    """
 
     def __init__(self, people: CommunicationConfig, text_of: Callable[[str, str], str]) -> None:
         """`text_of` gives the text of a version by policy and version; empty when it is not
         known.
         """
         self._people, self._text_of = people, text_of
-        self._known: dict[tuple[str, str], dict[str, Action]] = {}
+        self._both = lru_cache(_REMEMBERED)(self._read)
 
     def use(self, people: CommunicationConfig) -> None:
-        """Uses the actions of a reloaded site; not while `find` runs."""
+        """Uses the actions of a reloaded site; not while one is read."""
         self._people = people
-        self._known.clear()
+        self._both.cache_clear()
 
-    def find(self, policy: str, version: str, phrase: str) -> Action | None:
-        """What is done; None when that policy leaves it to the site."""
-        if (policy, version) not in self._known:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            text = self._text_of(policy, version)
-            self._known[policy, version] = _actions_in(policy, text, self._people)
-        return self._known[policy, version].get(same_phrase(phrase))
+    def of(self, policy: str, version: str) -> dict[str, Action]:
+        """The actions of a version, each by its phrase; none where the policy leaves all to the
+        site.
+        """
+        return self._both(policy, version)[0]
+
+    def of_ends(self, policy: str, version: str) -> dict[str, Action]:
+        """As `of`, for `actions when cleared`."""
+        return self._both(policy, version)[1]
+
+    def _read(self, policy: str, version: str) -> tuple[dict[str, Action], dict[str, Action]]:
+        return _actions_in(policy, self._text_of(policy, version), self._people)
 
 
-def _actions_in(name: str, text: str, people: CommunicationConfig) -> dict[str, Action]:
+def _actions_in(
+    name: str, text: str, people: CommunicationConfig
+) -> tuple[dict[str, Action], dict[str, Action]]:
     try:
-        tree = parse_policy(text, name=name)
+        tree = parse_text(text, name=name)
     except PolicyError:
-        return {}  # what runs was read before; a version nobody knows leaves all to the site
+        return {}, {}  # what runs was read before; a version nobody knows leaves all to the site
     faults = Diagnostics(name, text)
-    return {
-        same_phrase(each.phrase): action_from(each.phrase, read_delivery(each, faults), people)
-        for each in tree.actions
-        if each.delivery
-    }
+
+    def declared(actions: Sequence[PolicyAction]) -> dict[str, Action]:
+        return {
+            same_phrase(each.phrase): action_from(each.phrase, read_delivery(each, faults), people)
+            for each in actions
+            if each.delivery
+        }
+
+    ends = tree.cleared_actions if isinstance(tree, SituationTree) else ()
+    return declared(tree.actions), declared(ends)
 
 
 def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) -> Action:
@@ -135,7 +158,7 @@ def identifier_of(receiver: Receiver, people: CommunicationConfig) -> Identifier
 
 
 def check_deliveries(
-    tree: PolicyTree,
+    tree: ParsedPolicy,
     people: CommunicationConfig,
     known: Collection[str],
     faults: Diagnostics,
@@ -145,7 +168,7 @@ def check_deliveries(
     never let pass, and actions for which policy and site together are incomplete. `known` are the
     fields of the policy's aliases.
     """
-    for action in tree.actions:
+    for action in actions_of(tree):
         if not action.delivery:
             continue
         block = read_delivery(
@@ -153,7 +176,9 @@ def check_deliveries(
         )  # its faults were reported by compiling
         for receiver in block.receivers():
             _check_receiver(receiver, people, faults)
-        _check_text(block, {*known, *ALWAYS_KNOWN}, faults)
+        is_end = action not in tree.actions
+        names = {*known} if is_end else {*known} - {DURATION}
+        _check_text(block, {*names, *ALWAYS_KNOWN}, faults)
         _check_whole(action, block, people, faults)
         _check_content(action, block, people, faults, rules)
 
@@ -189,7 +214,7 @@ def _check_text(block: DeliveryBlock, known: Collection[str], faults: Diagnostic
         faults.add(error.code, error.message, block.say_place, hint=error.hint)
         return
     for field in fields:
-        if field not in known:
+        if phrase_key(field) not in known:
             message = f"the text asks for {{{field}}}, which this policy does not have"
             hint = named_in_texts(known, field)
             faults.add("action.unknown_field", message, block.say_place, hint=hint)
@@ -216,7 +241,7 @@ def _check_whole(
     site = declared_action(action.phrase, people)
     acts = site is not None and site.effect is not None
     if acts or stop_of(action.phrase) is not None:
-        message = f"nobody is told for {action.phrase!r}, something is done"
+        message = f"no message is sent for {action.phrase!r}, something is done"
         hint = "leave the lines below it out, or give the message a phrase of its own"
         faults.add("policy.delivery_of_no_message", message, action.delivery[0].place, hint=hint)
         return
@@ -264,11 +289,56 @@ FindPolicy = Callable[[str, str], CompiledPolicy | None]
 """By policy and version."""
 
 
+class TextNeeds:
+    """The values that the texts of each version of each policy name: those of its own delivery
+    lines, and those of the site's actions.
+    """
+
+    def __init__(
+        self,
+        people: CommunicationConfig,
+        own: OwnActions,
+        find: FindPolicy,
+        ontology: Callable[[], Ontology],
+    ) -> None:
+        self._people, self._own, self._find, self._ontology = people, own, find, ontology
+        self.of = lru_cache(_REMEMBERED)(self._read)
+        """What is needed when a detection is made, by policy and version."""
+
+    def use(self, people: CommunicationConfig) -> None:
+        """Uses the actions of a reloaded site."""
+        self._people = people
+        self.of.cache_clear()
+
+    def _read(self, policy: str, version: str) -> NeededValues:
+        compiled = self._find(policy, version)
+        if compiled is None:
+            return NOTHING_NEEDED
+        tree, fields = compiled.tree, set[str]()
+        ends = tree.cleared_actions if isinstance(tree, SituationTree) else ()
+        for declared, actions in ((self._own.of, tree.actions), (self._own.of_ends, ends)):
+            own = declared(policy, version)
+            for each in actions:
+                action = own.get(same_phrase(each.phrase))
+                action = action or declared_action(each.phrase, self._people)
+                for _key, text in action.texts() if action is not None else ():
+                    fields.update(template_fields(text))
+        return needed_values(fields, compiled, self._ontology())
+
+
 class TemplateFacts:
     """Columns of the tables about an alias's concept: `{A.badge}` in the text of an action."""
 
-    def __init__(self, tables: Tables, policies: FindPolicy | Mapping[str, CompiledPolicy]) -> None:
-        """`policies`: those of a site, or who knows their versions while they come and go."""
+    def __init__(
+        self,
+        tables: Tables,
+        policies: FindPolicy | Mapping[str, CompiledPolicy],
+        ontology: Ontology | None = None,
+    ) -> None:
+        """`policies`: those of a site, or who knows their versions while they come and go.
+        `ontology`: for `fields`.
+        """
+        self._ontology = ontology
         self._tables, self._policies = tables, policies
         self._columns = _tables_by_column(tables)
         self._revision = tables.revision
@@ -285,15 +355,21 @@ class TemplateFacts:
         for alias, concept in self._concepts(policy, "").items():
             found.append(alias)
             found += [f"{alias}.{column}" for column in self._by_column().get(concept, {})]
+        compiled = self._compiled(policy, "")
+        if compiled is not None and self._ontology is not None:
+            found += [*moments_of(compiled), *vocabulary(compiled, self._ontology)]
         return found
 
     def _concepts(self, policy: str, version: str) -> dict[str, str]:
         """Concepts by alias."""
-        known = self._policies
-        compiled = known.get(policy) if isinstance(known, Mapping) else known(policy, version)
+        compiled = self._compiled(policy, version)
         if compiled is None:
             return {}
         return {concept.alias: concept.concept for concept in compiled.tree.concepts}
+
+    def _compiled(self, policy: str, version: str) -> CompiledPolicy | None:
+        known = self._policies
+        return known.get(policy) if isinstance(known, Mapping) else known(policy, version)
 
     def _by_column(self) -> dict[str, dict[str, str]]:
         """By concept and column the table that has it; found anew when tables changed."""

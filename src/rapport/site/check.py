@@ -8,6 +8,7 @@ warnings and hints: a site with them runs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rapport.channel.federation import links_from_site
 from rapport.channel.interceptors.builtin import InterceptorContext, Mediate
 from rapport.channel.interceptors.builtin import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.bridge import bridges_from_site
-from rapport.communication.actions import same_phrase
+from rapport.channel.retention.limits import keep_of
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.config import (
     CommunicationConfig,
@@ -32,7 +33,9 @@ from rapport.communication.config import (
 from rapport.communication.config import check_actions as check_action_texts
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.message_info import content_rules, info_from_site
+from rapport.communication.texts import same_phrase
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported, nearest_names
+from rapport.core.times import format_duration
 from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.config_fields import Fields
@@ -42,11 +45,16 @@ from rapport.kernel.settings import check_settings, load_settings
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.fields_compiler import check_bindings
 from rapport.mediation.reader import build_transformer
-from rapport.mediation.source_bindings import RAW_PREFIX, sources_into_channels
-from rapport.policy.compiler.compile import CompiledPolicy
+from rapport.mediation.source_bindings import EVENTS, RAW_PREFIX, sources_into_channels
+from rapport.policy.compiler.compile import (
+    CompiledConditions,
+    CompiledPolicy,
+    CompiledSituation,
+)
 from rapport.policy.compiler.normal_form import atoms_of_expression
 from rapport.policy.compiler.scope import first_mentions, table_attributes
 from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.situation_tree import actions_of, read_attributes
 from rapport.policy.language.tree import Action, SourceSpan
 from rapport.policy.lifecycle.record import lint_commands, stop_of
 from rapport.policy.lint.instances import TableCandidates, lint_instances, lint_lookups
@@ -63,7 +71,15 @@ from rapport.policy.lint.policy_set import (
     policy_graph,
     shortest_cycle,
 )
+from rapport.policy.lint.situations import first_place, longest_look_back
 from rapport.policy.operators.plan_shape import check_supported
+from rapport.policy.plan import Plan
+from rapport.policy.situation_plan import (
+    SituationPlan,
+    TableDays,
+    TimeWindow,
+    condition_nodes,
+)
 from rapport.site.actions import TemplateFacts, check_deliveries
 from rapport.site.context import check_context
 from rapport.site.ensemble import check_ensemble
@@ -168,7 +184,7 @@ def check_access(parts: SiteParts) -> list[Problem]:
 def check_runnable(parts: SiteParts) -> list[Problem]:
     """Every plan can be executed; the reason stands at the policy's first condition."""
     problems: list[Problem] = []
-    for name, compiled in parts.policies.items():
+    for name, compiled in _with_conditions(parts).items():
         place = next(atoms_of_expression(compiled.tree.condition)).place
         faults = Diagnostics(name, parts.texts[name])
         for reason in check_supported(compiled.plan):
@@ -179,8 +195,15 @@ def check_runnable(parts: SiteParts) -> list[Problem]:
 
 def check_people(parts: SiteParts) -> list[Problem]:
     """Peers, collectives, actions and adapters, and the texts of actions against the policies."""
-    phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
-    facts = TemplateFacts(parts.tables, parts.policies) if parts.tables is not None else None
+    phrases = {
+        name: tuple(action.phrase for action in actions_of(compiled.tree))
+        for name, compiled in parts.policies.items()
+    }
+    facts = (
+        TemplateFacts(parts.tables, parts.policies, parts.ontology)
+        if parts.tables is not None
+        else None
+    )
     known = {name: facts.fields(name) for name in parts.policies} if facts is not None else {}
     people, problems = communication_from_site(
         parts.file,
@@ -301,7 +324,7 @@ def check_instances(parts: SiteParts) -> list[Problem]:
         return []
     problems: list[Problem] = []
     candidates = TableCandidates(parts.tables, parts.tables.context_attributes())
-    for name, compiled in parts.policies.items():
+    for name, compiled in _with_conditions(parts).items():
         faults = Diagnostics(name, parts.texts[name])
         lint_instances(compiled.tree, compiled.plan, candidates, faults)
         lint_lookups(compiled.tree, compiled.plan, parts.tables, faults)
@@ -355,7 +378,7 @@ def check_contrary(parts: SiteParts) -> list[Problem]:
 def check_similar(parts: SiteParts) -> list[Problem]:
     """Nearly equal policies; one hint per policy."""
     found = _Findings(parts)
-    plans = {name: compiled.plan for name, compiled in parts.policies.items()}
+    plans = {name: compiled.plan for name, compiled in _with_conditions(parts).items()}
     for name, others in nearly_equal(plans).items():
         shown = ", ".join(sorted(one.policy for one in others)[:_SHOWN])
         more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -395,7 +418,9 @@ def _report_contrary(
         found.warn(second, "policy.contrary_actions", message, hint="leave one out")
         return
     message = f"{last.phrase!r} here and {action.phrase!r} in {one} say contrary things{about}"
-    concept = exclude_each_other(parts.policies[one].plan, parts.policies[other].plan)
+    plans = [parts.policies[name].plan for name in (one, other)]
+    known = [plan for plan in plans if isinstance(plan, Plan)]
+    concept = exclude_each_other(*known) if len(known) == len(plans) else ""
     if concept:
         hint = f"both hold together only for two different instances of {concept}"
         found.warn(second, "policy.contrary_actions", message, hint=hint, severity="hint")
@@ -411,7 +436,7 @@ def _effects(parts: SiteParts) -> dict[str, list[Effect]]:
     return {
         name: [
             effect_of(one.phrase, known.get(_same(one.phrase), {}), parts.ontology)
-            for one in compiled.tree.actions
+            for one in actions_of(compiled.tree)
         ]
         for name, compiled in parts.policies.items()
     }
@@ -426,12 +451,13 @@ def _leading(
 
 
 def _action(parts: SiteParts, name: str, phrase: str) -> Action:
-    return next(one for one in parts.policies[name].tree.actions if one.phrase == phrase)
+    actions = actions_of(parts.policies[name].tree)
+    return next(one for one in actions if one.phrase == phrase)
 
 
 def _stops(parts: SiteParts, name: str) -> dict[str, Action]:
     """The policies that a policy stops."""
-    actions = parts.policies[name].tree.actions
+    actions = actions_of(parts.policies[name].tree)
     return {stop.policy: one for one in actions if (stop := stop_of(one.phrase)) is not None}
 
 
@@ -532,7 +558,7 @@ def check_actions(parts: SiteParts) -> list[Problem]:
     problems: list[Problem] = []
     for name, compiled in parts.policies.items():
         faults = Diagnostics(name, parts.texts[name])
-        for action in compiled.tree.actions:
+        for action in actions_of(compiled.tree):
             if action.phrase in known or stop_of(action.phrase) is not None or action.delivery:
                 continue
             near = nearest_names(action.phrase, known, limit=1)
@@ -568,6 +594,73 @@ def check_data(parts: SiteParts) -> list[Problem]:
                 message = f"no table or source gives {concept}.{attribute}"
                 hint = f"add a [tables.*] with concept = {concept!r} and a column for {attribute!r}"
                 faults.add("policy.no_data", message, place, hint=hint)
+        problems.extend(faults.problems())
+    return problems
+
+
+def check_days(parts: SiteParts) -> list[Problem]:
+    """The tables that list days for `time is on holidays` have ISO dates as keys."""
+    if parts.tables is None:
+        return []
+    problems: list[Problem] = []
+    for name, compiled in parts.policies.items():
+        faults = Diagnostics(name, parts.texts[name])
+        for table in _day_tables(compiled):
+            declared = parts.tables.declarations().get(table)
+            if declared is None:
+                continue  # the table has a fault of its own
+            keys = [key for (key,) in parts.tables.rows(table, [declared.key])]
+            wrong = next((key for key in keys if not _is_date(key)), None)
+            if wrong is not None:
+                message = f"the table {table!r} lists {wrong[:40]!r}, which is no day"
+                hint = "write days as 2024-12-24"
+                faults.add("policy.bad_day", message, _first_place(compiled), hint=hint)
+        problems.extend(faults.problems())
+    return problems
+
+
+def _day_tables(compiled: CompiledPolicy) -> list[str]:
+    plan = compiled.plan
+    guard = [] if isinstance(plan, SituationPlan) or plan.guard is None else [plan.guard]
+    conditions = plan.conditions() if isinstance(plan, SituationPlan) else guard
+    windows = [one for one in condition_nodes(conditions) if isinstance(one, TimeWindow)]
+    days = [day for window in windows for day in window.days]
+    return sorted({day.table for day in days if isinstance(day, TableDays)})
+
+
+def _first_place(compiled: CompiledPolicy) -> SourceSpan:
+    """The place of the situation, or of the guard."""
+    if isinstance(compiled, CompiledSituation):
+        return first_place(compiled.tree.situation)
+    assert compiled.tree.guard is not None, "only a guard names days"
+    return first_place(compiled.tree.guard)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return len(text) == len("2024-12-24") and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def check_kept(parts: SiteParts) -> list[Problem]:
+    """Situations that look back further than the events are kept: they cannot be explained then."""
+    problems: list[Problem] = []
+    kept_ms = keep_of(channels_from_site(parts.file)[0].rules_for(EVENTS)).shortest_ms
+    for name, compiled in parts.policies.items():
+        faults = Diagnostics(name, parts.texts[name])
+        found = (
+            longest_look_back(compiled.tree) if isinstance(compiled, CompiledSituation) else None
+        )
+        if found is not None and 0 < kept_ms < found[0]:
+            back, kept = format_duration(found[0]), format_duration(kept_ms)
+            faults.add(
+                "policy.window_longer_than_kept",
+                f"this looks back {back}, but readings are kept {kept}: 'explain' lacks some",
+                found[1],
+                hint=f'[channels.{EVENTS}] keep_for = "{back}"',
+                severity="warning",
+            )
         problems.extend(faults.problems())
     return problems
 
@@ -609,6 +702,8 @@ CHECKERS: tuple[Checker, ...] = (
     check_actions,
     check_commands,
     check_data,
+    check_days,
+    check_kept,
     check_instances,
     check_chains,
     check_contrary,
@@ -655,6 +750,8 @@ def _no_events(parts: SiteParts, name: str, events: str) -> Problem:
 
 def _needed(compiled: CompiledPolicy) -> list[tuple[str, str, SourceSpan]]:
     """What the plan reads from tables: (concept, attribute, place in the policy), each once."""
+    if isinstance(compiled, CompiledSituation):
+        return _needed_by_situation(compiled)
     definitions = {definition.alias: definition for definition in compiled.tree.concepts}
     named = first_mentions(compiled.tree.condition)
     needed: dict[tuple[str, str, SourceSpan], None] = {}
@@ -669,3 +766,19 @@ def _needed(compiled: CompiledPolicy) -> list[tuple[str, str, SourceSpan]]:
                 place = places.get(each.attribute, definition.place)
                 needed[side.concept, each.attribute, place] = None
     return list(needed)
+
+
+def _needed_by_situation(compiled: CompiledSituation) -> list[tuple[str, str, SourceSpan]]:
+    """Each attribute at its first place in the text, a property of a kind at its definition."""
+    whole = compiled.tree.concepts[0].place if compiled.tree.concepts else SourceSpan(1, 1)
+    places: dict[str, SourceSpan] = {}
+    for name, place in read_attributes(compiled.tree):
+        places.setdefault(name, place)
+    needed = sorted(compiled.plan.table_attributes())
+    return [(concept, name, places.get(name, whole)) for concept, name in needed]
+
+
+def _with_conditions(parts: SiteParts) -> dict[str, CompiledConditions]:
+    """The policies with `conditions`."""
+    found = parts.policies.items()
+    return {name: each for name, each in found if isinstance(each, CompiledConditions)}

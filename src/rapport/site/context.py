@@ -30,7 +30,7 @@ from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings
 from rapport.policy.engine.spark_policies import SparkPolicies
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.table_history import check_context_on_record, read_from_tables
 from rapport.site.parts import SiteParts
 from rapport.site.policies import on_spark_of
@@ -143,7 +143,7 @@ def check_context(parts: SiteParts) -> list[Problem]:
     return problems
 
 
-def check_without_context(tables: Tables, plans: Iterable[Plan], what: str) -> None:
+def check_without_context(tables: Tables, plans: Iterable[PolicyPlan], what: str) -> None:
     """Raises Unsupported for a plan that reads context, where no broker can be asked and nothing is
     on record: it would find nothing, without a reason.
     """
@@ -250,7 +250,7 @@ def _actions_without(parts: SiteParts) -> Iterable[Problem]:
             yield whole.section(phrase).problem(
                 key,
                 "context.no_broker_here",
-                f"the action {phrase!r} tells a context broker, and the site has none",
+                f"the action {phrase!r} updates a context broker, and the site has none",
                 hint='add [context] with listen = "127.0.0.1:7411"',
             )
 

@@ -274,7 +274,7 @@ def _only(fields: Fields, known: Collection[str]) -> None:
     for key in fields.section.values:
         if key not in known:
             message = f"the key {key!r} has no meaning here"
-            hint = "with `field` context is read into a field, without it is told from `values`"
+            hint = "with `field` context is read into a field, without it is updated from `values`"
             fields.fault(key, "site.unknown_key", message, hint=hint)
 
 

@@ -28,6 +28,7 @@ from rapport.policy.explain.evidence import (
 from rapport.policy.explain.explainer import Explainer
 from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why_not
 from rapport.policy.ontology import Ontology
+from rapport.policy.plan import conditions_plan
 from rapport.policy.readings import readings_schema
 from rapport.policy.recordings.files import as_readings
 from rapport.policy.recordings.formats import FieldMapping, Report, convert_columns
@@ -285,7 +286,7 @@ def policy_texts(site: Site) -> dict[str, str]:
 
 def plan_of_text(site: Site, name: str, text: str) -> Plan:
     """The plan of any version of a policy; raises PolicyError."""
-    return compiled_of_text(site, name, text).plan
+    return conditions_plan(compiled_of_text(site, name, text).plan, "explain")
 
 
 def compiled_of_text(site: Site, name: str, text: str) -> CompiledPolicy:

@@ -192,7 +192,7 @@ def _unread(
     faulty: dict[str, tuple[Problem, ...]] = dict(whole.faulty)
     for name, section in file.section(_SECTION).sections():
         if not is_typed_table(section.values) and name not in fields:
-            message, hint = f"{name!r} has faults in its table", "rapport check tells them all"
+            message, hint = f"{name!r} has faults in its table", "rapport check lists them all"
             faulty[name] = (section.problem("", "interpretation.faulty", message, hint=hint),)
     return faulty
 

@@ -12,10 +12,10 @@ from rapport.core.errors import PolicyError, Problem, UnknownName, nearest_names
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import files_matching, is_file
 from rapport.kernel.toml import TomlFile
-from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy, parse_text
 from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.engine.spark_policies import ALL, SparkPolicies
-from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.situation_tree import actions_of
 from rapport.policy.lifecycle.record import stop_of
 from rapport.policy.ontology import Ontology
 from rapport.site.parts import SiteParts
@@ -98,7 +98,7 @@ def compile_text(
     """Compiles; without an ontology only the syntax is looked at."""
     try:
         if ontology is None:
-            parse_policy(text, name=policy.name)
+            parse_text(text, name=policy.name)
             return None, []
         compiled = compile_policy(
             text, name=policy.name, ontology=ontology, window_ms=window_ms, terms=terms
@@ -173,7 +173,8 @@ def check_on_spark(parts: SiteParts) -> list[Problem]:
             fields.fault(KEY, "site.unknown_policy", message, hint=hint, severity="warning")
     chosen = SparkPolicies(names)
     for name, compiled in parts.policies.items():
-        stops = [phrase for phrase in compiled.plan.actions if stop_of(phrase) is not None]
+        phrases = [action.phrase for action in actions_of(compiled.tree)]
+        stops = [phrase for phrase in phrases if stop_of(phrase) is not None]
         if stops and name in chosen:
             message = f"policy {name!r} says {stops[0]!r}: that is done in the node only"
             hint = f"name the policies that run on Spark one by one, without {name!r}"

@@ -34,7 +34,7 @@ from rapport.mediation.formats.csv_format import (
     split_row,
 )
 from rapport.mediation.interpretations.model import FormatChoice
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.policy.recordings.formats import Report, nothing_in, unreadable
 
 _SNIFFED_LINES = 100
@@ -78,7 +78,7 @@ class Lines:
                 first = next(text, "")
                 yield from chain([first.removeprefix("\ufeff")] if first else [], text)
         except UnicodeError as error:
-            raise Rejected(
+            raise RejectedValue(
                 "format.not_text",
                 f"the file is no text in {self._encoding}: {error}",
                 'declare it: format = { name = "csv", encoding = "latin-1" }',
@@ -133,7 +133,7 @@ _JSON = ("json", "ngsi", "senml")
 _RECORDED = {HISTORY: "true"}
 
 
-class Naming(msgspec.Struct, frozen=True, kw_only=True):
+class EnvelopeFields(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of a row that replace the envelope of an event; empty: there is none.
 
     A row without an id is called after its place: `weather.csv:17`. Without a time, its
@@ -147,11 +147,11 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     """Of local times without a zone."""
 
 
-def naming_of(file: TomlFile, source: str) -> Naming:
+def naming_of(file: TomlFile, source: str) -> EnvelopeFields:
     """The fields of a source in the site file."""
     declared = file.section("sources").section(source).values
     zone = declared.get("zone") or file.section("site").values.get("zone", "")
-    return Naming(
+    return EnvelopeFields(
         source=source,
         id=str(declared.get("id", "")),
         time=str(declared.get("time", "")),
@@ -164,7 +164,7 @@ class RawFile:
     lines the number of the row or document, counted from 1.
     """
 
-    def __init__(self, path: Path, choice: FormatChoice, naming: Naming) -> None:
+    def __init__(self, path: Path, choice: FormatChoice, naming: EnvelopeFields) -> None:
         self._path, self._choice, self._naming = path, choice, naming
 
     def events(self, report: Report) -> Iterator[StoredEvent]:
@@ -174,7 +174,7 @@ class RawFile:
                 yield self.stored(number, data)
         except OSError as error:
             raise SiteError([unreadable(self._path, error)]) from None
-        except (Rejected, InvalidInput, pa.ArrowInvalid) as error:
+        except (RejectedValue, InvalidInput, pa.ArrowInvalid) as error:
             if isinstance(error, SiteError):
                 raise
             raise SiteError([self._whole_problem(error)]) from None
@@ -196,7 +196,7 @@ class RawFile:
                 )
                 for _ in form.rows(before):
                     pass
-        except (OSError, Rejected, UnicodeError):
+        except (OSError, RejectedValue, UnicodeError):
             return None  # reading it will say why
         delimiter = "\t" if form.options.delimiter == "tab" else form.options.delimiter
         heading = list(form.options.columns)
@@ -235,7 +235,7 @@ class RawFile:
                     for row in rows:
                         yield lines.number, _ENCODE(row)
                     return
-                except Rejected as fault:
+                except RejectedValue as fault:
                     report(self._row_problem(lines.number, fault))
                     rows = form.rows(chain(before, lines))
 
@@ -263,7 +263,7 @@ class RawFile:
             return None
         return msgspec.structs.replace(event, source=self._naming.source)
 
-    def _row_problem(self, line: int, fault: Rejected) -> Problem:
+    def _row_problem(self, line: int, fault: RejectedValue) -> Problem:
         """The reader counts lines anew after each fault, so its own number is left out."""
         message = _OWN_LINE.sub("the row", fault.message)
         return Problem(
@@ -271,7 +271,7 @@ class RawFile:
         )
 
     def _whole_problem(self, error: Exception) -> Problem:
-        if isinstance(error, Rejected | RapportError):
+        if isinstance(error, RejectedValue | RapportError):
             code, message, hint = error.code, error.message, error.hint
         else:
             code, message, hint = "events.bad_file", f"this is not a Parquet file: {error}", ""
@@ -321,5 +321,5 @@ def _id_of(declarede: Any) -> str:
 def _time_of(declarede: Any, zone: str) -> int:
     try:
         return canonical_time(declarede, "time", zone)
-    except Rejected:
+    except RejectedValue:
         return NO_TIME

@@ -39,7 +39,7 @@ from rapport.tables.tables import Tables
 SITE_FILE = "site.toml"
 DEFAULT_LATENESS_MS = 2_000
 _LONGEST_LATENESS_MS = 7 * 86_400_000
-_SITE_KEYS = ("name", "lateness", "zone", "act_within", "open_sources")
+_SITE_KEYS = ("name", "lateness", "zone", "language", "act_within", "open_sources")
 _FOLLOWING_FROM_ONTOLOGY = ("tables.unknown_concept", "tables.unknown_attribute")
 
 

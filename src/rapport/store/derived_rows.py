@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.store.sqlite import SqliteFile, open_or_recreate
 
 IN_MEMORY = Path(":memory:")

@@ -2,7 +2,7 @@
 
 Records are cursors, timers and other low-rate state: WAL with `synchronous=FULL`, so a change is
 on disk when the call returns. Indexes that can be rebuilt from the log are opened with
-`open_or_recreate`: a damaged one is set aside and made again.
+`open_or_recreate`: a damaged one is moved away and made again.
 """
 
 from __future__ import annotations

@@ -10,15 +10,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rapport.core.errors import Problem, nearest_names
-from rapport.core.schema import PARTS
+from rapport.core.schema import AREAS, PARTS
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.files import is_file, is_inside
 from rapport.kernel.toml import Section, TomlFile
 from rapport.tables.context_source import parse_context_query
 from rapport.tables.datasources_xml import LISTING_KEY, tables_in_listing
 from rapport.tables.declaration import (
+    AREA_PARTS,
     DEFAULT_RECORD_ROWS,
     DEFAULT_TIMEOUT_MS,
+    AreaColumns,
     Concepts,
     PairDeclaration,
     TableDeclaration,
@@ -97,7 +99,8 @@ def _xml(fields: Fields, directory: Path) -> SourceKeys:
     columns = fields.section.section("columns")
     paths["columns"] = [
         text
-        for value in columns.values.values()
+        for given in columns.values.values()
+        for value in (given.values() if isinstance(given, dict) else [given])
         for text in (value if isinstance(value, list) else [value])
         if isinstance(text, str)
     ]
@@ -208,6 +211,7 @@ def _given_texts(fields: Fields, key: str) -> tuple[str, ...]:
 
 __all__ = ["Concepts", "PairDeclaration", "TableDeclaration", "tables_from_site"]
 
+_AREA_EXAMPLE = '{ circle = ["x", "y", "radius"] }'
 _KEYS = ("concept", "key", "columns", "decimal", "lifetime", "record_rows", *KEYS_OF_KINDS)
 
 
@@ -282,12 +286,14 @@ def _declaration(
     of_context = fields.has("context")
     keys = fields.texts("key", (CONTEXT_KEY,) if of_context else None)
     given: dict[str, Any] = dict(kind)
+    columns, areas = _columns(fields, section, concept, concepts)
     return TableDeclaration(
         name=name,
         concept=concept,
         key=keys[0] if keys else "",
         further_keys=keys[1:],
-        columns=_columns(fields, section, concept, concepts),
+        columns=columns,
+        areas=areas,
         decimal=fields.choice("decimal", (".", ","), "."),
         lifetime_ms=fields.duration_ms(
             "lifetime", CONTEXT_LIFETIME_MS if of_context else 0, least=1
@@ -299,25 +305,63 @@ def _declaration(
 
 def _columns(
     fields: Fields, section: Section, concept: str, concepts: Concepts
-) -> dict[str, tuple[str, ...]]:
+) -> tuple[dict[str, tuple[str, ...]], dict[str, AreaColumns]]:
+    """The columns of each attribute, and of areas by form."""
     given = section.values.get("columns", {})
     if not isinstance(given, dict):
         fields.wrong("columns", "a table", 'columns = { status = "status" }')
-        return {}
+        return {}, {}
     if concept and concept not in concepts:
         message, hint = f"there is no concept {concept!r}", suggest(concept, concepts)
         fields.fault("concept", "tables.unknown_concept", message, hint=hint)
-        return {}
+        return {}, {}
     if not concept and given:
         hint = "add concept = ..., or leave 'columns' out of a table for look-ups"
         fields.fault("columns", "tables.no_concept", "'columns' needs a concept", hint=hint)
-        return {}
+        return {}, {}
     columns = Fields(section.section("columns"), fields.problems)
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
+    areas: dict[str, AreaColumns] = {}
     for attribute in given:
+        if concepts[concept].get(attribute) in AREAS:
+            forms = _area_columns(columns, attribute)
+            if forms:
+                areas[attribute] = forms
+                found[attribute] = tuple(name for names in forms.values() for name in names)
+            continue
         names = _one_attribute(columns, fields, attribute, concept, concepts)
         if names:
             found[attribute] = names
+    return found, areas
+
+
+def _area_columns(columns: Fields, attribute: str) -> AreaColumns:
+    """`"outline"`, or columns by form: `{ circle = ["x", "y", "r"] }`; empty with a fault."""
+    if not isinstance(columns.section.values.get(attribute), dict):
+        names = columns.texts(attribute, ())
+        if len(names) > 1:
+            message = f"{attribute!r} is an area, and {len(names)} columns do not say of which form"
+            form = next((one for one, all_ in AREA_PARTS.items() if len(all_) == len(names)), "")
+            shown = ", ".join(f'"{name}"' for name in names)
+            example = f"{{ {form} = [{shown}] }}" if form else _AREA_EXAMPLE
+            hint = f"such as {attribute} = {example}"
+            columns.fault(attribute, "tables.wrong_parts", message, hint=hint)
+            return {}
+        return {"polygon": names} if names else {}
+    inner = columns.table(attribute, tuple(AREA_PARTS), _AREA_EXAMPLE)
+    found: AreaColumns = {}
+    if inner is None:
+        return found
+    for form, parts in AREA_PARTS.items():
+        names = inner.texts(form, ())
+        if names and len(names) != len(parts):
+            example = ", ".join(f'"{part}"' for part in parts)
+            message = f"a {form} has {len(parts)} columns, but {len(names)} are named"
+            hint = f"such as {form} = [{example}]"
+            inner.fault(form, "tables.wrong_parts", message, hint=hint)
+            return {}
+        if names:
+            found[form] = names
     return found
 
 

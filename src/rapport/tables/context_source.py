@@ -19,10 +19,9 @@ import msgspec
 
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Problem
-from rapport.core.event import Event, as_subject
-from rapport.core.ids import content_id
+from rapport.core.event import Event, as_subject, content_id
 from rapport.kernel.telemetry import get_logger
-from rapport.tables.declaration import Concepts, TableDeclaration
+from rapport.tables.declaration import AreaColumns, Concepts, TableDeclaration
 from rapport.tables.rows import (
     LooseRows,
     RowFile,
@@ -98,12 +97,13 @@ def drop_unusable_values(declared: TableDeclaration, file: RowFile, concepts: Co
     rows = file.all_rows()
     for attribute, names in declared.columns.items():
         kind = concepts[declared.concept][attribute]
-        if not _faults_of(file, names, kind, declared):
+        forms = declared.areas.get(attribute)
+        if not _faults_of(file, names, kind, declared, forms):
             continue
         places = [file.header.index(name) for name in names]
         for number, row in enumerate(rows):
             one = RowFile(file.name, file.header, [row], "")
-            if found := _faults_of(one, names, kind, declared):
+            if found := _faults_of(one, names, kind, declared, forms):
                 faults += found
                 rows[number] = ["" if at in places else text for at, text in enumerate(row)]
     if faults:
@@ -112,10 +112,14 @@ def drop_unusable_values(declared: TableDeclaration, file: RowFile, concepts: Co
 
 
 def _faults_of(
-    file: RowFile, names: tuple[str, ...], kind: Any, declared: TableDeclaration
+    file: RowFile,
+    names: tuple[str, ...],
+    kind: Any,
+    declared: TableDeclaration,
+    forms: AreaColumns | None,
 ) -> list[Problem]:
     faults: list[Problem] = []
-    typed_column(file, names, kind, faults, decimal=declared.decimal)
+    typed_column(file, names, kind, faults, decimal=declared.decimal, forms=forms)
     return faults
 
 

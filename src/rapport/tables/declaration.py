@@ -9,6 +9,14 @@ import msgspec
 
 from rapport.core.schema import AttributeType
 
+AreaForm = Literal["polygon", "circle", "rectangle"]
+AreaColumns = dict[AreaForm, tuple[str, ...]]
+"""The columns of an area in each form that rows may have; a row fills those of one form."""
+AREA_PARTS: dict[AreaForm, tuple[str, ...]] = {
+    "polygon": ("outline",),
+    "circle": ("x", "y", "radius"),
+    "rectangle": ("x1", "y1", "x2", "y2"),
+}
 Concepts = Mapping[str, Mapping[str, AttributeType]]
 Kind = Literal["csv", "sql", "xml", "url", "context"]
 
@@ -56,6 +64,8 @@ class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """
     columns: dict[str, tuple[str, ...]] = {}
     """Of each attribute the columns that hold its parts, or the one that holds them all."""
+    areas: dict[str, AreaColumns] = {}
+    """Of each area the columns by form; `columns` has them too, in the same order."""
     decimal: str = "."
     lifetime_ms: int = 0
     """The source is read again after this time; 0: never."""
@@ -80,6 +90,13 @@ class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         named += [name for names in self.columns.values() for name in names]
         named += self.values
         return tuple(dict.fromkeys(named))
+
+    def content(self) -> bytes:
+        """The declaration as bytes, which identify it; unchanged for one without areas."""
+        encoded = msgspec.to_builtins(self)
+        if not self.areas:
+            del encoded["areas"]
+        return msgspec.json.encode(encoded)
 
     @property
     def shown(self) -> str:

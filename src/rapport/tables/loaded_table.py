@@ -94,7 +94,7 @@ def load_table(
         file=file,
         lookup=KeyedRows(declared.name, file, keys),
         typed=typed,
-        digest=content_digest(msgspec.json.encode(declared), file.digest.encode()),
+        digest=content_digest(declared.content(), file.digest.encode()),
         tag=tag,
     )
 
@@ -123,7 +123,14 @@ def _typed(
         return None
     kinds = concepts[declared.concept]
     columns = {
-        attribute: typed_column(file, names, kinds[attribute], problems, decimal=declared.decimal)
+        attribute: typed_column(
+            file,
+            names,
+            kinds[attribute],
+            problems,
+            decimal=declared.decimal,
+            forms=declared.areas.get(attribute),
+        )
         for attribute, names in declared.columns.items()
     }
     return TypedTable(declared.name, declared.concept, keys, columns)

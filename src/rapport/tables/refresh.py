@@ -12,10 +12,9 @@ import asyncio
 import msgspec
 
 from rapport.core.errors import Problem, RapportError, UnknownName
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
+from rapport.kernel.tasks import run_in_thread
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_in_thread
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.loaded_table import LoadedTable
 from rapport.tables.rows import RowFile

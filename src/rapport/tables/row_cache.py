@@ -92,4 +92,4 @@ def is_unreachable(problems: tuple[Problem, ...]) -> bool:
 
 
 def _named(declared: TableDeclaration) -> str:
-    return content_digest(msgspec.json.encode(declared))
+    return content_digest(declared.content())

@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput
-from rapport.core.event import Event, StoredEvent
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id
 from rapport.tables.declaration import PairDeclaration, TableDeclaration
 from rapport.tables.loaded_table import LoadedTable
 from rapport.tables.rows import MOST_ROWS, rows_digest

@@ -1,5 +1,5 @@
 """Rows of text below headings, the form that every kind of source is read into; and their typed
-columns: numbers, booleans, points and rectangles. Faults have their place. [PO-2]
+columns: numbers, booleans, points, rectangles and areas. Faults have their place. [PO-2]
 """
 
 from __future__ import annotations
@@ -7,15 +7,17 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rapport.core.errors import Problem, SiteError, nearest_names
-from rapport.core.schema import PARTS, AttributeType
+from rapport.core.errors import InvalidInput, Problem, SiteError, nearest_names
+from rapport.core.schema import AREAS, PARTS, AttributeType
+from rapport.tables.declaration import AreaForm
+from rapport.units.areas import Area, check_position, circle, parse_area, rectangle
 
 MAX_FAULTS = 20
 """Most faults of one kind that are reported of one table."""
@@ -101,9 +103,21 @@ def field_text(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, dict) or _is_deep(value):
+        return msgspec.json.encode(value).decode()
     if isinstance(value, (list, tuple)):
         return " ".join(field_text(one) for one in value)
     return str(value)
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether it is a list of lists of lists: several outlines, which a plain list of numbers would
+    make one."""
+    for _ in range(2):
+        if not isinstance(value, (list, tuple)) or not value:
+            return False
+        value = value[0]
+    return isinstance(value, (list, tuple))
 
 
 def check_heading(file: RowFile, column: str) -> Problem | None:
@@ -168,10 +182,16 @@ def typed_column(
     problems: list[Problem],
     *,
     decimal: str = ".",
+    forms: Mapping[AreaForm, tuple[str, ...]] | None = None,
 ) -> npt.NDArray[Any]:
     """The values of one attribute in the form of `Instances`; adds faults to `problems`. A point or
     rectangle may stand in one column, its parts separated by spaces, commas or semicolons.
+
+    `forms`: the columns of an area by form; None: one column of polygons.
     """
+    if kind in AREAS:
+        geographic = kind == "geo_area"
+        return AreaRows(file, problems, decimal, geographic).texts(forms or {"polygon": columns})
     if kind == "text":
         return _objects([field or None for field in file.column(columns[0])])
     if kind == "boolean":
@@ -185,12 +205,14 @@ def typed_column(
         values = np.stack(parts, axis=1)
     if kind == "rectangle":
         _check_corners(file, columns, values, problems)
+    if kind == "geo_point":
+        _check_positions(file, columns, values, problems)
     return values
 
 
 def empty_column(kind: AttributeType, rows: int) -> npt.NDArray[Any]:
     """A column of missing values."""
-    if kind in ("text", "boolean"):
+    if kind in ("text", "boolean") or kind in AREAS:
         return np.full(rows, None, object)
     width = len(PARTS[kind])
     return np.full(rows if kind == "number" else (rows, width), np.nan)
@@ -285,3 +307,68 @@ def _check_corners(
         named = columns if len(columns) == 4 else PARTS["rectangle"]
         hint = f"{named[0]} <= {named[2]} and {named[1]} <= {named[3]}"
         problems.append(file.problem(row, columns[0], "tables.bad_rectangle", message, hint))
+
+
+def _check_positions(
+    file: RowFile, columns: tuple[str, ...], values: npt.NDArray[Any], problems: list[Problem]
+) -> None:
+    with np.errstate(invalid="ignore"):
+        wrong = (np.abs(values[:, 0]) > 180) | (np.abs(values[:, 1]) > 90)
+    for row in np.flatnonzero(wrong)[:MAX_FAULTS].tolist():
+        lon, lat = values[row].tolist()
+        message = f"{lon:g} {lat:g} is no longitude and latitude"
+        hint = check_position(lon, lat)
+        problems.append(file.problem(row, columns[0], "tables.bad_position", message, hint))
+
+
+class AreaRows:
+    """The areas of the rows of a table."""
+
+    def __init__(
+        self, file: RowFile, problems: list[Problem], decimal: str, geographic: bool
+    ) -> None:
+        self._file, self._problems, self._decimal = file, problems, decimal
+        self._geographic = geographic
+        self._faults = 0
+
+    def texts(self, forms: Mapping[AreaForm, tuple[str, ...]]) -> npt.NDArray[Any]:
+        """The canonical text of each row's area, None where it has none; adds faults."""
+        found: list[str | None] = [None] * len(self._file)
+        filled_by: dict[int, AreaForm] = {}
+        for form, columns in forms.items():
+            fields = [self._file.column(column) for column in columns]
+            for row, own in enumerate(zip(*fields, strict=True)):
+                if not any(own):
+                    continue
+                if row in filled_by:
+                    message = f"the row gives a {filled_by[row]} and a {form}"
+                    hint = "leave the columns of one of them empty"
+                    self._fault(row, columns[0], message, hint)
+                    continue
+                filled_by[row] = form
+                area = self._area(row, form, columns, own)
+                found[row] = None if area is None else area.text
+        return _objects(found)
+
+    def _area(
+        self, row: int, form: AreaForm, columns: tuple[str, ...], own: tuple[str, ...]
+    ) -> Area | None:
+        try:
+            if form == "polygon":
+                return parse_area(own[0], geographic=self._geographic, decimal=self._decimal)
+            numbers = [_number(field, self._decimal) for field in own]
+            for column, field, number in zip(columns, own, numbers, strict=True):
+                if number is None or math.isnan(number):
+                    message = f"{field[:40]!r} is not a number of the {form}"
+                    self._fault(row, column, message, f"a {form} needs {', '.join(columns)}")
+                    return None
+            make: Callable[..., Area] = circle if form == "circle" else rectangle
+            return make(*numbers, geographic=self._geographic)
+        except InvalidInput as error:
+            self._fault(row, columns[0], error.message, error.hint)
+            return None
+
+    def _fault(self, row: int, column: str, message: str, hint: str) -> None:
+        self._faults += 1
+        if self._faults <= MAX_FAULTS:
+            self._problems.append(self._file.problem(row, column, "tables.bad_area", message, hint))

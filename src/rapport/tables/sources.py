@@ -290,13 +290,15 @@ _MOST_COLUMNS = 1_000
 def rows_of_json(data: bytes, path: str, fields: Sequence[str], *, name: str) -> LooseRows:
     """The rows of the list at `path` (`data.items`; empty: the document is the list).
 
-    `{"position": {"x": 1}, "tags": ["a"]}` has the columns `position.x` and `tags.0`. Raises
-    SiteError. A list of a million objects takes some seconds.
+    `{"position": {"x": 1}, "tags": ["a"]}` has the columns `position.x` and `tags.0`, and
+    `position` as JSON and `tags` as a list where `fields` name them. Raises SiteError. A list of a
+    million objects takes some seconds.
     """
     items = _list_at(_decoded(data, name), path, name)
     check_size(name, len(items))
     header: dict[str, None] = dict.fromkeys(() if items else fields)
     flat: list[dict[str, str]] = []
+    wanted = frozenset(fields)
     for number, item in enumerate(items, start=1):
         if not isinstance(item, dict):
             message = f"row {number} is {_kind(item)}, not an object"
@@ -304,7 +306,7 @@ def rows_of_json(data: bytes, path: str, fields: Sequence[str], *, name: str) ->
                 name, "tables.bad_json", message, 'rows are written as {"id": ...}'
             )
         row: dict[str, str] = {}
-        _flatten("", item, row, _MOST_NESTED)
+        _flatten("", item, row, _MOST_NESTED, wanted)
         header |= dict.fromkeys(row)
         flat.append(row)
         if len(header) > _MOST_COLUMNS:
@@ -360,8 +362,12 @@ def _example(found: Any, walked: list[str]) -> str:
     return ".".join([*walked, lists[0] if lists else "items"])
 
 
-def _flatten(prefix: str, value: Any, row: dict[str, str], levels: int) -> None:
+def _flatten(
+    prefix: str, value: Any, row: dict[str, str], levels: int, wanted: frozenset[str]
+) -> None:
     """Fills `row`; values nested deeper than `levels` are left out."""
+    if prefix in wanted:
+        row[prefix] = field_text(value)
     if isinstance(value, dict):
         inner = value.items()
     elif isinstance(value, list):
@@ -370,7 +376,7 @@ def _flatten(prefix: str, value: Any, row: dict[str, str], levels: int) -> None:
         row[prefix] = field_text(value)
         return
     for key, item in inner if levels else ():
-        _flatten(f"{prefix}.{key}" if prefix else key, item, row, levels - 1)
+        _flatten(f"{prefix}.{key}" if prefix else key, item, row, levels - 1, wanted)
 
 
 def _kind(value: Any) -> str:

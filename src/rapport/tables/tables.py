@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from rapport.core.errors import Problem, SiteError, UnknownName
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.tables.context_source import ContextSource, drop_unusable_values
 from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
 from rapport.tables.instances import Instances, join_fewest
@@ -257,6 +257,13 @@ class Tables:
         """The fields of some columns in every row, top to bottom; raises UnknownName."""
         found = self._lookup(table)
         return list(zip(*(found.column(name) for name in columns), strict=True))
+
+    def days(self, table: str) -> frozenset[str]:
+        """The keys of a table, which are days as ISO dates; raises UnknownName."""
+        declared = self.declarations().get(table)
+        if declared is None or not isinstance(declared.key, str):
+            raise UnknownName("table of days", table, list(self.declarations()))
+        return frozenset(key for (key,) in self.rows(table, [declared.key]))
 
     def _lookup(self, table: str) -> KeyedRows:
         found = self._held.loaded.get(table)

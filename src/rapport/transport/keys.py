@@ -417,7 +417,7 @@ def _replace_file(path: Path, before: bytes, after: KeyFile) -> None:
 
 
 def _as_toml(file: KeyFile) -> bytes:
-    lines = ["# Secrets: whoever reads this file can speak as the owners of its keys."]
+    lines = ["# Secrets: a reader of this file can speak as the owners of its keys."]
     if file.own:
         lines += [f'own = "{file.own}"']
     for key in file.keys:

@@ -16,7 +16,7 @@ from rapport.transport.addresses import format_address, ip_of, is_loopback
 from rapport.transport.base import Address, Endpoint, Sender, check_size
 from rapport.transport.fragments import WHOLE, Reassembler, ReassemblyLimits, split_message
 from rapport.transport.keys import DatagramKey, DatagramKeys
-from rapport.transport.sealing import (
+from rapport.transport.sealed_datagrams import (
     OVERHEAD_BYTES,
     RUN_BYTES,
     DatagramOrigin,
@@ -109,8 +109,8 @@ class Station:
 
     def send(self, message: bytes, to: Address) -> None:
         """Sends to one address; raises TooLarge."""
-        heard = self._heard.get(to)
-        key = heard.answer_with if heard is not None else None
+        peer = self._heard.get(to)
+        key = peer.answer_with if peer is not None else None
         if len(message) <= self._whole_bytes:
             datagram = self._sealed(WHOLE + message, key, to)
             if datagram is not None:
@@ -170,10 +170,10 @@ class Station:
                 self._report_stale(self.unseal.counters.stale)
             return
         fragment, origin = opened
-        heard = self._heard.get(address)
-        if heard is None or heard.origin is not origin:
-            heard = self._meet(address, origin)
-        self._dispatch(fragment, heard.sender)
+        peer = self._heard.get(address)
+        if peer is None or peer.origin is not origin:
+            peer = self._meet(address, origin)
+        self._dispatch(fragment, peer.sender)
 
     def _dispatch(self, fragment: bytes, sender: Sender) -> None:
         message: bytes | None
@@ -202,8 +202,8 @@ class Station:
             del self._heard[next(iter(self._heard))]
         sender = Sender(address, origin.identity, origin.kind)
         answer_with = origin.key if origin.kind == "client" else None
-        heard = self._heard[address] = _Peer(sender, origin, answer_with)
-        return heard
+        peer = self._heard[address] = _Peer(sender, origin, answer_with)
+        return peer
 
     def _report_keyless(self, error: Unavailable) -> None:
         self.counters.keyless += 1

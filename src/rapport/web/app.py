@@ -15,30 +15,36 @@ from litestar.openapi import OpenAPIConfig
 from rapport import __version__
 from rapport.channel.access.identities import FailedAttempts
 from rapport.channel.mqtt.bridge import bridges_from_site
+from rapport.core.codec import check_value_count
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
-from rapport.web import event_stream, inbox, soap
+from rapport.web import console, event_stream, inbox, soap
 from rapport.web.api import (
     answers,
     channels,
     context,
+    detections,
     directory,
     events,
     explain,
     federation,
     interpretations,
     ledger,
+    live,
     message_services,
     messages,
     policies,
     service,
+    sources,
+    things,
 )
+from rapport.web.browser_sessions import ConsoleSessions, LoginLinks
 from rapport.web.channel_socket import PushConnections
 from rapport.web.fast_path import FastPathApp
 from rapport.web.inbox import InboxAccess
 from rapport.web.openapi import AsyncApiDocument, OpenApiDocument
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
-from rapport.web.request_limits import QueryParameters, check_value_count
+from rapport.web.request_limits import QueryParameters
 from rapport.web.security import SAFE_HEADERS, RequestGuard, check_exposure
 from rapport.web.server import MinimumPace, serve_app
 
@@ -77,6 +83,8 @@ ROUTES = (
     policies.show_policy,
     policies.policy_history,
     policies.bring_policy,
+    policies.policy_states,
+    policies.acknowledge_situations,
     policies.check_policy,
     policies.change_policy,
     policies.delete_policy,
@@ -148,18 +156,34 @@ ROUTES = (
     message_services.remove_rule,
     explain.why,
     explain.why_not,
-    service.home,
     service.static,
+    console.show_console,
+    console.give_file,
+    console.show_session,
+    console.log_in,
+    console.log_out,
+    console.use_link,
     service.overview,
+    things.list_things,
+    things.show_thing,
+    things.show_values,
+    things.show_plan,
+    detections.list_detections,
+    detections.show_detection,
+    detections.show_rates,
+    live.follow,
+    sources.list_sources,
 )
 
 
-def make_app(node: Node, *, token: str = "") -> Litestar:
+def make_app(node: Node, *, token: str = "", links: LoginLinks | None = None) -> Litestar:
     """All routes of a node. Routes that are not marked open authenticate the caller: `token` is the
-    node itself, other tokens are in the site's `[access]`.
+    node itself, other tokens are in the site's `[access]`; `links` log browsers in once.
     """
     check_exposure(node.settings, token, node.admission)
-    guard = RequestGuard(node.settings, node.admission.with_node_token(token), node.clock)
+    admission = node.admission.with_node_token(token)
+    sessions = ConsoleSessions(node, admission, links or LoginLinks(node.clock))
+    guard = RequestGuard(node.settings, admission, node.clock, sessions)
     bridges, _problems = bridges_from_site(node.site.file)
     app = Litestar(
         route_handlers=list(ROUTES),
@@ -183,6 +207,7 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
             {
                 "live": PushConnections(node),
                 "inboxes": InboxAccess(node),
+                "console": sessions,
                 "failed_signatures": FailedAttempts(),
                 "link_guard": answers.LinkGuard(),
             }
@@ -204,13 +229,17 @@ async def _check_request(request: Request[Any, Any, Any]) -> None:
 
 @asynccontextmanager
 async def serving(
-    node: Node, *, token: str = "", pace: MinimumPace | None = None
+    node: Node,
+    *,
+    token: str = "",
+    pace: MinimumPace | None = None,
+    links: LoginLinks | None = None,
 ) -> AsyncIterator[str]:
     """Serves the node's endpoints while the block runs; yields the base URL.
 
     Start the node inside the block: links in messages need the address. Drains requests at the end.
     """
-    app = FastPathApp(make_app(node, token=token), node)
+    app = FastPathApp(make_app(node, token=token, links=links), node)
     async with serve_app(app, node, pace) as url:
         node.public_url = node.settings.public_url or url
         yield node.public_url

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.mqtt.bridge import Bridge, Incoming, Outgoing
-from rapport.core.event import Gap
-from rapport.core.ids import content_id
+from rapport.channel.mqtt.bridge import Bridge, IncomingTopic, OutgoingTopic
+from rapport.core.event import Gap, content_id
 from rapport.web.channel_socket import ClientFrame
 from rapport.web.schemas import (
     CHANNEL_PATTERN,
@@ -28,7 +27,7 @@ from rapport.web.schemas import (
 )
 
 Members = dict[str, Any]
-Topic = tuple[Bridge, Incoming | Outgoing]
+Topic = tuple[Bridge, IncomingTopic | OutgoingTopic]
 
 _NAME: Members = {"name": {"description": f"The channel, {CHANNEL_PATTERN}"}}
 
@@ -105,13 +104,13 @@ def _broker(bridge: Bridge) -> Members:
 def _topic_name(topic: Topic) -> str:
     """A name of letters, digits and lines, different for each topic of each bridge."""
     bridge, one = topic
-    way = "in" if isinstance(one, Incoming) else "out"
+    way = "in" if isinstance(one, IncomingTopic) else "out"
     return f"mqtt-{bridge.name}-{way}-{content_id(one.topic, one.channel)[:12]}"
 
 
-def _topic(bridge: Bridge, one: Incoming | Outgoing) -> Members:
+def _topic(bridge: Bridge, one: IncomingTopic | OutgoingTopic) -> Members:
     fields = [name for _, name, _, _ in string.Formatter().parse(one.topic) if name]
-    is_event = isinstance(one, Outgoing) and one.payload == "cloudevent"
+    is_event = isinstance(one, OutgoingTopic) and one.payload == "cloudevent"
     return {
         "address": one.topic,
         "title": f"MQTT, channel {one.channel}",
@@ -122,7 +121,7 @@ def _topic(bridge: Bridge, one: Incoming | Outgoing) -> Members:
 
 
 def _topic_use(topic: Topic) -> Members:
-    action = "receive" if isinstance(topic[1], Incoming) else "send"
+    action = "receive" if isinstance(topic[1], IncomingTopic) else "send"
     return {"action": action, "channel": {"$ref": f"#/channels/{_topic_name(topic)}"}}
 
 

@@ -19,7 +19,7 @@ from litestar.connection import ASGIConnection
 from rapport.channel.log.sequences import counted_in
 from rapport.channel.requests.request import DEFAULT_LEASE_MINUTES, Request
 from rapport.channel.requests.source import ChannelFollower, FollowedSet
-from rapport.core.codec import decode_cloudevents
+from rapport.core.codec import check_value_count, decode_cloudevents
 from rapport.core.errors import Conflict, InvalidInput, RapportError, Unavailable, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.core.json_objects import ObjectDecoder
@@ -30,7 +30,6 @@ from rapport.web.cloudevents import append_events, check_not_reserved, check_pay
 from rapport.web.endpoint import require_right
 from rapport.web.event_view import ConsumerView, EventTextCache
 from rapport.web.problems import problem_members, unexpected_members
-from rapport.web.request_limits import check_value_count
 
 LONGEST_ID = 64
 MOST_CREDIT = 1_000_000

@@ -27,14 +27,13 @@ from rapport.core.codec import (
     octets_event_parts,
 )
 from rapport.core.errors import InvalidInput, KeyReused, NotAllowed, TooLarge
-from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, check_envelope
+from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, check_envelope, content_id
 from rapport.core.event_columns import parse_times_vectorized
-from rapport.core.ids import content_id
 from rapport.core.times import parse_time
 from rapport.core.xml import check_xml
 from rapport.mediation.formats.objects import unpack
 from rapport.mediation.interpretations.model import FormatChoice
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.node.node import Node
 
 BATCH_TYPE, EVENT_TYPE = "application/cloudevents-batch+json", "application/cloudevents+json"
@@ -341,5 +340,5 @@ def check_json(body: bytes, *, hint: str = "") -> None:
 def _check_msgpack(body: bytes) -> None:
     try:
         unpack(body)
-    except Rejected as fault:
+    except RejectedValue as fault:
         raise InvalidInput(fault.message, code="event.bad_data", hint=fault.hint) from None

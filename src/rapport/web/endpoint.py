@@ -9,7 +9,7 @@ from litestar import Response
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 
-from rapport.channel.access.identities import NOBODY, Grant, Right
+from rapport.channel.access.identities import NOBODY, Grant, Right, Role
 from rapport.core.errors import NotAllowed
 from rapport.node.node import Node
 
@@ -60,6 +60,13 @@ def require_admin(connection: ASGIConnection[Any, Any, Any, Any], node: Node) ->
     """The caller's identity; raises NotAllowed unless it may change the node."""
     identity = identity_of(connection)
     node.rights.check_admin(identity)
+    return identity
+
+
+def require_role(connection: ASGIConnection[Any, Any, Any, Any], node: Node, role: Role) -> str:
+    """The caller's identity; raises NotAllowed unless it has the rights of a role."""
+    identity = identity_of(connection)
+    node.rights.check_role(identity, role)
     return identity
 
 

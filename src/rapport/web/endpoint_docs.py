@@ -31,6 +31,8 @@ class EndpointDoc(msgspec.Struct, frozen=True, kw_only=True):
     example: Any = None
     """Of the first kind of body."""
     answer: type[msgspec.Struct] | Members = {}
+    is_list: bool = False
+    """The answer is a list of such values."""
     media: tuple[str, ...] = (JSON,)
     parameters: tuple[Members, ...] = ()
     statuses: tuple[str, ...] = ("200",)

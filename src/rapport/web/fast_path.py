@@ -24,13 +24,14 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from rapport.core.codec import check_value_count
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
 from rapport.web.api import events
 from rapport.web.channel_socket import PushConnections, Socket
 from rapport.web.cloudevents import publish_events, publish_readings
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
-from rapport.web.request_limits import FREE_BYTES, BodyBudget, CountedBody, check_value_count
+from rapport.web.request_limits import FREE_BYTES, BodyBudget, CountedBody
 from rapport.web.security import OPEN, SAFE_HEADERS, RequestGuard
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -110,7 +111,9 @@ _FAST_ROUTES = {
     ("channels", "events"): _FastRoute("channels", events.publish, "", publish_events),
     ("sources", ""): _FastRoute("sources", events.take_readings, "raw.", publish_readings),
 }
-_HEAD_PATHS = frozenset({"", "healthz", "readyz", "metrics", "static", "schema"})
+_HEAD_PATHS = frozenset(
+    {"", "healthz", "readyz", "metrics", "static", "schema", "console", "console-files"}
+)
 """Endpoints that monitors query by HEAD: handled as GET, the server leaves the body out."""
 
 

@@ -48,8 +48,7 @@ from rapport.core.errors import (
 )
 from rapport.core.message import Identifier
 from rapport.core.times import format_time
-from rapport.kernel.tasks import first_of
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of
 from rapport.web.channel_socket import PushConnections, frame_text
@@ -501,6 +500,10 @@ async def _record_answer(request: Request[Any, Any, Any], peer: str, link: str) 
         await inboxes.node.authenticating.log_out(visitor.token)
         gone = session_cookie("", seconds=0, is_secure=inboxes.is_secure)
         return _to("/inbox?why=left", gone)
+    if form.get("all") == "seen":
+        for row in (await inboxes.look(peer)).notices:
+            await inboxes.answer(visitor, row.message, "seen")
+        return _to(inbox_path(peer, link))
     answer = answer_text(form)
     if not answer:
         return _to(f"{inbox_path(peer, link)}?note=empty")

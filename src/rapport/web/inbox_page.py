@@ -13,8 +13,8 @@ import msgspec
 from rapport.communication.ledger import IN_INBOX, Ledger, Question, is_there
 from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
 from rapport.communication.links import name_in_link
-from rapport.core.ids import content_id
-from rapport.kernel.threads import run_blocking
+from rapport.core.event import content_id
+from rapport.kernel.tasks import run_blocking
 from rapport.web.pages import render
 
 MOST_WAITING = 200
@@ -165,4 +165,9 @@ def _count(view: InboxView) -> str:
     )
 
 
-_RESULTS = {"done": "done", "failed": "could not be delivered", "timed_out": "nobody answered"}
+_RESULTS = {
+    "done": "done",
+    "failed": "could not be delivered",
+    "timed_out": "nobody answered",
+    "ended": "the situation ended",
+}

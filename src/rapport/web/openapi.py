@@ -112,7 +112,9 @@ def completed(schema: Members, routes: Mapping[Operation, tuple[EndpointDoc, boo
 
 def _operation(path: str, known: Members, endpoint: EndpointDoc, is_open: bool) -> Members:
     summary = _summary(known)
-    content = {media: {"schema": _schema(endpoint.answer)} for media in endpoint.media}
+    answer = _schema(endpoint.answer)
+    shown = {"type": "array", "items": answer} if endpoint.is_list else answer
+    content = {media: {"schema": shown} for media in endpoint.media}
     answers: Members = {
         status: {"description": summary, **({"content": content} if status != "204" else {})}
         for status in _statuses(endpoint, known)
@@ -177,7 +179,16 @@ _TAGS = {
     "metrics": "service",
     "reload": "service",
     "static": "page",
-    "overview": "page",
+    "overview": "console",
+    "console": "page",
+    "console-files": "page",
+    "login": "page",
+    "session": "console",
+    "things": "console",
+    "plan": "console",
+    "detections": "console",
+    "rates": "console",
+    "live": "console",
     "": "page",
 }
 """Tags by the first part of a path; others are that part itself."""

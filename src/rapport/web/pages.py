@@ -19,7 +19,6 @@ from rapport.core.times import format_time
 _STATIC = Path(__file__).parent / "static"
 _SERVED = {
     "rapport.css": "text/css",
-    "rapport.js": "text/javascript",
     "inbox.js": "text/javascript",
 }
 

@@ -1,4 +1,4 @@
-"""Checks of requests before their handlers run: memory of bodies, JSON values, query parameters.
+"""Checks of requests before their handlers run: memory of bodies, query parameters.
 [UX-5, UX-2]
 
 The known query parameters come from the signatures of the handlers. A misspelt one is refused with
@@ -7,7 +7,6 @@ the nearest known name, as a misspelt key of a body is; ignored, `?limits=5` wou
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,16 +16,13 @@ from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
 from litestar.types import Receive
 
-from rapport.core.errors import InvalidInput, TooLarge, Unavailable, suggest
+from rapport.core.errors import InvalidInput, Unavailable, suggest
 
 FREE_BYTES = 64 * 1024
 """Bodies up to this size are not counted: as many as there may be connections fit into memory, and
 so small requests go on while large ones have to wait.
 """
 _LEAST_BYTES_IN_ALL = 256 * 1024 * 1024
-MOST_VALUES = 1_000_000
-"""JSON values in one body; decoded, each takes up to a hundred times its own two bytes."""
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.S)
 
 
 class BodyBudget:
@@ -87,28 +83,6 @@ class CountedBody:
         if self._charged:
             self._budget.release(self._endpoint, self._charged)
             self._charged = 0
-
-
-def check_value_count(body: bytes) -> None:
-    """Raises TooLarge for JSON with more than MOST_VALUES values, without decoding it.
-
-    Commas and openings bound the values; they are counted outside of strings only when there are
-    suspiciously many, so that a body of plain size costs a few microseconds.
-    """
-    if len(body) <= MOST_VALUES or body.lstrip()[:1] not in (b"[", b"{"):
-        return
-    if _count_separators(body) < MOST_VALUES:
-        return
-    if _count_separators(_STRING.sub(b"", body)) >= MOST_VALUES:
-        raise TooLarge(
-            f"the body holds more than {MOST_VALUES:,} JSON values",
-            code="event.too_many_values",
-            hint="send it in several requests",
-        )
-
-
-def _count_separators(body: bytes) -> int:
-    return sum(body.count(mark) for mark in (b",", b"[", b"{", b":"))
 
 
 ANY_QUERY = "any_query"

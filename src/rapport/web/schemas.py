@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.leases import Answers, SettlementResult
 from rapport.channel.requests.request import LeasedDelivery, Request
 from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME, Gap
@@ -149,7 +149,7 @@ class AnswerFrame(msgspec.Struct, kw_only=True):
 
 STRUCTS = (
     *(CloudEvent, StoredCloudEvent, Published, Page, Request, BatchShown, ProblemDetails),
-    *(Answers, Settled),
+    *(Answers, SettlementResult),
     *(Subscribe, ClientFrame, BatchFrame, Gap, GapFrame, ErrorFrame, AnswerFrame),
     *(ChangeRequest, ChangeResult, InterpretationOverview, InterpretationView, ChangeView),
 )

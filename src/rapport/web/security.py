@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
@@ -47,6 +47,16 @@ def check_exposure(settings: NodeSettings, token: str, admission: Admission = OP
         )
 
 
+class BrowserSessions(Protocol):
+    """Identities by the cookie of a browser."""
+
+    async def identify(self, cookies: Mapping[str, str]) -> str | None:
+        """The identity that logged in; None for nobody, or a session that is over."""
+
+
+_SAFE_METHODS = ("GET", "HEAD")
+
+
 class RequestGuard:
     """Litestar guard that every route passes; routes marked OPEN skip the token, never the host
     check. Notes who the caller is (see callers.py).
@@ -54,8 +64,14 @@ class RequestGuard:
     Endpoints outside the framework call `admit` themselves.
     """
 
-    def __init__(self, settings: NodeSettings, admission: Admission, clock: Clock) -> None:
-        self._admission, self._clock = admission, clock
+    def __init__(
+        self,
+        settings: NodeSettings,
+        admission: Admission,
+        clock: Clock,
+        sessions: BrowserSessions | None = None,
+    ) -> None:
+        self._admission, self._clock, self._sessions = admission, clock, sessions
         self._failures = FailedAttempts()
         self.proxies = Proxies(settings.trusted_proxies)
         self._public_origin = _origin_of(settings.public_url) if settings.public_url else None
@@ -63,22 +79,46 @@ class RequestGuard:
         # In small letters, as `_host_of` gives what a request says.
         self._hosts = {settings.host.lower(), *((public,) if public else ())}
 
-    def __call__(
+    async def __call__(
         self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler
     ) -> None:
         """Raises what `admit` raises; a WebSocket is refused before it is opened."""
         address = connection.client.host if connection.client else ""
         is_open = bool(route.opt.get(OPEN))
-        set_identity(connection, self.admit(connection.headers, address, is_open=is_open))
+        session = await self._session(connection)
+        admitted = self.admit(connection.headers, address, is_open=is_open, session=session)
+        set_identity(connection, admitted)
 
-    def admit(self, headers: Mapping[str, str], address: str, *, is_open: bool = False) -> str:
-        """The caller's identity, NOBODY at an open route; `headers` have lower-case names.
+    async def _session(self, connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:
+        """The identity of the browser's session. Not for a change that does not name the page it
+        comes from: a browser always does.
+        """
+        if self._sessions is None or not self._admission.is_closed():
+            return None
+        identity = await self._sessions.identify(connection.cookies)
+        method = connection.scope.get("method", "GET")
+        if identity is None or method in _SAFE_METHODS or "origin" in connection.headers:
+            return identity
+        return None
+
+    def admit(
+        self,
+        headers: Mapping[str, str],
+        address: str,
+        *,
+        is_open: bool = False,
+        session: str | None = None,
+    ) -> str:
+        """The caller's identity, NOBODY at an open route; `headers` have lower-case names,
+        `session` is the identity of the browser's session, where the caller has one.
 
         Raises NotAllowed, NotAuthenticated, or TooFast for an address that fails too often.
         """
         self._check_page(headers, is_open)
         token = _bearer(headers)
         identity = self._identity(headers, address, token)
+        if token is None and session is not None:
+            identity = session
         if identity is not None:
             return identity
         if is_open:
@@ -182,7 +222,8 @@ def _origin_of(url: str) -> tuple[str, str, int] | None:
 
 
 SAFE_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; form-action 'self'",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; form-action 'self'; "
+    "base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",

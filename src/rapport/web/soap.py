@@ -38,7 +38,7 @@ from rapport.channel.xmessages.envelope import (
 from rapport.channel.xmessages.messages import read_messages, read_request, write_batch, write_gaps
 from rapport.core.errors import InvalidInput, RapportError, TooLarge
 from rapport.core.event import Event
-from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.clock import Chance, Ids
 from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.cloudevents import append_events, check_not_reserved

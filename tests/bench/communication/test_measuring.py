@@ -33,7 +33,7 @@ METRICS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_gives_every_metric_in_the_fixed_form_with_the_goals_of_the_issue(
     tmp_path: Path,
 ) -> None:

@@ -134,7 +134,7 @@ def test_plots_show_ours_and_the_published_ones() -> None:
         assert "centralized" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("copies", [True, False])
 def test_a_point_of_the_grid_runs_with_real_processes_and_answers_everybody(copies: bool) -> None:
     found = measure(published()[246], seconds=1.0, warm_s=0.5, copies=copies)
@@ -146,7 +146,7 @@ def test_a_point_of_the_grid_runs_with_real_processes_and_answers_everybody(copi
     assert found.hops >= 2.0 or copies
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_broker_gives_every_metric_in_the_fixed_form_with_the_goals_of_the_issue() -> None:
     results = one_broker(quick=True)
     names = [str(result["metric"]) for result in results]

@@ -44,7 +44,7 @@ def test_without_simpy_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result["ok"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_simpy_runs_the_same_program_to_the_same_end() -> None:
     pytest.importorskip("simpy")
     simpy = importlib.import_module("simpy")
@@ -53,7 +53,7 @@ def test_simpy_runs_the_same_program_to_the_same_end() -> None:
     assert module.on_simpy_processes(simpy, 2_000.0) == on_scheduler(2_000.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_real_node_takes_in_and_passes_on_what_it_is_sent() -> None:
     found = load_node(0.2, tells=True)
     assert found.received > 0
@@ -61,13 +61,13 @@ def test_a_real_node_takes_in_and_passes_on_what_it_is_sent() -> None:
     assert found.processor_s > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_sweep_shows_the_published_shape() -> None:
     (shape,) = [one for one in sweep(True) if "shape" in str(one["metric"])]
     assert shape["ok"] is True
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_large_cities_deliver() -> None:
     for part in (large, huge):
         found = metrics(part(True))

@@ -52,7 +52,7 @@ METRICS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_gives_every_metric_in_the_fixed_form_with_the_goals_of_the_issue() -> None:
     assert "mediation" in NAMES
     results = mediation.run(quick=True)["results"]
@@ -154,13 +154,13 @@ def test_every_rule_of_the_generation_measure_is_met_and_text_grows_with_rules()
     assert generation_ms(own_types(10, 0.1), 10, 20) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interpretation_weighs_more_the_more_is_made_of_it() -> None:
     found = weight(10)
     assert 0 < found.declared < found.checked < found.ready
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_events_go_on_while_interpretations_change_and_each_change_is_seen() -> None:
     found = asyncio.run(delays(1, 160, changing=True))
     assert len(found.events) == 160

@@ -44,7 +44,7 @@ METRICS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_a_quick_run_checks_every_result_and_judges_none(spark: Any) -> None:
@@ -60,7 +60,7 @@ def test_a_quick_run_checks_every_result_and_judges_none(spark: Any) -> None:
         assert any(re.match(wanted, name) for name in names), wanted
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_a_first_run_tells_what_it_took_and_exactly_what_it_found(

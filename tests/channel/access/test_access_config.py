@@ -145,7 +145,7 @@ _VALUES = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(["access", "node"]), _VALUES))
 def test_no_table_makes_reading_fail(values: dict[str, object]) -> None:
     file = TomlFile("site.toml", "", values)

@@ -14,7 +14,7 @@ from rapport.channel.log.channels import LoggedChannels
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.signature import RAW_SIGNATURE, RAW_VERDICT, SIGNATURE, SIGNED_BY
 from rapport.kernel.clock import ManualClock
-from rapport.kernel.signing import KeyRing, PublicKey, SigningKey, sign_event, verify_event
+from rapport.kernel.signing_keys import KeyRing, PublicKey, SigningKey, sign_event, verify_event
 
 NODE, SCALE = SigningKey.new(), SigningKey.new()
 KEYS = KeyRing([PublicKey("node", NODE.public.raw), PublicKey("scale", SCALE.public.raw)])

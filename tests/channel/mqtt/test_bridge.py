@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.mqtt.bridge import (
-    Outgoing,
+    OutgoingTopic,
     Packet,
     bridges_from_site,
     check_filter,
@@ -132,8 +132,8 @@ def test_a_field_never_brings_wildcards_into_a_topic(text: str) -> None:
 
 def test_the_payload_is_the_data_or_the_whole_event() -> None:
     event = Event("s", "1", "t", "", 0, b"[1]")
-    assert payload_of(event, Outgoing(channel="c", topic="t")) == b"[1]"
-    whole = payload_of(event, Outgoing(channel="c", topic="t", payload="cloudevent"))
+    assert payload_of(event, OutgoingTopic(channel="c", topic="t")) == b"[1]"
+    whole = payload_of(event, OutgoingTopic(channel="c", topic="t", payload="cloudevent"))
     assert b'"specversion":"1.0"' in whole
 
 

@@ -154,7 +154,7 @@ def test_a_number_stands_behind_an_element_s_name() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(CONDITIONS)
 def test_every_condition_can_be_asked_of_xml(condition: Any) -> None:
     """True and false exclude each other, and nothing is raised."""

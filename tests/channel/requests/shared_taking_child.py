@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import ChannelRules, ChannelsConfig
-from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.leases import Answers, SettlementResult
 from rapport.channel.requests.request import Request
 from rapport.kernel.clock import SystemClock
 
@@ -28,7 +28,9 @@ async def take(channels, name: str, lease_ms: int) -> None:
             return
         if lease_ms:
             ids = tuple(delivery.id for delivery in batch.deliveries)
-            assert await channels.source.settle("c", Answers(ack=ids)) == Settled(acked=len(ids))
+            assert await channels.source.settle("c", Answers(ack=ids)) == SettlementResult(
+                acked=len(ids)
+            )
         os.write(1, "".join(f"{stored.event.id}\n" for stored in batch.events).encode())
 
 

@@ -21,7 +21,7 @@ from rapport.channel.requests.leases import (
     Answers,
     MessageLease,
     MessageLeases,
-    Settled,
+    SettlementResult,
     delivery_id,
     split_id,
 )
@@ -172,17 +172,19 @@ class Working(RuleBasedStateMachine):
         id = data.draw(st.sampled_from(sorted(self.held)))
         position, _until = self.held[id]
         answers = Answers(ack=(id,)) if is_ack else Answers(nak=(id,), delay_ms=delay_ms, error="e")
-        settled: Settled = self.runner.run(self.channels.source.settle("c", answers))
+        settled: SettlementResult = self.runner.run(self.channels.source.settle("c", answers))
         if position in self.done:
-            assert settled == (Settled(acked=1) if is_ack else Settled(stale=(id,)))
+            assert settled == (
+                SettlementResult(acked=1) if is_ack else SettlementResult(stale=(id,))
+            )
         elif self.latest[position] != id:
-            assert settled == Settled(stale=(id,))
+            assert settled == SettlementResult(stale=(id,))
         elif is_ack:
-            assert settled == Settled(acked=1)
+            assert settled == SettlementResult(acked=1)
             self.finish(position)
         else:
             exhausted = self.tries[position] >= MAX_TRIES
-            assert settled == Settled(returned=1, buried=int(exhausted))
+            assert settled == SettlementResult(returned=1, buried=int(exhausted))
             self.latest[position] = ""
             if exhausted:
                 self.finish(position)
@@ -195,11 +197,11 @@ class Working(RuleBasedStateMachine):
         id = data.draw(st.sampled_from(sorted(self.held)))
         position, _until = self.held[id]
         answers = Answers(renew=(id,), lease_ms=lease_ms)
-        settled: Settled = self.runner.run(self.channels.source.settle("c", answers))
+        settled: SettlementResult = self.runner.run(self.channels.source.settle("c", answers))
         if position in self.done or self.latest[position] != id:
-            assert settled == Settled(stale=(id,))
+            assert settled == SettlementResult(stale=(id,))
         else:
-            assert settled == Settled(renewed=1)
+            assert settled == SettlementResult(renewed=1)
             until_ms = max(self.free_at[position], self.clock.now_ms() + lease_ms)
             self.free_at[position] = until_ms
 

@@ -18,11 +18,11 @@ from rapport.cli.main import run as rapport
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import fetch_status
 from rapport.ensemble.trace import Kind, NodeFacts, System, Trace
-from rapport.ensemble.trace_files import read_trace, write_trace
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.ensemble.trace_files import write_trace
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
+from rapport_lab.ensemble.rules.recorded_traces import read_trace
 from support.processes.ensemble_nodes import PROGRAM, node_process
 
 

@@ -9,7 +9,7 @@ import pytest
 from rapport.cli.load import Nodes
 from rapport.core.errors import InvalidInput
 from rapport.kernel.approximation import ApproximateReport, ApproximateReporter
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 
 class Member:

@@ -13,8 +13,8 @@ from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
 from rapport.communication.adapters.isolation import SendTimeout
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock, SystemClock
-from rapport.testing.adapters import GatedAdapter, ScriptedAdapter
 from rapport.testing.suites.adapter import make_delivery
+from support.adapters import GatedAdapter, ScriptedAdapter
 
 NOW = 1_772_452_800_000
 

@@ -25,10 +25,9 @@ from rapport.communication.adapters.dispatch import (
     PendingDelivery,
 )
 from rapport.core.errors import Corrupt
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import Chance, ManualClock, SystemClock
 from rapport.store.memory import MemoryRecordStore
-from rapport.testing.adapters import FaltersAdapter, GatedAdapter, ManyAdapter
+from support.adapters import FaltersAdapter, GatedAdapter, ManyAdapter
 
 NOW = 1_772_452_800_000
 

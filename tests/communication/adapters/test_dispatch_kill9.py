@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.local import open_embedded
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 
 CHILD = Path(__file__).with_name("dispatch_to_kill.py")
 TOTAL, ROUNDS, PEERS = 4_000, 6, 7

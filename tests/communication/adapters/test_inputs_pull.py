@@ -18,8 +18,7 @@ from rapport.communication.adapters.pull_schedule import (
 )
 from rapport.core.errors import DuplicateName, InvalidInput, Unavailable, UnknownName
 from rapport.core.message import Identifier, Message
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import Chance, ManualClock, SystemClock
 
 NOW = 1_772_452_800_000
 SECOND = 1_000

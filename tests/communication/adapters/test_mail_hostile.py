@@ -149,7 +149,7 @@ pieces = st.sampled_from(
 mails = st.lists(pieces | st.binary(max_size=40), max_size=40).map(b"".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(mails, st.booleans())
 def test_no_mail_whatsoever_raises(raw, cut):
     found = meaning_of(raw, ANYBODY, LIMITS, cut=cut)

@@ -12,11 +12,10 @@ from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent,
 from rapport.communication.adapters.dispatch import DispatchSettings
 from rapport.communication.adapters.outputs import Outputs
 from rapport.core.errors import DuplicateName, InvalidInput
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import Chance, ManualClock, SystemClock
 from rapport.node.metrics import adapter_metrics
-from rapport.testing.adapters import FaltersAdapter, GatedAdapter, ManyAdapter, ScriptedAdapter
 from rapport.testing.suites.adapter import make_delivery
+from support.adapters import FaltersAdapter, GatedAdapter, ManyAdapter, ScriptedAdapter
 
 NOW = 1_772_452_800_000
 

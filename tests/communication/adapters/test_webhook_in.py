@@ -121,7 +121,7 @@ def test_too_many_messages_or_fields_are_refused():
 
 
 @given(st.binary(max_size=200), st.sampled_from([JSON, FORM_TYPE, "", "text/plain", "multipart/x"]))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_any_body_is_messages_or_a_fault_with_a_code(body, kind):
     for known in (WebhookInputSettings(), SMS):
         try:

@@ -11,8 +11,7 @@ from rapport.context.broker.broker_machine import BrokerMachine
 from rapport.context.broker.broker_settings import BrokerSettings
 from rapport.context.protocol import Answer, Message, Put, Question, Request, Status
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 from rapport_lab.topology import Topology

@@ -35,8 +35,7 @@ from rapport.context.protocol import (
 from rapport.context.records import TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 from rapport_lab.topology import from_edges, ring
 

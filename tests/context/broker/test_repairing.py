@@ -12,7 +12,7 @@ from rapport.context.broker.broker_settings import (
     SearchSettings,
 )
 from rapport.context.protocol import NOT_FOUND, Answer, Ask, FoundRecord, SearchRefusal, Status
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.topology import from_edges, mesh, ring, waxman
 
 NO_COPIES = ReplicationSettings(kind="none")

@@ -14,7 +14,7 @@ from rapport.context.broker.broker_settings import (
     SearchSettings,
 )
 from rapport.context.broker.walks import answer_path, choose_marks
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.topology import from_edges, ring
 
 OFF = SearchSettings(look_ahead="off")

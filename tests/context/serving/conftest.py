@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rapport.context.broker_server import ContextBroker
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 
 Opening = Callable[..., AbstractAsyncContextManager[list[ContextBroker]]]
 

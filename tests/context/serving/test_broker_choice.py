@@ -6,7 +6,7 @@ import pytest
 
 from rapport.context.clients.broker_link import BrokerChoice
 from rapport.context.connections import ClientSettings
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 
 NEAR, FAR, OTHER = ("near", 1), ("far", 1), ("other", 1)

@@ -26,8 +26,7 @@ from rapport.context.api import (
 )
 from rapport.context.audit import AUDIT_CHANNEL
 from rapport.core.errors import Conflict, InvalidInput, NotAllowed, Unavailable
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.keys import DatagramKeys, make_key
 
 ROOM = EntityRef("room", "r3")

@@ -20,8 +20,7 @@ from rapport.context.api import (
     ContextRecord,
 )
 from rapport.core.errors import InvalidInput, Unavailable
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 
 QUICK = ClientSettings(look_every_ms=200, lease_ms=900)
 

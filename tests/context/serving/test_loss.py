@@ -11,7 +11,7 @@ import pytest
 
 from rapport.context.api import ContextBroker, ContextConsumer, ContextNotFound, ContextProvider
 from rapport.core.context_record import EntityRef
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Endpoint
 from support.faults.lossy import LossyEndpoint
 

@@ -28,8 +28,7 @@ from rapport.context.protocol import (
 )
 from rapport.core.context_record import ContextRecord
 from rapport.core.times import DurationCounts
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now, SystemClock
+from rapport.kernel.clock import Chance, Now, SystemClock
 from rapport.transport.base import Sender
 
 ROOM = EntityRef("room", "r3")

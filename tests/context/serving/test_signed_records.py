@@ -24,9 +24,8 @@ from rapport.context.protocol import (
 from rapport.context.rights import is_genuine, sign_record, signed_name
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import NotAllowed
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
-from rapport.kernel.signing import SigningKey
+from rapport.kernel.clock import Chance, Now
+from rapport.kernel.signing_keys import SigningKey
 from rapport.transport.base import Sender
 from rapport.transport.keys import DatagramKeys, make_key
 

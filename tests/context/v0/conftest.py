@@ -12,8 +12,7 @@ from rapport.context.records import RecordTable
 from rapport.context.v0.v0_machine import V0Broker
 from rapport.context.v0.v0_state import V0Settings
 from rapport.core.context_record import ContextRecord
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 
 T = 1516060800000

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.context.broker.broker_settings import ReplicationSettings
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport_lab.topology import Topology, mesh, ring, waxman
 

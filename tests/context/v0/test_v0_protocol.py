@@ -80,13 +80,13 @@ GOLDEN = {
         b"|10.0.0.7|51234|10.0.0.1|7410",
         m.V0Refusal(T, 202, "Context Request", "10.0.0.7", PATH[:2]),
     ),
-    "leaving of a controller": (b"7|1516060800000", m.V0Leaving(T)),
-    "leaving of a broker": (b"7|1516060800000|*", m.V0Leaving(T, is_brokers=True)),
+    "leaving of a controller": (b"7|1516060800000", m.V0LeaveMessage(T)),
+    "leaving of a broker": (b"7|1516060800000|*", m.V0LeaveMessage(T, is_brokers=True)),
     "joining of a controller": (
         b"8|1516060800000|10.0.0.1|10.0.0.2:7500",
-        m.V0Joining(T, ("10.0.0.1", "10.0.0.2:7500")),
+        m.V0JoinMessage(T, ("10.0.0.1", "10.0.0.2:7500")),
     ),
-    "joining of a broker": (b"8|1516060800000|*", m.V0Joining(T, is_brokers=True)),
+    "joining of a broker": (b"8|1516060800000|*", m.V0JoinMessage(T, is_brokers=True)),
     "ping response": (b"9|1516060800000|Ctx_Broker|10.0.0.1", m.V0PingResponse(T, "10.0.0.1")),
 }
 
@@ -164,7 +164,7 @@ def test_the_spellings_of_the_flag(flag: str, advertises: bool) -> None:
 
 
 def test_an_asterisk_that_follows_the_joining_brokers_names_is_a_brokers() -> None:
-    assert read(b"8|1|10.0.0.1|*") == m.V0Joining(1, ("10.0.0.1",), is_brokers=True)
+    assert read(b"8|1|10.0.0.1|*") == m.V0JoinMessage(1, ("10.0.0.1",), is_brokers=True)
 
 
 BAD = {
@@ -263,19 +263,19 @@ any_message = st.one_of(
     responses(),
     st.builds(m.V0Acknowledgement, numbers, st.integers(0, 999), texts, texts),
     st.builds(m.V0Refusal, numbers, st.integers(0, 999), texts, texts, paths),
-    st.builds(m.V0Leaving, numbers, st.booleans()),
-    st.builds(m.V0Joining, numbers, st.just(("10.0.0.1",)), st.booleans()),
+    st.builds(m.V0LeaveMessage, numbers, st.booleans()),
+    st.builds(m.V0JoinMessage, numbers, st.just(("10.0.0.1",)), st.booleans()),
     st.builds(m.V0PingResponse, numbers, texts),
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(any_message)
 def test_every_message_survives(message: Any) -> None:
     assert read(write(message)) == message
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(any_message, st.data())
 def test_changed_and_cut_bytes_are_refused_or_read_and_nothing_else(
     message: Any, data: st.DataObject

@@ -20,8 +20,7 @@ from rapport.context.v0.v0_state import V0Settings
 from rapport.context.v0_endpoint import V0Endpoint
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 
 
 class Stranger:

@@ -10,10 +10,9 @@ import pytest
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients
-from rapport.ensemble.protocol import Message, Outgoing
+from rapport.ensemble.protocol import Message, OutgoingMessage
 from rapport.ensemble.trace import IP, RADIO, Recorder
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 
@@ -41,7 +40,7 @@ class Net:
         self.sources: dict[str, Components] = {}
         self.links: dict[str, set[str]] = {}
         self.recorder = Recorder()
-        self.sent: list[tuple[float, str, Outgoing]] = []
+        self.sent: list[tuple[float, str, OutgoingMessage]] = []
         self.heard: dict[str, dict[str, Any]] = {}
         """Node, component: the version it holds."""
         self.loses: Loses = lambda message, sender, receiver: False
@@ -108,7 +107,7 @@ class Net:
         machine.outbox.clear()
         self._plan(name)
 
-    def _carry(self, name: str, outgoing: Outgoing) -> None:
+    def _carry(self, name: str, outgoing: OutgoingMessage) -> None:
         to = [outgoing.to[0]] if outgoing.to else sorted(self.links[name])
         medium = IP if outgoing.to else RADIO
         for receiver in to:

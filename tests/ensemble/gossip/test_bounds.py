@@ -6,8 +6,8 @@ from typing import Any
 
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.strategies import Adaptive, CounterBased
-from rapport.ensemble.protocol import Header, Headers, Part, Published, Pull, PullParts
-from rapport.kernel.chance import Chance
+from rapport.ensemble.protocol import Header, Headers, Part, PublishedKnowledge, Pull, PullParts
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Sender
 
 WALL = 1_700_000_000_000
@@ -16,7 +16,7 @@ WALL = 1_700_000_000_000
 def flood(net: Any, count: int) -> None:
     for number in range(count):
         name, sender = f"c{number}", Sender((f"n{number}", number % 60_000))
-        net.tell("a", Published(name, WALL, WALL, "n", (), b""), sender)
+        net.tell("a", PublishedKnowledge(name, WALL, WALL, "n", (), b""), sender)
         net.tell("a", Headers((Header(f"h{name}", WALL, ("h", 1)),)), sender)
         net.tell("a", Pull(((f"p{name}", 0), ("a", 0))), sender)
         net.tell("a", Pull(((name, 0), ("a", 0)), sender.address), sender)
@@ -46,7 +46,7 @@ def test_a_strategy_forgets_what_was_pushed_out_while_it_waited(net: Any) -> Non
     for turn in range(30):
         for number in range(100):
             name = f"c{turn}.{number}"
-            net.tell("a", Published(name, WALL, WALL, "n", (), b""), Sender(("n", 1)))
+            net.tell("a", PublishedKnowledge(name, WALL, WALL, "n", (), b""), Sender(("n", 1)))
         net.run(net.scheduler.time_ms + 200)
     assert strategy._heard == {}
 

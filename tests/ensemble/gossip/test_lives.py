@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
-from rapport.ensemble.protocol import Published, PullParts
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import PublishedKnowledge, PullParts
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 
 WALL = 1_700_000_000_000
@@ -23,13 +22,13 @@ RADIO = GossipSettings(knowledge_offset_ms=0, probability=0)
 IP = GossipSettings(knowledge_offset_ms=0, probability=0, radio=False, ip=True)
 
 
-def knowledge(version: int, *, node: str = "a", address: Any = None) -> Published:
-    return Published("a", version, version, node, ("Role",), b"\x80", address)
+def knowledge(version: int, *, node: str = "a", address: Any = None) -> PublishedKnowledge:
+    return PublishedKnowledge("a", version, version, node, ("Role",), b"\x80", address)
 
 
-def other(version: int) -> Published:
+def other(version: int) -> PublishedKnowledge:
     """Of another component than that of the node `a`."""
-    return Published("c", version, version, "c", ("Role",), b"\x80", None)
+    return PublishedKnowledge("c", version, version, "c", ("Role",), b"\x80", None)
 
 
 class OneComponent:

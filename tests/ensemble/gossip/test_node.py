@@ -16,9 +16,8 @@ from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.role import Role
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.node_machine import NodeMachine
-from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import PublishedKnowledge
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 
@@ -175,7 +174,7 @@ def test_a_second_node_with_the_same_component_is_a_fault_of_the_host() -> None:
     node = NodeMachine(host, GossipSettings(), Chance(1))
     node.add(Car(id="car", seen={}), Now(WALL, 0.0))
     body = msgspec.msgpack.encode({"place": 1.0})
-    forged = Published("car", WALL, WALL, "other", ("Car", "Placed"), body)
+    forged = PublishedKnowledge("car", WALL, WALL, "other", ("Car", "Placed"), body)
     node.handle(forged, Sender(("other", 1)), Now(WALL, 0.0))
     assert not node.changed
     assert not host.replicas
@@ -187,7 +186,7 @@ def test_knowledge_that_cannot_be_read_harms_nothing() -> None:
     node = NodeMachine(host, GossipSettings(probability=1), Chance(1), at_once=True)
     node.add(Car(id="car", seen={}), Now(WALL, 0.0))
     for version, body in enumerate((b"", b"\xc1", b"\x81", b"\x91" * 9_000, b"\x80"), 1):
-        odd = Published("x", version, version, "other", ("Placed", "Watcher"), body)
+        odd = PublishedKnowledge("x", version, version, "other", ("Placed", "Watcher"), body)
         node.handle(odd, Sender(("other", 1)), Now(WALL, 0.0))
     node.tick(Now(WALL, 6_000.0))
     assert host.components["car"].seen == {}
@@ -198,7 +197,7 @@ def test_a_removed_component_may_live_elsewhere() -> None:
     node = NodeMachine(host, GossipSettings(), Chance(1))
     node.add(Car(id="car", seen={}), Now(WALL, 0.0))
     node.remove("car")
-    moved = Published("car", WALL, WALL, "other", ("Car",), b"\x80")
+    moved = PublishedKnowledge("car", WALL, WALL, "other", ("Car",), b"\x80")
     node.handle(moved, Sender(("other", 1)), Now(WALL, 0.0))
     assert set(host.replicas) == {"car"}
     assert node.changed == [moved]
@@ -249,7 +248,7 @@ def test_members_that_a_grouper_does_not_register_are_a_fault() -> None:
 
     node = street.add("g", 1, grouping=grouper)
     for number in range(3):
-        said = Published(
+        said = PublishedKnowledge(
             f"car {number}", WALL, WALL, f"n{number}", ("Car",), b"\x80", ("n", number), ("S:all",)
         )
         node.handle(said, Sender(("n", number)), street.scheduler.now)

@@ -9,9 +9,8 @@ import pytest
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import RandomRecipients
-from rapport.ensemble.protocol import Published, decode, encode
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import PublishedKnowledge, decode, encode
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 from rapport_lab.simulated_transport import SimulatedLink, SimulatedMedium
@@ -85,7 +84,10 @@ class Node:
                 self.had_newest.add(changed.component)
         self.machine.changed.clear()
         for outgoing in self.machine.outbox:
-            if isinstance(outgoing.message, Published) and outgoing.message.node == self.name:
+            if (
+                isinstance(outgoing.message, PublishedKnowledge)
+                and outgoing.message.node == self.name
+            ):
                 self.newest[self.name] = outgoing.message.version
             data = encode(outgoing.message)
             if outgoing.to is None:

@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 from rapport.ensemble.gossip.gossip_machine import GossipMachine
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.parts import Splitter, join
-from rapport.ensemble.protocol import MAX_MESSAGE, MAX_PARTS, Part, Published, PullParts, encode
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import (
+    MAX_MESSAGE,
+    MAX_PARTS,
+    Part,
+    PublishedKnowledge,
+    PullParts,
+    encode,
+)
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 from support.work import lines
 
@@ -21,9 +27,9 @@ WALL = 1_700_000_000_000
 SENDER = Sender(("somebody", 1))
 
 
-def large(size: int = 5_000, component: str = "x", version: int = WALL) -> Published:
+def large(size: int = 5_000, component: str = "x", version: int = WALL) -> PublishedKnowledge:
     body = bytes(number % 251 for number in range(size))
-    return Published(component, version, version, "far", ("Role",), body)
+    return PublishedKnowledge(component, version, version, "far", ("Role",), body)
 
 
 def quiet_machine(**more: Any) -> GossipMachine:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
-from rapport.ensemble.protocol import Headers, Published, Pull
+from rapport.ensemble.protocol import Headers, PublishedKnowledge, Pull
 from rapport.ensemble.trace import RADIO, Kind, System, Trace, TraceEvent
 from rapport.ensemble.trace_files import facts_of
 from rapport_lab.ensemble.rules.check import check_all
@@ -146,7 +146,9 @@ def test_after_the_source_died_nobody_speaks_of_it_for_ever(net: Any) -> None:
     headers = [one for said in spoken if isinstance(said, Headers) for one in said.headers]
     assert not [one for one in headers if one.component == "1"]
     assert not [said for said in spoken if isinstance(said, Pull) and "1" in dict(said.wanted)]
-    assert not [said for said in spoken if isinstance(said, Published) and said.component == "1"]
+    assert not [
+        said for said in spoken if isinstance(said, PublishedKnowledge) and said.component == "1"
+    ]
 
 
 @pytest.mark.parametrize("answers", ["next", "immediate"])

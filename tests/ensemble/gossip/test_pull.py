@@ -10,9 +10,8 @@ import pytest
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import PullCounts, RandomRecipients
 from rapport.ensemble.gossip.strategies import CounterBased
-from rapport.ensemble.protocol import Header, Headers, Published, Pull, encode
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import Header, Headers, PublishedKnowledge, Pull, encode
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 WALL = 1_700_000_000_000
@@ -33,7 +32,7 @@ ON_IP = GossipSettings(
 
 
 def knowledge(component: str = "x", version: int = WALL, address: Address | None = None) -> Any:
-    return Published(component, version, version, "far", ("Role",), b"", address)
+    return PublishedKnowledge(component, version, version, "far", ("Role",), b"", address)
 
 
 def said(net: Any, kind: type) -> list[Any]:
@@ -73,7 +72,7 @@ def test_a_mark_is_gone_after_one_version_was_passed_on(net: Any) -> None:
     net.tell("a", Pull((("x", 0),)), SENDER)
     for version in (WALL, WALL + 1):
         net.tell("a", knowledge("x", version), SENDER)
-    assert [one.version for one in said(net, Published) if one.component == "x"] == [WALL]
+    assert [one.version for one in said(net, PublishedKnowledge) if one.component == "x"] == [WALL]
 
 
 def test_a_mark_that_nobody_renews_is_released(net: Any) -> None:
@@ -81,7 +80,7 @@ def test_a_mark_that_nobody_renews_is_released(net: Any) -> None:
     net.tell("a", Pull((("x", 0),)), SENDER)
     net.run(10_001)
     net.tell("a", knowledge("x", WALL + 10_000), SENDER)
-    assert not [one for one in said(net, Published) if one.component == "x"]
+    assert not [one for one in said(net, PublishedKnowledge) if one.component == "x"]
 
 
 def test_a_pull_for_what_nobody_has_does_not_keep_it_alive_for_ever(net: Any) -> None:
@@ -113,18 +112,18 @@ def test_an_immediate_answer_is_given_once_to_several_askers(net: Any) -> None:
     net.tell("a", knowledge("x"), SENDER)
     for _ in range(5):
         net.tell("a", Pull((("x", 0),)), SENDER)
-    assert len(said(net, Published)) == 1
+    assert len(said(net, PublishedKnowledge)) == 1
     net.run(4_000)
     net.sent.clear()
     net.tell("a", Pull((("x", 0),)), SENDER)
-    assert [one.component for one in said(net, Published)] == ["x"]
+    assert [one.component for one in said(net, PublishedKnowledge)] == ["x"]
 
 
 def test_who_has_the_newest_is_sent_nothing(net: Any) -> None:
     net.add("a", GossipSettings(probability=0, answers="immediate"))
     net.tell("a", knowledge("x"), SENDER)
     net.tell("a", Pull((("x", WALL),)), SENDER)
-    assert not said(net, Published)
+    assert not said(net, PublishedKnowledge)
 
 
 def test_by_time_of_arrival_a_clock_that_is_behind_does_not_make_everything_outdated(
@@ -164,7 +163,9 @@ def test_on_ip_a_pull_goes_straight_to_the_source_and_the_answer_straight_back(n
     net.run(20_000)
     pulls = [(out.to, out.message) for _, who, out in net.sent if isinstance(out.message, Pull)]
     assert pulls[0] == (source, Pull((("c", 0),), net.address("a")))
-    answers = [(who, out.to) for _, who, out in net.sent if isinstance(out.message, Published)]
+    answers = [
+        (who, out.to) for _, who, out in net.sent if isinstance(out.message, PublishedKnowledge)
+    ]
     assert ("c", net.address("a")) in answers
     assert net.heard["a"]["c"].address == source
 
@@ -238,12 +239,12 @@ def test_what_was_said_in_answer_is_not_said_again_when_the_strategy_waited(
     machine = net.add("a", immediate, strategy=strategy)
     net.sources["a"].bodies.clear()
     net.tell("a", knowledge(), SENDER)
-    assert said(net, Published) == []
+    assert said(net, PublishedKnowledge) == []
     if pulled:
         net.tell("a", Pull((("x", 0),)), SENDER)
-        assert said(net, Published) == [knowledge()]
+        assert said(net, PublishedKnowledge) == [knowledge()]
     net.run(2_000)
-    assert said(net, Published) == [knowledge()]
+    assert said(net, PublishedKnowledge) == [knowledge()]
     assert not machine._waiting
     assert not strategy._heard
 

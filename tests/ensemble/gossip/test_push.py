@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
-from rapport.ensemble.protocol import Outgoing, Published, Pull
+from rapport.ensemble.protocol import OutgoingMessage, PublishedKnowledge, Pull
 from rapport.kernel.clock import Now
 from rapport.transport.base import Sender
 
@@ -17,8 +17,10 @@ WALL = 1_700_000_000_000
 SENDER = Sender(("somebody", 1))
 
 
-def knowledge(component: str = "x", version: int = WALL, **more: Any) -> Published:
-    return Published(component, version, version, more.pop("node", "far"), ("Role",), b"", **more)
+def knowledge(component: str = "x", version: int = WALL, **more: Any) -> PublishedKnowledge:
+    return PublishedKnowledge(
+        component, version, version, more.pop("node", "far"), ("Role",), b"", **more
+    )
 
 
 def line(net: Any, length: int, **settings: Any) -> list[str]:
@@ -29,7 +31,7 @@ def line(net: Any, length: int, **settings: Any) -> list[str]:
     return names
 
 
-def sends(net: Any, kind: type = Published) -> list[tuple[float, str, Outgoing]]:
+def sends(net: Any, kind: type = PublishedKnowledge) -> list[tuple[float, str, OutgoingMessage]]:
     return [sent for sent in net.sent if isinstance(sent[2].message, kind)]
 
 

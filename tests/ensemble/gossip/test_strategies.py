@@ -20,9 +20,9 @@ from rapport.ensemble.gossip.strategies import (
     Probabilistic,
     Strategy,
 )
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.ensemble.trace import Kind
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 RANGE = 250.0
 Make = Callable[[str, dict[str, Place]], Strategy]
@@ -54,7 +54,7 @@ def run(make_net: Any, make: Make, *, header_ms: float = 0) -> tuple[float, floa
     net.sent.clear()
     net.recorder.events.clear()
     net.run(430_000)
-    sent = [out.message for _, _, out in net.sent if isinstance(out.message, Published)]
+    sent = [out.message for _, _, out in net.sent if isinstance(out.message, PublishedKnowledge)]
     versions = len({one.version for one in sent})
     assert versions == 20
     heard = {
@@ -148,7 +148,7 @@ def test_the_adaptive_probability_falls_with_how_often_a_version_is_heard(
 ) -> None:
     strategy = Adaptive(Chance(1), wished=2)
     for version in range(1, 90):
-        message = Published("x", version, version, "n", (), b"")
+        message = PublishedKnowledge("x", version, version, "n", (), b"")
         strategy.decide(message, None, None)  # type: ignore[arg-type]
         for _ in range(times):
             strategy.repeated(message, None, None)  # type: ignore[arg-type]
@@ -164,7 +164,7 @@ def test_a_node_at_the_edge_of_the_range_covers_about_three_fifths_anew() -> Non
 
 def test_a_node_that_does_not_know_where_it_is_passes_on() -> None:
     strategy = DistanceBased(lambda: None, lambda sender: (0, 0), Chance(1), metres=10)
-    message = Published("x", 1, 1, "n", (), b"")
+    message = PublishedKnowledge("x", 1, 1, "n", (), b"")
     assert strategy.decide(message, None, None) == 0  # type: ignore[arg-type]
 
 
@@ -189,7 +189,7 @@ def test_when_too_much_waits_the_strategy_decides_at_once(net: Any) -> None:
     settings = GossipSettings(waiting=5)
     machine = net.add("a", settings, strategy=CounterBased(Chance(1), wait_ms=1_000_000))
     for number in range(20):
-        net.tell("a", Published(f"c{number}", 9, 9, "n", (), b""), None)
+        net.tell("a", PublishedKnowledge(f"c{number}", 9, 9, "n", (), b""), None)
     assert len(machine._waiting) == 5
     assert len([1 for _, _, out in net.sent if out.message.component != "a"]) == 15
 

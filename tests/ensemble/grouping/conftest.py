@@ -10,9 +10,9 @@ import pytest
 from rapport.ensemble.grouping.group_client import GroupClient, is_of_groupers
 from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.grouping.grouper import GrouperMachine
-from rapport.ensemble.protocol import Outgoing, Published
+from rapport.ensemble.protocol import OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import Recorder
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 
@@ -44,7 +44,7 @@ class Client:
             return
         now = self.town.scheduler.now
         self.version = max(now.wall_ms, self.version + 1)
-        said = Published(
+        said = PublishedKnowledge(
             self.name,
             self.version,
             now.wall_ms,
@@ -55,10 +55,10 @@ class Client:
             self.groups,
         )
         for to in self.machine.to_publish(self.name, now):
-            self.town.send(self.address, Outgoing(said, to))
+            self.town.send(self.address, OutgoingMessage(said, to))
         self.town.scheduler.after(PERIOD_MS, self.publish)
 
-    def take(self, message: Published, sender: Sender) -> None:
+    def take(self, message: PublishedKnowledge, sender: Sender) -> None:
         self.machine.received(message, sender, self.town.scheduler.now)
         if not is_of_groupers(message):
             self.heard[message.component] = message.version
@@ -90,7 +90,7 @@ class GrouperNode:
         self.flush()
         self.town.scheduler.at(self.machine.next_due_ms(), self.tick)
 
-    def take(self, message: Published, sender: Sender) -> None:
+    def take(self, message: PublishedKnowledge, sender: Sender) -> None:
         self.machine.received(message, sender, self.town.scheduler.now)
         self.flush()
 
@@ -111,12 +111,12 @@ class Town:
         self.chance, self.loss, self.trace = Chance(seed), loss, trace
         self.nodes: dict[Address, Client | GrouperNode] = {}
         self.sent: Counter[str] = Counter()
-        self.log: list[tuple[float, Address, Address, Published]] | None = None
+        self.log: list[tuple[float, Address, Address, PublishedKnowledge]] | None = None
         self.separated: Callable[[Address, Address], bool] = lambda one, other: False
 
-    def send(self, sender: Address, outgoing: Outgoing) -> None:
+    def send(self, sender: Address, outgoing: OutgoingMessage) -> None:
         message, to = outgoing.message, outgoing.to
-        assert isinstance(message, Published)
+        assert isinstance(message, PublishedKnowledge)
         assert to is not None
         assert to != sender
         grouper = isinstance(self.nodes.get(sender), GrouperNode)
@@ -128,7 +128,7 @@ class Town:
             delay_ms = 20 + 40 * self.chance.random()
             self.scheduler.after(delay_ms, self._arrive, message, sender, to)
 
-    def _arrive(self, message: Published, sender: Address, to: Address) -> None:
+    def _arrive(self, message: PublishedKnowledge, sender: Address, to: Address) -> None:
         node = self.nodes.get(to)
         if node is not None and node.alive:
             node.take(message, Sender(sender))

@@ -13,7 +13,7 @@ from rapport.ensemble.grouping.group_tables import (
     read_table,
     split,
 )
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -134,4 +134,4 @@ def test_a_group_that_is_left_is_told_twice_and_has_no_peers() -> None:
     ],
 )
 def test_what_is_no_table_is_none(body: object) -> None:
-    assert read_table(Published("grouper/x", 1, 1, "x", ("GroupTable",), body)) is None
+    assert read_table(PublishedKnowledge("grouper/x", 1, 1, "x", ("GroupTable",), body)) is None

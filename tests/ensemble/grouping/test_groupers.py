@@ -17,7 +17,7 @@ from rapport.ensemble.grouping.group_register import KnownGroupers
 from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.model.ensemble import plan_of_ensemble
 from rapport.ensemble.model.role import role_names
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -82,7 +82,7 @@ def test_who_restarts_has_to_settle_again() -> None:
 
 def test_the_silent_are_dropped_and_those_heard_by_the_membership_are_not() -> None:
     here = ring(0, {1: 9, 2: 9}, at(9))
-    here.heard(address(2), at(9.5))
+    here.mark_alive(address(2), at(9.5))
     assert here.drop_silent(at(9.9)) == [address(1)]
     assert here.others() == [address(2)]
 
@@ -154,7 +154,7 @@ def test_a_grouper_may_be_a_member_of_groups_itself(town: Any) -> None:
     members = [one for one in here.clients() if one.groups == ("sector 1",)]
     assert {one.address for one in members} <= set(sent)
     assert all(here.groupers()[1].address in one.peers("sector 1") for one in members)
-    in_a_group = Published("x", 1, 1, "far", (), b"", None, ("sector 1",))
+    in_a_group = PublishedKnowledge("x", 1, 1, "far", (), b"", None, ("sector 1",))
     assert bus.to_pass_on(in_a_group, here.scheduler.now) == []
 
 
@@ -167,7 +167,7 @@ def test_what_the_membership_says_is_believed_at_once(town: Any) -> None:
     for one in here.groupers():
         one.machine.gone(dead.address)
         one.machine.gone(gone.address)
-        one.machine.heard(here.groupers()[0].address, here.scheduler.now)
+        one.machine.mark_alive(here.groupers()[0].address, here.scheduler.now)
     for client in here.clients():
         client.machine.gone(dead.address)
     assert here.wrong() == []

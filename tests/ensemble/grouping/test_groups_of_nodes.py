@@ -10,8 +10,8 @@ from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.role import Role
 from rapport.ensemble.node_machine import NodeMachine
-from rapport.ensemble.protocol import Outgoing, decode, encode
-from rapport.kernel.chance import Chance
+from rapport.ensemble.protocol import OutgoingMessage, decode, encode
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 
@@ -83,7 +83,7 @@ class Streets:
             self.scheduler.after(20, self.arrive, node, outgoing, encode(outgoing.message))
         node.outbox.clear()
 
-    def arrive(self, sender: NodeMachine, outgoing: Outgoing, data: bytes) -> None:
+    def arrive(self, sender: NodeMachine, outgoing: OutgoingMessage, data: bytes) -> None:
         assert outgoing.to is not None
         assert sender.address is not None
         node = self.nodes[outgoing.to]

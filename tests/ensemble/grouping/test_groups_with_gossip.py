@@ -14,15 +14,14 @@ from rapport.ensemble.gossip.recipients import RandomRecipients, Recipients
 from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
 from rapport.ensemble.grouping.group_client import (
     GroupClient,
-    GroupSide,
     UngroupedOnly,
     is_of_groupers,
 )
 from rapport.ensemble.grouping.grouper import GrouperMachine
-from rapport.ensemble.protocol import Message, Published
+from rapport.ensemble.node_machine import Grouping
+from rapport.ensemble.protocol import Message, PublishedKnowledge
 from rapport.ensemble.trace import IP, NodeFacts, Recorder, System, Trace, address_text
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.ensemble.rules.check import check_all
 from rapport_lab.ensemble.rules.trace_index import report
@@ -37,7 +36,7 @@ class Node:
     def __init__(self, world: World, number: int, groups: tuple[str, ...], probability: float):
         self.world, self.groups, self.name = world, groups, f"node {number}"
         self.address: Address = (f"10.0.{number // 200}.{number % 200}", 7411)
-        self.grouping: GroupSide | None = None
+        self.grouping: Grouping | None = None
         self.settings = GossipSettings(radio=False, ip=True, probability=probability)
         self.heard: dict[str, int] = {}
 
@@ -65,7 +64,7 @@ class Node:
 
     def handle(self, message: Message, sender: Sender) -> None:
         now = self.world.scheduler.now
-        if isinstance(message, Published) and is_of_groupers(message):
+        if isinstance(message, PublishedKnowledge) and is_of_groupers(message):
             if self.grouping is not None:
                 self.grouping.received(message, sender, now)
         else:

@@ -12,9 +12,8 @@ from rapport.ensemble.grouping.group_tables import (
     read_table,
 )
 from rapport.ensemble.grouping.grouper import GrouperMachine
-from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import PublishedKnowledge
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 OWN: Address = ("10.1.0.1", 1)
@@ -43,19 +42,23 @@ def grouper(**options: object) -> GrouperMachine:
 
 def table(
     *members: Address, by: Address = GROUPER, group: str = "red", version: int = 1
-) -> Published:
+) -> PublishedKnowledge:
     entries = tuple(TableEntry(*member) for member in members)
     body = encode_body(GroupTable(group, (by,), entries, 0, 1))
-    return Published(f"grouper/{by}/{group}", version, 1, "bus", ("GroupTable",), body, by)
+    return PublishedKnowledge(f"grouper/{by}/{group}", version, 1, "bus", ("GroupTable",), body, by)
 
 
-def knowledge(address: Address | None, version: int = 1, component: str = "car") -> Published:
-    return Published(component, version, 1, "someone", ("Car",), b"", address, ("red",))
+def knowledge(
+    address: Address | None, version: int = 1, component: str = "car"
+) -> PublishedKnowledge:
+    return PublishedKnowledge(component, version, 1, "someone", ("Car",), b"", address, ("red",))
 
 
-def announcement(by: Address, *others: Address) -> Published:
+def announcement(by: Address, *others: Address) -> PublishedKnowledge:
     body = encode_body(Announcement(0, False, tuple(TableEntry(*other) for other in others)))
-    return Published(f"grouper/{by}", 1, 1, "bus", ("Grouper",), body, by, ("rapport.groupers",))
+    return PublishedKnowledge(
+        f"grouper/{by}", 1, 1, "bus", ("Grouper",), body, by, ("rapport.groupers",)
+    )
 
 
 def peers(here: GroupClient) -> list[Address]:
@@ -72,7 +75,7 @@ def test_a_strangers_table_is_not_taken() -> None:
 def test_a_grouper_that_was_introduced_is_believed() -> None:
     here = client()
     body = encode_body(GroupTable("red", (STRANGER,)))
-    introduction = Published("grouper/x", 1, 1, "bus", ("GroupTable",), body, GROUPER)
+    introduction = PublishedKnowledge("grouper/x", 1, 1, "bus", ("GroupTable",), body, GROUPER)
     here.received(introduction, Sender(GROUPER), NOW)
     here.received(table(VICTIM, by=STRANGER), Sender(STRANGER), NOW)
     assert peers(here) == [VICTIM]
@@ -142,7 +145,7 @@ def test_what_another_grouper_passes_on_is_registered_with_its_own_address() -> 
     here = grouper()
     here.received(announcement(STRANGER), Sender(STRANGER), NOW)
     for number in range(20):
-        said = Published(f"car {number}", 1, 1, "n", ("Car",), b"", VICTIM, (f"{number}",))
+        said = PublishedKnowledge(f"car {number}", 1, 1, "n", ("Car",), b"", VICTIM, (f"{number}",))
         here.received(said, Sender(STRANGER), NOW)
     assert {entry.address for entry in here.register.entries("1", NOW)} == {VICTIM}
 
@@ -177,7 +180,7 @@ def test_broken_bodies_do_no_harm() -> None:
     here, there = grouper(), client()
     for role in ("GroupTable", "Grouper"):
         for body in (b"\xc1", None, 7, b"\x80"):
-            broken = Published("x", 1, 1, "n", (role,), body, GROUPER)
+            broken = PublishedKnowledge("x", 1, 1, "n", (role,), body, GROUPER)
             here.received(broken, Sender(GROUPER), NOW)
             there.received(broken, Sender(GROUPER), NOW)
     assert here.outbox == []
@@ -192,12 +195,12 @@ def test_a_version_is_passed_on_once_and_its_sender_is_told_to_whom() -> None:
     here = grouper(settings=GroupingSettings(copies=1))
     here.received(announcement(STRANGER), Sender(STRANGER), NOW)
     group = next(g for g in map(str, range(99)) if here.others.publisher(g) == STRANGER)
-    said = Published("car", 5, 1, "n", ("Car",), b"", OWN, (group,))
+    said = PublishedKnowledge("car", 5, 1, "n", ("Car",), b"", OWN, (group,))
     here.outbox.clear()
     here.received(said, Sender(OWN), NOW)
     here.received(said, Sender(OWN), NOW)
     passed_on, told = here.outbox
     assert (passed_on.message, passed_on.to) == (said, STRANGER)
     assert told.to == OWN
-    assert isinstance(told.message, Published)
+    assert isinstance(told.message, PublishedKnowledge)
     assert read_table(told.message) == GroupTable(group, (STRANGER,))

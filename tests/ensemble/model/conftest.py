@@ -10,8 +10,7 @@ import pytest
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.work_scheduler import HostSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 
 @pytest.fixture

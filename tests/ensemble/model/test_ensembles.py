@@ -14,7 +14,7 @@ from rapport.ensemble import Component, Ensemble, Role, process
 from rapport.ensemble.model.calls import run_call
 from rapport.ensemble.model.ensemble import plan_of_ensemble
 from rapport.ensemble.model.host import Host
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.ensemble.trace import Kind
 from rapport.kernel.clock import Now
 
@@ -357,7 +357,7 @@ def test_bodies_that_cannot_be_read_are_no_candidates(
 ) -> None:
     host, one = make_host(Patrol), guard()
     host.add(one, at(0))
-    assert host.replace(Published("far", 1, 1, "there", ("Hot",), body), at(1))
+    assert host.replace(PublishedKnowledge("far", 1, 1, "there", ("Hot",), body), at(1))
     host.run(at(1_000))
     assert one.seen == {}
     assert [fault.code for fault in host.faults] == ["ensemble.not_of_role"]
@@ -386,7 +386,7 @@ def test_bodies_in_msgpack_are_typed_also_with_keys_that_travelled_as_texts(
     host, one = make_host(Gathering), guard()
     host.add(one, at(0))
     body = msgspec.msgpack.encode({"names": {"7": "seven"}})
-    host.replace(Published("far", 1, 1, "there", ("Numbered",), body), at(1))
+    host.replace(PublishedKnowledge("far", 1, 1, "there", ("Numbered",), body), at(1))
     host.run(at(1_000))
     assert one.count == 1
 

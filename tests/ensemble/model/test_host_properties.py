@@ -16,9 +16,8 @@ from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.role import RoleType, plan_of, role_names
 from rapport.ensemble.model.snapshots import snapshot_of
 from rapport.ensemble.model.work_scheduler import HostSettings
-from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import PublishedKnowledge
+from rapport.kernel.clock import Chance, Now
 
 
 class Giver(Role):
@@ -181,7 +180,7 @@ def values(one: Component) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(systems(), st.booleans())
 def test_a_host_does_what_a_naive_evaluator_does(
     system: tuple[list[Component], list[Component], list[type[Ensemble]]], as_bytes: bool
@@ -193,7 +192,9 @@ def test_a_host_does_what_a_naive_evaluator_does(
     for one in there:
         snapshot = snapshot_of(one, (), most_bytes=10_000, most_levels=9)
         if as_bytes:
-            host.replace(Published(one.id, 1, 1, "n", snapshot.roles, snapshot.body), Now(0, 0.0))
+            host.replace(
+                PublishedKnowledge(one.id, 1, 1, "n", snapshot.roles, snapshot.body), Now(0, 0.0)
+            )
         else:
             host.replace(Knowledge(one.id, "n", snapshot.roles, 1, 1, snapshot.values), Now(0, 0.0))
     local = {one.id: (values(one), role_names(type(one))) for one in here}
@@ -221,7 +222,9 @@ def test_only_components_of_this_node_change(
     for one in there:
         body = snapshot_of(one, (), most_bytes=10_000, most_levels=9).values
         bodies[one.id] = (body, copy.deepcopy(body))
-        host.replace(Published(one.id, 1, 1, "n", role_names(type(one)), body), Now(0, 0.0))
+        host.replace(
+            PublishedKnowledge(one.id, 1, 1, "n", role_names(type(one)), body), Now(0, 0.0)
+        )
     ids = [one.id for one in here]
     for period in range(1, 4):
         host.run(Now(period * 1_000, period * 1_000.0))

@@ -23,7 +23,7 @@ from rapport.ensemble.protocol import (
     MAX_DEPTH,
     MAX_MESSAGE,
     MAX_WORDS,
-    Published,
+    PublishedKnowledge,
     decode,
     encode,
     values_of,
@@ -88,7 +88,9 @@ def test_knowledge_is_published_as_plain_data_without_local_fields(
 def test_what_was_published_has_the_same_values_elsewhere(as_bytes: bool) -> None:
     snapshot = snapshot_of(oak(), (), most_bytes=10_000, most_levels=9)
     body = snapshot.body if as_bytes else snapshot.values
-    read = ReplicaReading(Published("oak", 1, 1, "there", snapshot.roles, body)).as_role(Tree)
+    read = ReplicaReading(PublishedKnowledge("oak", 1, 1, "there", snapshot.roles, body)).as_role(
+        Tree
+    )
     assert read.leaves == {"a": [Leaf(1), Leaf(2)]}
     assert read.by_number == {7: "seven"}
     assert read.colour is Colour.RED
@@ -178,7 +180,7 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_plain_knowledge_survives_the_way(thing: Any) -> None:
     snapshot = snapshot_of(oak(thing=thing), (), most_bytes=100_000, most_levels=32)
-    read = ReplicaReading(Published("oak", 1, 1, "there", snapshot.roles, snapshot.body))
+    read = ReplicaReading(PublishedKnowledge("oak", 1, 1, "there", snapshot.roles, snapshot.body))
     assert read.as_role(Oak).thing == thing
     assert read.values() == snapshot.values
 
@@ -232,9 +234,9 @@ def test_as_much_as_may_be_allowed_is_read_at_the_other_end(make_host: MakeHost,
     assert snapshot is not None
     assert snapshot.values == {"content": nested}
     roles = ("r" * MAX_NAME,) * MAX_WORDS
-    message = Published("b", 1, 1, "n" * MAX_NAME, roles, snapshot.body, None, roles)
+    message = PublishedKnowledge("b", 1, 1, "n" * MAX_NAME, roles, snapshot.body, None, roles)
     heard = decode(encode(message))
-    assert isinstance(heard, Published)
+    assert isinstance(heard, PublishedKnowledge)
     assert values_of(heard.body) == {"content": nested}
 
 

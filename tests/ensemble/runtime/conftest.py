@@ -19,8 +19,7 @@ from rapport.ensemble.model.role import Role
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import RuntimeSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.overlay.swim_protocol import SwimSettings
 from rapport.transport.udp import MulticastGroup
 

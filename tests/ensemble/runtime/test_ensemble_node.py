@@ -24,8 +24,7 @@ from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.role import Role
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import SWIM_BYTE, RuntimeSettings, fetch_status
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now, SystemClock
+from rapport.kernel.clock import Chance, Now, SystemClock
 from rapport.overlay.swim_protocol import Ping, encode
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.times import DurationHistogram
-from rapport.ensemble.protocol import Headers, Published, Pull
+from rapport.ensemble.protocol import Headers, PublishedKnowledge, Pull
 from rapport.ensemble.runtime.gossip_summary import GossipCounters, GossipSummary
 from rapport.kernel.clock import Now
 from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
@@ -24,8 +24,8 @@ ARRIVALS = st.lists(
 )
 
 
-def version(component: str, created_ms: int) -> Published:
-    return Published(component, created_ms, created_ms, "elsewhere", ("Car",), b"")
+def version(component: str, created_ms: int) -> PublishedKnowledge:
+    return PublishedKnowledge(component, created_ms, created_ms, "elsewhere", ("Car",), b"")
 
 
 @given(ARRIVALS)

@@ -12,9 +12,9 @@ from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.work_scheduler import HostSettings
 from rapport.ensemble.node_machine import NodeMachine
 from rapport.ensemble.trace import Kind, Recorder, TraceEvent
-from rapport.ensemble.trace_files import TraceFile, read_trace
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.trace_files import TraceFile
+from rapport.kernel.clock import Chance, Now
+from rapport_lab.ensemble.rules.recorded_traces import read_trace
 
 PROCESS_MS = 500
 

@@ -13,8 +13,7 @@ import pytest
 from rapport.cli.main import run as rapport
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.ensemble.model.work_scheduler import HostSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport_lab.car_sharing.cast import CastSettings, draw_cast, make_town
 from rapport_lab.car_sharing.map_watcher import Watcher
 from rapport_lab.car_sharing.play import PlayOptions, play

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.host import Host
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport_lab.car_sharing.cast import CastSettings, draw_cast, make_town
 from rapport_lab.car_sharing.map_watcher import Watcher
 from rapport_lab.car_sharing.pedestrian import (
@@ -71,7 +70,7 @@ waypoints = st.lists(
 places = st.tuples(st.integers(0, 2_000), st.integers(0, 2_000))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(steps=waypoints, start=places, end=places)
 def test_a_trip_is_on_the_way_in_order_and_quicker_than_walking(
     steps: list[tuple[int, int, int]], start: tuple[int, int], end: tuple[int, int]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.car_sharing import seats as seats_module
 from rapport_lab.car_sharing.seats import (
     HOLD_MS,

@@ -8,7 +8,7 @@ from math import dist
 
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.car_sharing.cast import CastSettings, draw_cast, make_town
 from rapport_lab.car_sharing.map_watcher import Watcher
 from rapport_lab.car_sharing.pedestrian import Pedestrian, held_by

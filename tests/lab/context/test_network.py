@@ -7,7 +7,7 @@ from rapport.context.broker.broker_settings import (
     SearchSettings,
 )
 from rapport.context.protocol import NOT_FOUND, PROCESSED
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.context.load import Load
 from rapport_lab.context.network import SimulatedNetwork
 from rapport_lab.context.study import SearchPoint, make_load, make_network, run_load

@@ -10,12 +10,12 @@ import pytest
 from rapport.core.event import Event
 from rapport.mediation.formats.base import Document
 from rapport.mediation.formats.catalogue import get_format
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 NOW_MS = 1_772_442_000_000
 MakeEvent = Callable[..., Event]
 Read = Callable[..., list[Document]]
-Refusal = Callable[..., Rejected]
+Refusal = Callable[..., RejectedValue]
 
 
 def make_event(data: Any, *, topic: str = "", subject: str = "") -> Event:
@@ -49,8 +49,8 @@ def read() -> Read:
 def refusal() -> Refusal:
     """Why a format refuses data."""
 
-    def refusal_of(name: str, data: Any, **options: Any) -> Rejected:
-        with pytest.raises(Rejected) as caught:
+    def refusal_of(name: str, data: Any, **options: Any) -> RejectedValue:
+        with pytest.raises(RejectedValue) as caught:
             get_format(name, options).read(make_event(data), {})
         return caught.value
 

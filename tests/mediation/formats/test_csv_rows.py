@@ -12,7 +12,7 @@ from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.formats.csv_format import CsvFormat, sniff_delimiter
 from rapport.mediation.formats.writers import write_event_data
 from rapport.mediation.interpretations.model import FormatChoice
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 INMET = (
     "REGIAO:;S\nUF:;RS\nESTACAO:;PORTO ALEGRE\nCODIGO (WMO):;A801\nLATITUDE:;-30,05\n"
@@ -44,7 +44,7 @@ def test_a_fault_is_reported_with_its_line(row: str, fault: str) -> None:
     lines = ["report of a station\n", "UF:;RS\n", "a;b\n", "1;2\n", row]
     rows = CsvFormat({"delimiter": ";", "skip": 1, "metadata": 1}).rows(lines)
     assert next(rows) == {"UF": "RS", "a": "1", "b": "2"}
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         next(rows)
     assert caught.value.message.startswith(fault)
 
@@ -181,7 +181,7 @@ def test_numbers_are_written_with_the_decimal_mark() -> None:
     choice = FormatChoice("csv", {"delimiter": ";", "decimal": "comma"})
     data, _headers = write_event_data({"a": None, "b": 1.5, "c": True}, choice, "Row")
     assert msgspec.json.decode(data) == "a;b;c\r\n;1,5;true\r\n"
-    with pytest.raises(Rejected, match="no object"):
+    with pytest.raises(RejectedValue, match="no object"):
         write_event_data({"d": {}}, choice, "Row")
 
 

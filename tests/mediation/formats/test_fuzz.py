@@ -14,7 +14,7 @@ from rapport.core.codec import octets_event_parts
 from rapport.core.event import Event
 from rapport.mediation.formats.base import Document
 from rapport.mediation.formats.catalogue import FORMATS, get_format
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "csv": [{}, {"delimiter": "sniffed", "metadata": 2, "join": {"t": "{a} {b:04}"}}],
@@ -57,7 +57,7 @@ def read_all(name: str, events: list[Event]) -> None:
         for event in events:
             try:
                 documents = format.read(event, memory)
-            except Rejected as refused:
+            except RejectedValue as refused:
                 assert refused.code
                 assert refused.message
                 json.dumps(memory)

@@ -8,7 +8,7 @@ import pytest
 from rapport.mediation.formats.base import MAX_DOCUMENTS, Document
 from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.formats.homeassistant import read_template
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 DEVICE = {"ids": ["node7"], "name": "Roof"}
 TEMPERATURE = {
@@ -45,7 +45,7 @@ class Node:
             self.memory = json.loads(json.dumps(self.memory))
 
     def refused(self, topic: str, data: Any) -> str:
-        with pytest.raises(Rejected) as caught:
+        with pytest.raises(RejectedValue) as caught:
             self.say(topic, data)
         assert caught.value.hint or caught.value.code != "format.template"
         return caught.value.code
@@ -205,9 +205,9 @@ def test_a_state_without_the_value_of_its_template_is_refused(node: Node) -> Non
 
 def test_an_event_without_a_topic_is_refused_and_a_subject_stands_in(event: Any) -> None:
     format = get_format("homeassistant", {})
-    with pytest.raises(Rejected, match="topic"):
+    with pytest.raises(RejectedValue, match="topic"):
         format.read(event({}), {})
-    with pytest.raises(Rejected, match="announced"):
+    with pytest.raises(RejectedValue, match="announced"):
         format.read(event({}, subject="a/b"), {})
 
 
@@ -242,7 +242,7 @@ def test_templates_that_pick_a_value_are_read(template: str, value: Any) -> None
     ],
 )
 def test_templates_that_compute_are_refused(template: str) -> None:
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         read_template(template)
     assert caught.value.code == "format.template"
 

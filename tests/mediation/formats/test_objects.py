@@ -10,7 +10,7 @@ from rapport.mediation.formats.base import MAX_DEPTH, MAX_DOCUMENTS, Document
 from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.formats.writers import write_event_data
 from rapport.mediation.interpretations.model import FormatChoice
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
 objects = st.dictionaries(
@@ -50,13 +50,13 @@ def test_too_many_documents_and_too_deep_values_are_refused(refusal: Any) -> Non
 
 def test_data_nested_thousands_of_levels_deep_are_refused_and_no_fault() -> None:
     raw = b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
-    with pytest.raises(Rejected, match="not JSON"):
+    with pytest.raises(RejectedValue, match="not JSON"):
         get_format("json", {}).read(Event("s", "1", "t", "", 0, raw), {})
 
 
 def test_a_text_header_without_a_text_is_refused() -> None:
     event = Event("s", "1", "t", "", 0, b"12", {"datacontenttype": "text/csv"})
-    with pytest.raises(Rejected, match="JSON text"):
+    with pytest.raises(RejectedValue, match="JSON text"):
         get_format("csv", {}).read(event, {})
 
 

@@ -12,7 +12,7 @@ from rapport.mediation.formats.catalogue import get_format
 from rapport.mediation.formats.writers import write_event_data
 from rapport.mediation.formats.xml_format import XmlFormat
 from rapport.mediation.interpretations.model import FormatChoice
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 FEED = """<?xml version="1.0"?>
 <f:feed xmlns:f="urn:feed" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" city="POA">
@@ -101,7 +101,7 @@ def test_written_xml_reads_back(attributes: dict[str, str], below: dict[str, Any
 
 @pytest.mark.parametrize("value", [{"a b": 1}, {"a": [[1]]}, {"@ ": 1}, {"a": "\x00"}])
 def test_a_value_that_xml_cannot_represent_is_not_written(value: dict[str, Any]) -> None:
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         write_event_data(value, FormatChoice("xml"), "event")
     assert caught.value.code == "format.unwritable"
 

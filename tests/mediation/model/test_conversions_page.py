@@ -35,8 +35,8 @@ def test_every_code_on_the_page_stands_in_the_sources() -> None:
     source = Path(__file__).parents[3] / "src/rapport"
     texts = "".join(
         path.read_text()
-        for room in ("mediation", "units")
-        for path in (source / room).rglob("*.py")
+        for package in ("mediation", "units", "core")
+        for path in (source / package).rglob("*.py")
     )
     for code in re.findall(r"`((?:time|place|currency|conversion)\.[a-z_]+)`", PAGE):
         assert f'"{code}"' in texts, code

@@ -39,7 +39,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.plans import Plan
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 from support.judge.mediation import Judge
 from support.judge.mediation_conversions import World
@@ -324,7 +324,7 @@ def long_functions(data: st.DataObject) -> Iterator[None]:
 def outcome(transform: Any, value: Any) -> Any:
     try:
         return "value", transform(value)
-    except Rejected as rejected:
+    except RejectedValue as rejected:
         return "rejected", rejected.code
 
 

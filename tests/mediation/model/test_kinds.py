@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rapport.core.times import from_iso
 from rapport.mediation.codegen.runtime import callable_of
 from rapport.mediation.codegen.transformer import make_transformer
 from rapport.mediation.conversion.conversions import (
@@ -40,9 +41,8 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.memory import MOST_RATES, ConversionMemory, TrackedDict, remembers
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type, Types
-from rapport.units.timeformats import from_iso
 
 
 def numbers(*names: str) -> tuple[Attribute, ...]:
@@ -68,7 +68,7 @@ def made(conversion: Conversion, memory: ConversionMemory | None = None, around:
 
 
 def code_of(call: Any, *values: Any) -> str:
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         call(*values)
     return caught.value.code
 
@@ -168,7 +168,7 @@ def test_an_update_of_the_site_that_raises_leaves_the_state_as_it_was() -> None:
 def test_the_result_of_a_function_is_checked_at_every_depth(result: Any, says: str) -> None:
     conversion = converts("c", "number", "Point", Call("f"))
     convert = callable_of(conversion, {"f": lambda value: result}, ConversionMemory(), TYPES)
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         convert(1)
     assert caught.value.code == "conversion.bad_result"
     assert says in caught.value.message

@@ -49,7 +49,7 @@ from rapport.mediation.interpretations.model import (
 )
 from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.memory import ConversionMemory
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 from support.judge.mediation import Judge
 from support.judge.mediation_conversions import World
@@ -335,7 +335,7 @@ def values(draw: st.DrawFn, conversion: Conversion, types: dict[str, Any]) -> An
 def outcome(convert: Any, value: Any) -> Any:
     try:
         return convert(value)
-    except Rejected as rejected:
+    except RejectedValue as rejected:
         return f"rejected {rejected.code}"
 
 

@@ -39,7 +39,7 @@ from rapport.mediation.interpretations.model import (
 from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.interpretations.type_changes import load_all
 from rapport.mediation.memory import ConversionMemory
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Attribute, ComplexType, PrimitiveType, Type
 
 
@@ -123,7 +123,7 @@ def test_attributes_are_merged_and_split_by_conversions() -> None:
     )
     assert there({"first": "Ada", "last": "King Lovelace"}) == {"name": "Ada King Lovelace"}
     assert back({"name": "Ada King Lovelace"}) == {"first": "Ada", "last": "King Lovelace"}
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         back({"name": "Ada"})
     assert caught.value.code == "value.too_few_parts"
 
@@ -160,7 +160,7 @@ def test_functions_of_the_site_merge_and_split_too() -> None:
         ),
     )
     assert change({"a": 12, "b": 30}) == {"tens": 4, "ones": 2}
-    with pytest.raises(Rejected, match="has no attribute 'b'"):
+    with pytest.raises(RejectedValue, match="has no attribute 'b'"):
         change({"a": 12})
 
 
@@ -233,7 +233,7 @@ def test_a_subtype_is_converted_by_its_own_rule_and_an_unknown_one_rejected() ->
     assert change({"at": {"x": 1, "y": 1}}) == {"at": {"x": 1, "y": 1}}
     tagged = {"at": {"@type": "High", "x": 1, "y": 1, "z": 2}}
     assert change(tagged) == {"at": {"@type": "High", "x": 1, "y": 1, "z": 4.0}}
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         change({"at": {"@type": "Low"}})
     assert caught.value.code == "value.unknown_type"
 
@@ -298,7 +298,7 @@ def test_lookups_distinguish_numbers_from_booleans_and_reject_unknown_keys() -> 
     assert [change({"a": key})["a"] for key in (1, True, "x")] == ["one", "yes", "ex"]
     assert change({"a": 1, "o": {"x": 1, "y": 2}})["o"] == {"y": 1, "x": 2}
     for odd in (2, [], {}, False):
-        with pytest.raises(Rejected) as caught:
+        with pytest.raises(RejectedValue) as caught:
             change({"a": odd})
         assert caught.value.code == "lookup.unknown"
 
@@ -398,7 +398,7 @@ def test_bad_numbers_are_rejected_with_their_path(value: Any, code: str) -> None
     change = made(
         (source,), (Rule("A.a", "f"),), (converts("f", "number", "number", Formula(100.0)),)
     )
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(RejectedValue) as caught:
         change({"a": value})
     assert caught.value.code == code
     assert "A.a" in caught.value.message

@@ -20,8 +20,7 @@ from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.runtime.ensemble_node import EnsembleNode
 from rapport.ensemble.runtime.node_status import RuntimeSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.lake.places import Lake
 from rapport.node.node import Node

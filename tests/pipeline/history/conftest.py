@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history.reading_filter import (
     Boxes,
     Interval,
     ListedTexts,
     Numbers,
+    ReadingSelection,
     RowFilter,
-    Wanted,
     WantedReadings,
     boxes_around,
     compared_with,
@@ -122,7 +122,7 @@ def test_a_filter_by_many_boxes_keeps_every_point_in_one_of_them(seed: int) -> N
     def part(name: str) -> np.ndarray:
         return points[:, "xy".index(name)]
 
-    mask = RowFilter(WantedReadings((Wanted("a.b", None, boxes),))).wanted(
+    mask = RowFilter(WantedReadings((ReadingSelection("a.b", None, boxes),))).wanted(
         "a.b", ["k"], nobody, part
     )
     kept = set(np.flatnonzero(mask).tolist())

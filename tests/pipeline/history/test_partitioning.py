@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history.arrival import groups_of
 from rapport.pipeline.history.detection_table import detections_from
 from rapport.pipeline.history.exchange import Job

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from rapport.core.errors import PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history.reading_filter import (
     Interval,
     Numbers,
+    ReadingSelection,
     RowFilter,
-    Wanted,
     WantedReadings,
     interest_of,
     simplified,
@@ -193,12 +193,12 @@ def test_a_fact_that_every_match_needs_narrows_down_whom_events_can_meet() -> No
 
 
 def test_pairs_states_and_silences_want_every_event_of_those_who_take_part() -> None:
-    both = Wanted("person.position", frozenset(("ann", "bo")))
+    both = ReadingSelection("person.position", frozenset(("ann", "bo")))
     assert wanted("A is within 2m of B").wanted == (both,)
-    of_ann = (Wanted("person.position", frozenset(("ann",))),)
+    of_ann = (ReadingSelection("person.position", frozenset(("ann",))),)
     assert wanted("A is inside R for 1 s").wanted == of_ann
     assert wanted("no position of A for 1 s").wanted == of_ann
-    assert wanted("A is within 2m of C").wanted == (Wanted("person.position"),)
+    assert wanted("A is within 2m of C").wanted == (ReadingSelection("person.position"),)
 
 
 def test_a_policy_that_cannot_fire_wants_nothing() -> None:
@@ -209,18 +209,26 @@ def test_a_policy_that_cannot_fire_wants_nothing() -> None:
 
 
 def test_thresholds_of_many_policies_become_one_condition() -> None:
-    above = [Wanted("s.t", None, Numbers((Interval(float(n), 99.0),))) for n in range(30, 90)]
-    assert simplified(above) == (Wanted("s.t", None, Numbers((Interval(30.0, 99.0),))),)
-    mine = [Wanted("s.t", frozenset((str(n),)), Numbers((Interval(1.0, 2.0),))) for n in range(90)]
+    above = [
+        ReadingSelection("s.t", None, Numbers((Interval(float(n), 99.0),))) for n in range(30, 90)
+    ]
+    assert simplified(above) == (ReadingSelection("s.t", None, Numbers((Interval(30.0, 99.0),))),)
+    mine = [
+        ReadingSelection("s.t", frozenset((str(n),)), Numbers((Interval(1.0, 2.0),)))
+        for n in range(90)
+    ]
     [one] = simplified(mine)
     assert one.keys == {str(n) for n in range(90)}
     each = [
-        Wanted("s.t", frozenset((str(n),)), Numbers((Interval(float(n), n + 0.5),)))
+        ReadingSelection("s.t", frozenset((str(n),)), Numbers((Interval(float(n), n + 0.5),)))
         for n in range(90)
     ]
     [together] = simplified(each)
     assert together.values == Numbers((Interval(0.0, 89.5),))
-    assert simplified([*above, Wanted("s.t"), Wanted("a.b")]) == (Wanted("a.b"), Wanted("s.t"))
+    assert simplified([*above, ReadingSelection("s.t"), ReadingSelection("a.b")]) == (
+        ReadingSelection("a.b"),
+        ReadingSelection("s.t"),
+    )
 
 
 WEATHER = Ontology(

@@ -18,7 +18,7 @@ from rapport import scenarios
 from rapport.core.detection import Cause, Undecided, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.core.schema import PARTS
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history.arrival import groups_of
 from rapport.pipeline.history.exchange import ROWS
 from rapport.pipeline.history.files import ReadingsFiles, readings_files, recorded_files

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rapport.core.detection import Undecided, detection_lines, unique_undecided
 from rapport.core.errors import PolicyError, Unsupported
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.history import tables
 from rapport.pipeline.history.files import ReadingsFiles, readings_files
 from rapport.pipeline.history.results import SparkReplay

@@ -13,7 +13,12 @@ from rapport.core.event import Event
 from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.mediation.meanings import unpacked
 from rapport.pipeline.mediation.python_rows import ByRows, part_columns
-from rapport.pipeline.mediation.worker_rows import NAMES, OUTCOME_ROWS, PART_COLUMNS, Asking
+from rapport.pipeline.mediation.worker_rows import (
+    NAMES,
+    OUTCOME_ROWS,
+    PART_COLUMNS,
+    WorkerMediation,
+)
 from support.varied.mediated_rows import RawRow, VariedSources, by_the_node, varied_sources
 
 
@@ -45,7 +50,7 @@ def test_a_channel_that_nobody_bound_is_rejected_like_in_the_node() -> None:
 
 def test_single_rows_are_answered_as_text_and_null_for_null() -> None:
     varied = varied_sources(15, forms=4, events=10)
-    asking = Asking(*varied.meanings.sent)
+    asking = WorkerMediation(*varied.meanings.sent)
     asked: list[str | None] = []
     for row in varied.rows:
         asked += [None, _asked(row)]
@@ -59,7 +64,7 @@ def test_single_rows_are_answered_as_text_and_null_for_null() -> None:
 
 
 def test_nothing_in_doubt_asks_nobody() -> None:
-    asking = Asking("unknown", b"no meanings at all")
+    asking = WorkerMediation("unknown", b"no meanings at all")
     assert asking.outcomes(pa.nulls(3, pa.string())).null_count == 3
 
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from rapport.core.errors import InvalidInput
+from rapport.core.times import from_iso
 from rapport.pipeline.mediation.instants import FIRST_YEAR, fixed_pattern, zone_days
-from rapport.units.timeformats import from_iso
 
 ZONES = ("Europe/Berlin", "America/Sao_Paulo", "Asia/Kolkata", "Australia/Lord_Howe", "UTC")
 _DAY_MS = 86_400_000

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.core.errors import UnknownName
 from rapport.pipeline.mediation.meanings import Meanings, meanings_of_site
-from rapport.pipeline.mediation.operations import NotColumnsError, Taken, bare
+from rapport.pipeline.mediation.operations import NotColumnsError, PayloadField, bare
 from rapport.pipeline.mediation.source_plans import explain_mediation, native_plan, ways_of
 from rapport.site.site import load_site
 
@@ -141,8 +141,8 @@ def test_a_plan_that_is_no_columns_says_where(meanings: Meanings) -> None:
 
 
 def test_a_text_is_looked_at_twice_only_where_a_number_could_be_meant() -> None:
-    tag = Taken(("tag",), "text")
-    assert bare(tag, ["E1", "anna"]) == Taken(("tag",), "bare")
+    tag = PayloadField(("tag",), "text")
+    assert bare(tag, ["E1", "anna"]) == PayloadField(("tag",), "bare")
     for word in ("5", "-1.5", "1e5", "true", "{}", "[1]", ""):
         assert bare(tag, ["E1", word]) == tag
 

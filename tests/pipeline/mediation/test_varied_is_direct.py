@@ -14,7 +14,7 @@ import pytest
 from rapport.mediation.codegen.transformer import make_transformer
 from rapport.mediation.conversion.conversions import Cut, Gather, Join
 from rapport.mediation.conversion.lookups import ConversionEnvironment
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from support.judge.mediation import Judge
 from support.judge.mediation_conversions import World
 from support.varied.interpretations import TABLES, Case, in_force_of, ontology_of, payload
@@ -79,7 +79,7 @@ def _object(data: bytes) -> dict[str, Any] | None:
 def _outcome(transform: Any, value: Any) -> tuple[str, Any]:
     try:
         return "value", transform(json.loads(json.dumps(value)))
-    except Rejected as rejected:
+    except RejectedValue as rejected:
         return "rejected", rejected.code
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.pipeline.mediation.mediated_files import REJECTED, mediate_files
-from rapport.site.raw_files import Naming
+from rapport.site.raw_files import EnvelopeFields
 from support.varied.mediated_rows import varied_sources
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def test_names_of_files_and_folders_are_no_patterns(spark: SparkSession, tmp_pat
     for name in ("day*.parquet", "day1.parquet"):
         pq.write_table(pa.table({"nobody": ["knows", "this"]}), folder / name)
     into = tmp_path / "into {2}"
-    files = {Naming(source="fields0"): [folder / "day*.parquet"]}
+    files = {EnvelopeFields(source="fields0"): [folder / "day*.parquet"]}
     done = mediate_files(spark, meanings, files, into)
     assert sum(done.rejected.values()) == 2
     written = [pq.read_table(path) for path in (into / REJECTED).glob("*.parquet")]

@@ -17,7 +17,7 @@ from rapport.lake import maintenance
 from rapport.lake.places import Lake
 from rapport.lake.table import Table
 from rapport.pipeline.running.jobs import (
-    Stopped,
+    JobStopped,
     compact_step,
     expire_step,
     export_step,
@@ -68,7 +68,7 @@ def test_silver_ends_between_two_steps_when_it_is_asked_to(
     lake = site.data_directory / "lake"
     export_step(site, lake)
     stop.set()
-    with pytest.raises(Stopped):
+    with pytest.raises(JobStopped):
         silver_step(spark, site, lake, stop)
     assert silver_step(spark, site, lake, threading.Event()).rows == 0, "the step was kept"
 

@@ -11,7 +11,7 @@ import pytest
 
 from rapport.core.detection import Cause, Detection, Undecided, detection_order, unique_undecided
 from rapport.core.errors import PolicyError
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.streaming.buckets import (
     BucketBatch,
     BucketKeeper,

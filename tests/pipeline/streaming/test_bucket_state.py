@@ -9,7 +9,7 @@ import pytest
 
 from rapport.core.detection import detection_order
 from rapport.core.errors import Conflict, Corrupt
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.streaming import buckets as saving
 from rapport.pipeline.streaming.live_job import BatchRouter
 from rapport.policy.engine.stream_steps import TimeMoved

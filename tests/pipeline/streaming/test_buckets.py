@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.pipeline.datasource.offsets import limit_offset
 from rapport.pipeline.streaming.decoder import DETECTIONS, EVENTS
 

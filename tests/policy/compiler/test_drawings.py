@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.compiler.compile import compile_draft
-from rapport.policy.compiler.drawing import (
+from rapport.policy.compiler.plan_drawing import (
     Join,
     box,
     draw_logic_tree,

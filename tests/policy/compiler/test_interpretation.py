@@ -19,7 +19,7 @@ from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
 from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Lookup, Members, Opaque, Same
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.compiler.interpretation import ConceptTerms, PolicyTerms, UntranslatableTerm
 from rapport.policy.compiler.interpretation import canonical_properties as in_root
@@ -350,7 +350,7 @@ linears = st.lists(
 
 @pytest.mark.slow
 @given(linears, st.lists(numbers, min_size=1, max_size=5), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_threshold_divides_instances_as_a_comparison_of_converted_values_does(
     term: Linear, given_values: list[float], data: st.DataObject
 ) -> None:
@@ -382,7 +382,7 @@ def test_a_threshold_divides_instances_as_a_comparison_of_converted_values_does(
     st.sampled_from(["=", "!="]),
     st.sampled_from("xyz"),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_look_up_divides_instances_as_a_comparison_of_looked_up_values_does(
     entries: dict[str, Any], otherwise: Any, operator: Any, wanted: str
 ) -> None:

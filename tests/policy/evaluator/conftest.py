@@ -1,8 +1,8 @@
-"""A small site, and trials over it whose outcome evaluator and local runner must agree on."""
+"""Small sites, and trials over them whose outcome the judges and the local runner agree on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -10,7 +10,11 @@ import pytest
 
 from rapport.policy.ontology import Ontology, PairTable, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
+from support.judge.situation_trials import SituationCase, read_situation_trial, told_lines
+from support.judge.situation_world import TableVersion
 from support.judge.trials import judged, outcome_lines, read_written, run_locally, trial_of
+from support.situation_worlds import ONTOLOGY as SITUATION_ONTOLOGY
+from support.situation_worlds import SituationTables, SituationWorld, judge_world
 from support.varied.worlds import Pull
 
 Tried = Callable[[str], None]
@@ -122,5 +126,44 @@ def tried() -> Tried:
         assert outcome_lines(judged(trial)) == list(written.detections)
         for batch in (0, 1):
             assert outcome_lines(run_locally(trial, batch=batch)) == list(written.detections)
+
+    return try_it
+
+
+SITUATION_TABLES = SituationTables(
+    station={
+        "s1": {"region": "north", "name": "One", "limit": 30.0},
+        "s2": {"region": "south", "name": "Two"},
+    },
+    person={
+        "ann": {"status": "guest"},
+        "bob": {"status": "employee"},
+        "eve": {"status": "employee"},
+    },
+    room={"lab": {"security": "restricted", "area": (0.0, 0.0, 10.0, 10.0)}, "attic": {}},
+)
+
+
+@pytest.fixture
+def told() -> SituationCase:
+    """What the judge tells must be what stands in the text."""
+
+    def try_it(
+        text: str,
+        *,
+        tables: Sequence[TableVersion] = (SITUATION_TABLES.version(),),
+        start: int | None = None,
+        until: int | None = None,
+        zone: str = "",
+    ) -> None:
+        trial = read_situation_trial(text, SITUATION_ONTOLOGY)
+        world = SituationWorld(
+            ontology=msgspec.structs.replace(SITUATION_ONTOLOGY, zone=zone),
+            tables=tuple(tables),
+            readings=trial.readings,
+            start=start,
+            until=until,
+        )
+        assert told_lines(judge_world(world, trial.policy)) == list(trial.told)
 
     return try_it

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, detection_order
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explain.evidence import Evidence, readings_of
 from rapport.policy.explain.matches import Decisions

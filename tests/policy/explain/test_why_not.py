@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, UnknownName
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explain.answer import ConditionNode, NearestMiss, WhyNotAnswer
 from rapport.policy.explain.evidence import Evidence, readings_of

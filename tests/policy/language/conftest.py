@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from rapport.policy.language.tree import (
     Term,
     Within,
 )
+from tests.support.situation_trees import without_places as places_removed
 
 NOWHERE = SourceSpan(0, 0, 0)
 ALIASES = ("A", "B", "R")
@@ -158,18 +158,20 @@ def policies() -> st.SearchStrategy[PolicyTree]:
     deliveries = st.lists(st.builds(Delivery, delivery, st.just(NOWHERE)), max_size=2).map(tuple)
     action = st.builds(Action, phrases, st.just(NOWHERE), deliveries)
     actions = st.lists(action, min_size=1, max_size=2)
-    return st.builds(
-        PolicyTree,
-        name=st.just("random"),
-        concepts=concepts,
-        condition=conditions(),
-        actions=actions.map(tuple),
-        window_ms=st.none() | st.integers(1, 10**9),
-        consumption=st.sampled_from(("chronicle", "recent")),
-        distinct=st.sampled_from(((), (("A", "B"),), (("A", "B"), ("A", "R")))),
-        when_unsure=st.sampled_from(("hold", "fire")),
-        once_per_ms=st.none() | WINDOWS,
+    parts = st.fixed_dictionaries(
+        {
+            "name": st.just("random"),
+            "concepts": concepts,
+            "condition": conditions(),
+            "actions": actions.map(tuple),
+            "window_ms": st.none() | st.integers(1, 10**9),
+            "consumption": st.sampled_from(("chronicle", "recent")),
+            "distinct": st.sampled_from(((), (("A", "B"),), (("A", "B"), ("A", "R")))),
+            "when_unsure": st.sampled_from(("hold", "fire")),
+            "once_per_ms": st.none() | WINDOWS,
+        }
     )
+    return parts.map(lambda found: PolicyTree(**found))
 
 
 @pytest.fixture
@@ -181,25 +183,4 @@ def random_policies() -> st.SearchStrategy[PolicyTree]:
 def without_places() -> Callable[[PolicyTree], PolicyTree]:
     """A tree all of whose places are nowhere, to compare what two texts say."""
 
-    def strip(value: object) -> object:
-        if isinstance(value, dict):
-            if value.keys() == {"line", "column", "length"}:
-                return {"line": 0, "column": 0, "length": 0}
-            return {key: strip(inner) for key, inner in value.items()}
-        if isinstance(value, list):
-            return [strip(inner) for inner in value]
-        return value
-
-    def stripped(tree: PolicyTree) -> PolicyTree:
-        plain = msgspec.to_builtins(tree, builtin_types=())
-        return msgspec.convert(strip(_listed(plain)), PolicyTree)
-
-    return stripped
-
-
-def _listed(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _listed(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_listed(inner) for inner in value]
-    return value
+    return places_removed

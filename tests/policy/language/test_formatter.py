@@ -13,9 +13,15 @@ from rapport.core.errors import PolicyError
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.printer import print_policy
+from rapport.policy.language.situation_printer import print_situation
+from rapport.policy.language.situation_tree import SituationTree
+from rapport.policy.language.situations import parse_situation_policy
 from rapport.policy.language.tree import PolicyTree
+from tests.support.situation_trees import situation_trees
+from tests.support.situation_trees import without_places as places_removed
 
 CHECKS = Path(__file__).parents[2] / "data" / "checks"
+SITUATIONS = Path(__file__).parents[2] / "data" / "situations"
 Strip = Callable[[PolicyTree], PolicyTree]
 COMMENTS = ("# why", "// so", "#", "#  two  spaces", "// concepts", "# it's (open")
 
@@ -67,6 +73,58 @@ actions  // do
     to guards  # all of them
   # nothing else
 """
+UNTIDY_SITUATION = """\
+# How warm it is.
+concepts
+freezer F (site="north")  # cold
+  // and another
+  freezer G
+  F and  G may be   the same # or not
+
+situation # what
+   temperature of F IS above -15degC for 600 s OR # hot
+     # or silent
+     no temperature of F for 30 minutes
+  at most once per 60 s # quiet
+  # later
+  time is on sat, Sunday   in "Europe/Berlin"
+  id of G is not '7'
+# over
+cleared by
+  (temperature of F below -17 degC) for 5 min
+actions   # do
+  call # nobody
+    say "{F} # is warm"
+  # the end
+actions when cleared
+  all   is well  # good
+"""
+TIDY_SITUATION = """\
+# How warm it is.
+concepts
+  freezer F (site='north')  # cold
+  // and another
+  freezer G
+  F and G may be the same  # or not
+
+situation  # what
+  # hot
+  # or silent
+  temperature of F above -15 degC for 10min OR no temperature of F for 30min
+  at most once per 1min  # quiet
+  # later
+  time is on Sat, Sun in 'Europe/Berlin'
+  id of G is not '7'
+# over
+cleared by
+  temperature of F below -17 degC for 5min
+actions  # do
+  call  # nobody
+    say "{F} # is warm"
+  # the end
+actions when cleared
+  all is well  # good
+"""
 
 
 def test_an_untidy_policy_becomes_tidy_with_all_its_comments() -> None:
@@ -76,6 +134,34 @@ def test_an_untidy_policy_becomes_tidy_with_all_its_comments() -> None:
 def test_a_tidy_policy_stays_as_it_is() -> None:
     assert format_policy(TIDY, name="test") == TIDY
     assert format_policy(TIDY.replace("\n", "\r\n"), name="test") == TIDY
+
+
+def test_an_untidy_situation_becomes_tidy_with_all_its_comments() -> None:
+    assert format_policy(UNTIDY_SITUATION, name="test") == TIDY_SITUATION
+    assert format_policy(TIDY_SITUATION, name="test") == TIDY_SITUATION
+
+
+@pytest.mark.parametrize("path", sorted(SITUATIONS.glob("*.dpl")), ids=lambda path: path.stem)
+def test_the_worked_situations_are_formatted_without_a_change_of_meaning(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    formatted = format_policy(text, name="test")
+    assert format_policy(formatted, name="test") == formatted
+    before, after = (parse_situation_policy("test", each) for each in (text, formatted))
+    assert places_removed(before) == places_removed(after)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), tree=situation_trees())
+def test_formatting_a_situation_keeps_its_meaning_and_comments(
+    data: st.DataObject, tree: SituationTree
+) -> None:
+    printed = print_situation(tree)
+    assert format_policy(printed, name="random") == printed
+    untidy, comments = _untidy(printed, data)
+    formatted = format_policy(untidy, name="random")
+    assert format_policy(formatted, name="random") == formatted
+    assert places_removed(parse_situation_policy("random", formatted)) == places_removed(tree)
+    assert _comments_in(formatted, printed) == sorted(comments)
 
 
 def test_a_faulty_policy_is_refused_with_its_problems() -> None:

@@ -442,7 +442,7 @@ PIECES = (
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map(" ".join) | st.text(max_size=200))
 def test_any_text_parses_or_is_refused_with_placed_problems(text: str) -> None:
     lines = text.splitlines()
@@ -457,7 +457,7 @@ def test_any_text_parses_or_is_refused_with_placed_problems(text: str) -> None:
                 assert 0 <= problem.line <= len(lines) + 8
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.sampled_from(("(", ")", "A is x R", "AND", "OR", "FOLLOWED-BY", "NOT")), max_size=80

@@ -17,7 +17,7 @@ Strip = Callable[[PolicyTree], PolicyTree]
 
 @pytest.mark.slow
 @settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

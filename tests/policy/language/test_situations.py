@@ -45,7 +45,7 @@ def test_worked_cases_parse_and_print_and_parse_to_the_same(path: Path) -> None:
     assert parse(print_situation(tree)) == tree
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(situation_trees())
 def test_a_printed_tree_parses_to_the_same(tree: SituationTree) -> None:
     text = print_situation(tree)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rapport.core.detection import DETECTED, Detection
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.engine.stream_steps import StreamPosition
 from rapport.policy.lifecycle.registry import CHANGED, CHANNEL, PolicyChange
 from rapport.policy.runner.local import LocalRunner

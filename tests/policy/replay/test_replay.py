@@ -13,7 +13,7 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, Problem, UnknownName, Unsupported
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.replay.replay import (

@@ -7,7 +7,7 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.core.errors import Corrupt, DuplicateName, UnknownName, Unsupported
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Constraint, Plan
 from rapport.policy.runner.local import LocalRunner, in_event_order

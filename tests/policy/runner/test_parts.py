@@ -16,11 +16,11 @@ from rapport.policy.operators.occurrences import Lookup, Predicate
 from rapport.policy.operators.plan_shape import (
     NotFollowed,
     Occurs,
-    Ordered,
+    OrderedTerms,
     check_supported,
     plan_shape,
 )
-from rapport.policy.operators.spatial import Grid, cells_of, near_rows
+from rapport.policy.operators.spatial import Grid, Reach, near_rows
 from rapport.policy.plan import (
     Absent,
     Clause,
@@ -105,9 +105,9 @@ def test_cells_never_lose_a_neighbour(
     here: list[tuple[float, float]], there: list[tuple[float, float]], reach: float
 ) -> None:
     first, second = np.array(here), np.array(there + [(x + reach, y) for x, y in here])
-    table = Table({"end": np.arange(len(second)), "cell": cells_of(second, reach)})
+    table = Table({"end": np.arange(len(second)), "cell": Reach(reach).cells(second)})
     low = np.zeros(len(first), np.int64)
-    owners, rows = near_rows(table, cells_of(first, reach), low, low + len(second))
+    owners, rows = near_rows(table, Reach(reach).cells(first), Reach(reach), low, low + len(second))
     found = set(zip(owners.tolist(), rows.tolist(), strict=True))
     apart = ((first[:, None, :] - second[None, :, :]) ** 2).sum(axis=2)
     for pair in np.argwhere(apart <= reach * reach).tolist():
@@ -116,7 +116,7 @@ def test_cells_never_lose_a_neighbour(
 
 def test_cells_take_what_no_number_can_say() -> None:
     points = np.array([[np.nan, 1.0], [np.inf, -np.inf], [1e300, 2.0]])
-    assert len(cells_of(points, 1.0)) == 3
+    assert len(Reach(1.0).cells(points)) == 3
 
 
 def test_spans_are_spread_in_order() -> None:
@@ -178,7 +178,7 @@ def test_what_must_not_follow_the_same_thing_is_decided_together() -> None:
     shape = plan_shape(plan(clause))
     assert {part for item in shape.combinations for part in item.parts()} == {
         NotFollowed(0, (1, 0), 100),
-        Ordered(0, 1, 100),
+        OrderedTerms(0, 1, 100),
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 from rapport.policy.operators.columns import compare
 from rapport.policy.operators.identities import Identities
 from rapport.policy.operators.occurrences import Predicate
+from rapport.policy.operators.spatial import Reach
 from rapport.policy.plan import (
     Compared,
     Constant,
@@ -132,7 +133,8 @@ def test_looked_up_numbers_go_by_the_texts_of_both_sides() -> None:
 def test_only_what_bounds_a_distance_of_events_has_a_reach() -> None:
     def reach(left: Operand, operator: Any, right: Operand) -> float | None:
         compared = Compared(left, operator, right)
-        return predicate(CorrelationTerm(PLACE, OTHER, "", compared=compared)).reach
+        found = predicate(CorrelationTerm(PLACE, OTHER, "", compared=compared)).reach
+        return None if found is None else found.metres
 
     assert reach(DISTANCE, "<", Constant(3.0)) == 3.0
     assert reach(Constant(3.0), ">=", DISTANCE) == 3.0
@@ -144,7 +146,7 @@ def test_only_what_bounds_a_distance_of_events_has_a_reach() -> None:
     assert reach(DISTANCE, "<", SideValue(0, "limit")) is None
     homes = Measure("distance", (SideValue(0, "place"), SideValue(0, "home")))
     assert reach(homes, "<", Constant(3.0)) is None
-    assert predicate(CorrelationTerm(PLACE, OTHER, "within", 7.0)).reach == 7.0
+    assert predicate(CorrelationTerm(PLACE, OTHER, "within", 7.0)).reach == Reach(7.0)
 
 
 def test_a_side_without_events_is_found_in_the_tables() -> None:

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, detection_order
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.metrics import LoadMeter, PolicyMeter
 from rapport.policy.operators.detection_output import in_output_order
 from rapport.policy.operators.identities import Identities
-from rapport.policy.operators.sharing import SharedCache, StepCounts
+from rapport.policy.operators.shared_cache import SharedCache, StepCounts
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances

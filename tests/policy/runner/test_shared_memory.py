@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import absence, make_operator
 from rapport.policy.operators.absence import ActivationCache

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.correlations import Correlator, SharedPairs
 from rapport.policy.operators.match_finder import JoinPath, MatchFinder
-from rapport.policy.operators.sharing import SharedCache
+from rapport.policy.operators.shared_cache import SharedCache
 from rapport.policy.operators.window import saved_ordinals
 from rapport.policy.plan import Plan
 from rapport.policy.runner.deployed_plans import SavedGroup

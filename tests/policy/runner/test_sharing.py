@@ -11,7 +11,7 @@ import pytest
 
 from rapport.core.detection import detection_lines
 from rapport.core.errors import Corrupt
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.operators.identities import Identities

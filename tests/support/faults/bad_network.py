@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.addresses import parse_address
 from rapport.transport.base import Address, DatagramHandler, Endpoint
 from support.faults.lossy import LossyEndpoint

@@ -19,7 +19,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from rapport.client import Listener, ListenerSettings, Publisher, PublisherSettings
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 CHANNEL = "lab"
 _PAUSE_SECONDS = 0.02

@@ -13,7 +13,7 @@ import os
 import threading
 from pathlib import Path
 
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.store.files import store_locked
 
 _SECTOR_BYTES = 512

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from rapport.core.errors import StoreUnavailable
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.store.base import Change, Delete, Put
 from rapport.store.files import disk_error
 from rapport.store.memory import MemoryRecordStore

@@ -18,8 +18,7 @@ import uvloop
 
 from rapport.channel.backends.local import open_embedded
 from rapport.context.broker_server import ContextBroker
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Endpoint
 from rapport.transport.keys import load_keys

@@ -13,12 +13,12 @@ import msgspec
 
 from rapport.core.detection import Cause
 from rapport.core.errors import InvalidInput
-from rapport.policy import measures, relations
 from rapport.policy.language.tree import ConceptDef, PolicyTree, Property
 from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Constraint
 from rapport.units.quantities import converter
+from support.judge.areas import holds, measured
 from support.judge.keys import (
     CallOf,
     ComparisonKey,
@@ -161,8 +161,7 @@ class Holding:
             return False
         if self._is_reversed(key):
             first, second = second, first
-        relation = relations.get(relationship.function)
-        return bool(relation.holds(first, second, _metres(key.parameter)))
+        return holds(relationship.function, first, second, _metres(key.parameter))
 
     def _operand(self, operand: Operand, bindings: Mapping[str, str], events: Events) -> Any:
         """A number, a text or a truth; None when it is missing."""
@@ -178,7 +177,7 @@ class Holding:
         function = self._ontology.functions[operand.function]
         if not function.measure:
             return self._pull.pairs(function.name).get(tuple(value[0] for value in values))
-        number = float(measures.get(function.measure).one(*values))
+        number = measured(function.measure, values)
         return None if math.isnan(number) else number
 
     def _value(self, end: End, bindings: Mapping[str, str], events: Events) -> Value | None:

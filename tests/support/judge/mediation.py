@@ -37,7 +37,7 @@ from rapport.mediation.interpretations.model import (
     RenameAttribute,
     SplitAttribute,
 )
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from support.judge.mediation_conversions import World, convert_directly
 
 _PRIMITIVES = {"text": (), "number": (), "integer": ("number",), "boolean": (), "json": ()}
@@ -90,7 +90,7 @@ class Judge:
         self._rules = [rule for one in chain for rule in one.rules]
 
     def transform(self, value: Any, name: str, direction: Direction) -> Any:
-        """The event on the other side; raises Rejected like a transformer."""
+        """The event on the other side; raises RejectedValue like a transformer."""
         rules: dict[tuple[Said, ...], str] = {}
         for rule in self._rules:
             if rule.direction in ("both", direction):
@@ -102,7 +102,7 @@ class Judge:
         if mapping is None:
             return result
         if not isinstance(result, dict):
-            raise Rejected("value.not_an_object", "")
+            raise RejectedValue("value.not_an_object", "")
         return self._reshape(result, mapping.shape)
 
     # --- types
@@ -227,10 +227,10 @@ class Judge:
             return value
         if here.startswith("["):
             if not isinstance(value, list):
-                raise Rejected("value.not_a_list", "")
+                raise RejectedValue("value.not_a_list", "")
             return [self._declared(each, trail, here[1:-1], rules) for each in value]
         if not isinstance(value, dict):
-            raise Rejected("value.not_an_object", "")
+            raise RejectedValue("value.not_an_object", "")
         result = dict(value)
         for name, (declared, optional) in self.attributes(here).items():
             below = (*trail, Place(name, ()))
@@ -241,7 +241,7 @@ class Judge:
             if self._is_identity(below, declared, rules):
                 continue
             if name not in value:
-                raise Rejected("field.missing", "")
+                raise RejectedValue("field.missing", "")
             result[name] = self._declared(value[name], below, declared, rules)
         return result
 
@@ -251,10 +251,10 @@ class Judge:
         actual = declared
         if len(self.dynamic(declared)) > 1 and self._touches_declared(trail, declared, rules):
             if not isinstance(value, dict):
-                raise Rejected("value.not_an_object", "")
+                raise RejectedValue("value.not_an_object", "")
             actual = value.get("@type", declared)
             if actual not in self.dynamic(declared):
-                raise Rejected("value.unknown_type", "")
+                raise RejectedValue("value.unknown_type", "")
         return self._value(value, _seen_as(trail, actual), rules)
 
     def _is_identity(
@@ -306,7 +306,7 @@ class Judge:
         if isinstance(how, (Formula, UnitChange)):
             return self._arithmetic(value, how)
         if value is None:
-            raise Rejected("value.null", "")
+            raise RejectedValue("value.null", "")
         if isinstance(how, Chain):
             for step in how.steps:
                 value = self._convert(value, step)
@@ -319,18 +319,18 @@ class Judge:
                 if key == value and isinstance(key, bool) == isinstance(value, bool):
                     return found
             if how.otherwise is msgspec.UNSET:
-                raise Rejected("lookup.unknown", "")
+                raise RejectedValue("lookup.unknown", "")
             return how.otherwise
         if isinstance(how, Lookup):
             for key, found in how.entries:
                 if key == value and isinstance(key, bool) == isinstance(value, bool):
                     return found
             if how.otherwise is msgspec.UNSET:
-                raise Rejected("lookup.unknown", "")
+                raise RejectedValue("lookup.unknown", "")
             return how.otherwise
         if isinstance(how, Rename):
             if not isinstance(value, dict):
-                raise Rejected("value.not_an_object", "")
+                raise RejectedValue("value.not_an_object", "")
             renamed = {
                 name: value[name]
                 for name in value
@@ -345,9 +345,9 @@ class Judge:
         try:
             result = self._functions[how.function](value)
         except Exception as error:
-            raise Rejected("conversion.raised", str(error)) from error
+            raise RejectedValue("conversion.raised", str(error)) from error
         if not self._is_promised(result, conversion.result):
-            raise Rejected("conversion.bad_result", "")
+            raise RejectedValue("conversion.bad_result", "")
         return result
 
     def _is_promised(self, value: Any, promised: str) -> bool:
@@ -380,13 +380,13 @@ class Judge:
 
     def _arithmetic(self, value: Any, how: Formula | UnitChange) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise Rejected("value.not_a_number", "")
+            raise RejectedValue("value.not_a_number", "")
         affine = how.affine()
         if abs(value) > sys.float_info.max:
-            raise Rejected("value.not_finite", "")
+            raise RejectedValue("value.not_finite", "")
         result = (float(value) * affine.multiply + affine.add) / affine.divide
         if not math.isfinite(result):
-            raise Rejected("value.not_finite", "")
+            raise RejectedValue("value.not_finite", "")
         return result
 
     def _reshape(self, value: Any, shape: Sequence[Any]) -> Any:
@@ -399,14 +399,14 @@ class Judge:
                 value = {**value, step.name: step.value}
             elif isinstance(step, MergeAttributes):
                 if any(name not in value for name in step.sources):
-                    raise Rejected("field.missing", "")
+                    raise RejectedValue("field.missing", "")
                 taken = [value[name] for name in step.sources]
                 left = {name: each for name, each in value.items() if name not in step.sources}
                 merged = self.convert(self._conversions[step.conversion], *taken)
                 value = {**left, step.target: merged}
             elif isinstance(step, SplitAttribute):
                 if step.source not in value:
-                    raise Rejected("field.missing", "")
+                    raise RejectedValue("field.missing", "")
                 cut = self.convert(self._conversions[step.conversion], value[step.source])
                 left = {name: each for name, each in value.items() if name != step.source}
                 value = {**left, **dict(zip(step.targets, cut, strict=True))}

@@ -40,7 +40,7 @@ from rapport.mediation.conversion.places import (
     ToPolar,
     ToRelative,
 )
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.units.catalogue import BY_NAME
 from support.judge.meridian import lat_lon_of, plan_of
 
@@ -84,12 +84,12 @@ def convert_directly(
     taken = list(values)
     if argument in objects:
         if not isinstance(values[0], dict):
-            raise Rejected("value.not_an_object", "")
+            raise RejectedValue("value.not_an_object", "")
         if any(name not in values[0] for name in takes):
-            raise Rejected("field.missing", "")
+            raise RejectedValue("field.missing", "")
         taken = [values[0][name] for name in takes]
     if any(each is None for each in taken):
-        raise Rejected("value.null", "")
+        raise RejectedValue("value.null", "")
     wanted = [kind_of(each) for each in conversion.results]
     if result in objects:
         wanted = [kind_of(objects[result][name]) for name in gives]
@@ -144,7 +144,7 @@ class _Calculator:
             if present is not None:
                 return present
         if how.otherwise is msgspec.UNSET:
-            raise Rejected("lookup.unknown", "")
+            raise RejectedValue("lookup.unknown", "")
         return how.otherwise
 
     # --- money
@@ -169,7 +169,7 @@ class _Calculator:
             if name == currency and (time is None or began <= time)
         ]
         if not known:
-            raise Rejected("currency.no_rate", "")
+            raise RejectedValue("currency.no_rate", "")
         return max(known)[2]
 
     def _rates(self, how: ChangeCurrency) -> list[tuple[str, float, int]]:
@@ -206,7 +206,7 @@ class _Calculator:
             row = self._world.row(origin.table, key)
             columns = [origin.x, origin.y, *([origin.heading] if origin.heading else [])]
             if not all(row.get(column) for column in columns):
-                raise Rejected("lookup.unknown", "")
+                raise RejectedValue("lookup.unknown", "")
             x, y, heading = (*(float(row[column]) for column in columns), 0.0)[:3]
         else:
             heard = [
@@ -215,7 +215,7 @@ class _Calculator:
                 if name == origin.feed and event.get(origin.feed_key, "") == key
             ]
             if not heard:
-                raise Rejected("place.no_origin", "")
+                raise RejectedValue("place.no_origin", "")
             last = heard[-1]
             x, y = last[origin.x], last[origin.y]
             heading = last[origin.heading] if origin.heading else 0.0
@@ -237,15 +237,15 @@ def _placed(how: Any, first: float, second: float) -> Sequence[float]:
     origin = (how.latitude, how.longitude)
     if isinstance(how, ToPlan):
         if abs(first) > 90 or abs(second) > 180:
-            raise Rejected("place.out_of_range", "")
+            raise RejectedValue("place.out_of_range", "")
         x, y = plan_of(first, second, origin)
         if not math.hypot(x, y) <= how.range_metres:
-            raise Rejected("place.out_of_range", "")
+            raise RejectedValue("place.out_of_range", "")
         return [in_unit(x, "m", how.to_unit), in_unit(y, "m", how.to_unit)]
     assert isinstance(how, ToLatLon)
     x, y = in_unit(first, how.unit, "m"), in_unit(second, how.unit, "m")
     if not math.hypot(x, y) <= how.range_metres:
-        raise Rejected("place.out_of_range", "")
+        raise RejectedValue("place.out_of_range", "")
     return lat_lon_of(x, y, origin)
 
 
@@ -259,7 +259,7 @@ def _time(how: ParseTime | WriteTime, taken: Sequence[Any], wanted: Sequence[str
     if unit is not None:
         time = Fraction(_number(taken[0])) * unit
         if not _FIRST_MS <= time <= _LAST_MS:
-            raise Rejected("time.out_of_range", "")
+            raise RejectedValue("time.out_of_range", "")
         return [round(float(time))]
     written = how.separator.join(_text(each) for each in taken).strip()
     try:
@@ -268,11 +268,11 @@ def _time(how: ParseTime | WriteTime, taken: Sequence[Any], wanted: Sequence[str
         else:
             moment = datetime.strptime(written, how.format)  # noqa: DTZ007 - the zone follows
     except ValueError:
-        raise Rejected("time.bad_time", "") from None
+        raise RejectedValue("time.bad_time", "") from None
     if moment.tzinfo is not None:
         return [_epoch(moment.replace(tzinfo=None) - (moment.utcoffset() or timedelta()))]
     if not how.zone:
-        raise Rejected("time.no_zone", "")
+        raise RejectedValue("time.no_zone", "")
     return [_local(moment, how.zone, how.fold)]
 
 
@@ -290,13 +290,13 @@ def _local(moment: datetime, zone: str, fold: str) -> int:
             instant = moment - (offset or timedelta())
             clock = instant.replace(tzinfo=UTC).astimezone(place).replace(tzinfo=None)
         except OverflowError:
-            raise Rejected("time.bad_time", "") from None
+            raise RejectedValue("time.bad_time", "") from None
         if clock == moment and instant not in shown:
             shown.append(instant)
     if not shown:
-        raise Rejected("time.bad_time", "")
+        raise RejectedValue("time.bad_time", "")
     if len(shown) == 2 and not fold:
-        raise Rejected("time.ambiguous", "")
+        raise RejectedValue("time.ambiguous", "")
     return _epoch(max(shown) if fold == "second" else min(shown))
 
 
@@ -308,12 +308,12 @@ def _write_time(
     if unit is not None:
         return [round(time / 1000) if wanted == ["integer"] else time / 1000]
     if not _FIRST_MS <= time <= _LAST_MS:
-        raise Rejected("time.out_of_range", "")
+        raise RejectedValue("time.out_of_range", "")
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time)
     try:
         moment = moment.astimezone(ZoneInfo(how.zone or "UTC"))
     except OverflowError:
-        raise Rejected("time.out_of_range", "") from None
+        raise RejectedValue("time.out_of_range", "") from None
     if how.format == "iso8601":
         text = f"{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}"
         offset = moment.strftime("%z")
@@ -360,11 +360,11 @@ def _parsed(text: str, decimal: str) -> float:
     stripped = text.strip()
     body = stripped.replace(mark, ".")
     if other in stripped or not re.fullmatch(r"[0-9eE.+-]{1,400}", body):
-        raise Rejected("value.not_a_number", "")
+        raise RejectedValue("value.not_a_number", "")
     try:
         found = float(Decimal(body))
     except ArithmeticError:
-        raise Rejected("value.not_a_number", "") from None
+        raise RejectedValue("value.not_a_number", "") from None
     return _finite(found)
 
 
@@ -380,9 +380,9 @@ def _angle(how: ParseAngle, text: str) -> float:
     parts = _angle_parts(how.form, body.removeprefix("-" if not letter else ""))
     degrees = sum((part / 60**number for number, part in enumerate(parts)), Fraction())
     if any(part >= 60 for part in parts[1:]):
-        raise Rejected("place.bad_angle", "")
+        raise RejectedValue("place.bad_angle", "")
     if degrees > largest:
-        raise Rejected("place.out_of_range", "")
+        raise RejectedValue("place.out_of_range", "")
     return float(degrees) * (-1 if letter in ("S", "W") or body.startswith("-") else 1)
 
 
@@ -397,10 +397,10 @@ def _angle_parts(form: str, body: str) -> list[Fraction]:
     )
     numbers = [token for token in tokens if token[0].isdigit()]
     if shape not in allowed or not all(token.isascii() for token in numbers):
-        raise Rejected("place.bad_angle", "")
+        raise RejectedValue("place.bad_angle", "")
     if form == "nmea":
         if not 3 <= len(numbers[0].partition(".")[0]) <= 5:
-            raise Rejected("place.bad_angle", "")
+            raise RejectedValue("place.bad_angle", "")
         return [Fraction(int(Fraction(numbers[0])) // 100), Fraction(numbers[0]) % 100]
     return [Fraction(token) for token in numbers]
 
@@ -408,7 +408,7 @@ def _angle_parts(form: str, body: str) -> list[Fraction]:
 def _angle_text(how: WriteAngle, degrees: float) -> str:
     letters = ("N", "S", 90) if how.axis == "latitude" else ("E", "W", 180)
     if not abs(degrees) <= letters[2]:
-        raise Rejected("place.out_of_range", "")
+        raise RejectedValue("place.out_of_range", "")
     letter = letters[0] if degrees >= 0 else letters[1]
     if how.form == "decimal":
         return f"{abs(degrees):.{how.digits}f} {letter}"
@@ -431,39 +431,39 @@ def _as_kind(field: str, kind: str) -> Any:
             return True
         if field.lower() in ("false", "no", "0"):
             return False
-        raise Rejected("lookup.bad_value", "")
+        raise RejectedValue("lookup.bad_value", "")
     if kind in ("number", "integer"):
         try:
             found = _parsed(field, "point")
-        except Rejected:
-            raise Rejected("lookup.bad_number", "") from None
+        except RejectedValue:
+            raise RejectedValue("lookup.bad_number", "") from None
         if kind == "integer" and found % 1:
-            raise Rejected("lookup.bad_number", "")
+            raise RejectedValue("lookup.bad_number", "")
         return found
     return field
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise Rejected("value.not_text", "")
+        raise RejectedValue("value.not_text", "")
     return value
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Rejected("value.not_a_number", "")
+        raise RejectedValue("value.not_a_number", "")
     if value != value or abs(value) > 1.7976931348623157e308:
-        raise Rejected("value.not_finite", "")
+        raise RejectedValue("value.not_finite", "")
     return float(value)
 
 
 def _whole(value: Any) -> int:
     if _number(value) % 1:
-        raise Rejected("value.not_an_integer", "")
+        raise RejectedValue("value.not_an_integer", "")
     return int(value)
 
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise Rejected("value.not_finite", "")
+        raise RejectedValue("value.not_finite", "")
     return value

@@ -18,10 +18,10 @@ from rapport.mediation.interpretations.registry import InterpretationRegistry
 from rapport.mediation.interpretations.repository import stamp_of
 from rapport.mediation.memory import Functions
 from rapport.mediation.outgoing.terms import consumer_terms
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 _replace = msgspec.structs.replace
-_UNSEEN = (Rejected, UnknownName, LookupError, TypeError, ValueError, msgspec.DecodeError)
+_UNSEEN = (RejectedValue, UnknownName, LookupError, TypeError, ValueError, msgspec.DecodeError)
 """What an event raises that is no reading, no value of its type, or of a type nobody knows."""
 
 

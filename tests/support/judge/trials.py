@@ -12,7 +12,7 @@ import msgspec
 from rapport.core.detection import Detection, Undecided, detection_order, unique_undecided
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.schema import AttributeType
-from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.compiler.compile import compile_conditions
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
@@ -47,7 +47,7 @@ def judged(trial: Trial) -> Verdict:
 
 def run_locally(trial: Trial, *, batch: int = 0) -> Verdict:
     """What the local runner finds, fed in the order given, `batch` readings at a time (0: all)."""
-    plan = compile_policy(
+    plan = compile_conditions(
         trial.text, name="p", ontology=trial.ontology, window_ms=trial.window_ms
     ).plan
     runner = LocalRunner([plan], trial.pull, lateness_ms=0, sources=trial.ontology.sources)
@@ -68,7 +68,7 @@ def run_any_way(draws: Draws, trial: Trial, *, lateness_ms: int) -> Verdict:
     """What the local runner finds, fed in any order within the lateness, cut anywhere, saved and
     restored now and then.
     """
-    plan = compile_policy(
+    plan = compile_conditions(
         trial.text, name="p", ontology=trial.ontology, window_ms=trial.window_ms
     ).plan
 
@@ -120,7 +120,7 @@ def varied_trial(draws: Draws, *, events: int = 40) -> Trial:
             window_ms=window_ms,
         )
         try:
-            compile_policy(text, name="p", ontology=site.ontology, window_ms=window_ms)
+            compile_conditions(text, name="p", ontology=site.ontology, window_ms=window_ms)
         except PolicyError as refused:
             last = refused
         else:

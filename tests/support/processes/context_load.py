@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from rapport.context.clients.consumer import ContextConsumer
 from rapport.context.clients.provider import ContextProvider
 from rapport.core.errors import RapportError
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
 from rapport.transport.station import EndpointWrapper, direct_link

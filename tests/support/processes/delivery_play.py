@@ -33,7 +33,7 @@ from rapport.communication.delivery_state import (
     TimeOutMember,
     VisitMembers,
 )
-from rapport.communication.privacy import Allowed, Verdict
+from rapport.communication.privacy import AllowedDelivery, Verdict
 
 NOW = 1_000_000
 MAIL, INBOX = "mail:x@example.org", "inbox:"
@@ -199,4 +199,4 @@ class Play:
 
     def _judge(self, asked: Member) -> Verdict:
         verdict = self.verdicts.get(asked.peer)
-        return verdict(self.now) if verdict else Allowed()
+        return verdict(self.now) if verdict else AllowedDelivery()

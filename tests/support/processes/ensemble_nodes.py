@@ -11,8 +11,7 @@ from typing import Self
 
 from rapport.core.errors import Unavailable
 from rapport.ensemble.runtime.node_status import NodeStatus, fetch_status
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Chance, SystemClock
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
 from support.processes.context import BrokerProcess

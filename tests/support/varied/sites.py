@@ -215,6 +215,7 @@ def _value(draws: Draws, attribute: str, kind: AttributeType) -> tuple[Any, ...]
         case "rectangle":
             x, y = float(draws.randint(0, 2)), float(draws.randint(0, 1))
             return (x, y, x + draws.randint(0, 3), y + draws.randint(0, 2))
+    raise AssertionError(f"these sites have no {kind}")
 
 
 def _pairs(

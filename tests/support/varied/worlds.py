@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rapport.core.errors import UnknownName
 from rapport.core.schema import PARTS
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.relations import relation
 from rapport.tables.instances import Instances
@@ -74,8 +74,9 @@ class Pull:
         self,
         instances: dict[str, Instances],
         pairs: Mapping[str, Mapping[tuple[str, ...], float]] | None = None,
+        days: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
-        self._instances, self._pairs = instances, pairs or {}
+        self._instances, self._pairs, self._days = instances, pairs or {}, days or {}
 
     def instances(self, concept: str) -> Instances:
         return self._instances.get(concept) or Instances(concept, [], {})
@@ -84,6 +85,11 @@ class Pull:
         if function not in self._pairs:
             raise UnknownName("looked-up function", function, list(self._pairs))
         return self._pairs[function]
+
+    def days(self, table: str) -> frozenset[str]:
+        if table not in self._days:
+            raise UnknownName("table of days", table, list(self._days))
+        return self._days[table]
 
 
 class World(msgspec.Struct, frozen=True):

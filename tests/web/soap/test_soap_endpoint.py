@@ -160,7 +160,7 @@ def test_no_bytes_bring_the_soap_port_down(served_node: Callable[..., Any]) -> N
         async with served_node() as api:
             loop = asyncio.get_running_loop()
 
-            @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+            @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
             @given(st.binary(max_size=200) | damaged_envelopes())
             def attack(body: bytes) -> None:
                 asked = api.call("POST", PATH, body, {"Content-Type": "text/xml"})

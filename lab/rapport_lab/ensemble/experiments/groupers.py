@@ -16,12 +16,12 @@ import pyarrow as pa
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import RandomRecipients
-from rapport.ensemble.grouping.group_client import GroupClient, GroupSide, GroupsOf, is_of_groupers
+from rapport.ensemble.grouping.group_client import GroupClient, GroupsOf, is_of_groupers
 from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.grouping.grouper import GrouperMachine
-from rapport.ensemble.protocol import Message, Outgoing, Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.node_machine import Grouping
+from rapport.ensemble.protocol import Message, OutgoingMessage, PublishedKnowledge
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.ensemble.experiments.city_run import PERIOD_MS, city_of, run_and_measure
 from rapport_lab.ensemble.experiments.experiment import Experiment, one_row
@@ -76,7 +76,7 @@ class GroupedNode:
         source: SectorActor,
         settings: GossipSettings,
         chance: Chance,
-        make_side: Callable[[GroupsOf], GroupSide],
+        make_side: Callable[[GroupsOf], Grouping],
     ) -> None:
         actor = source.actor
         self._side = make_side(source.groups_of)
@@ -88,12 +88,12 @@ class GroupedNode:
             recipients=self._side,
             address=actor.address,
         )
-        self.outbox: list[Outgoing] = self.gossip.outbox
-        self.changed: list[Published] = []
+        self.outbox: list[OutgoingMessage] = self.gossip.outbox
+        self.changed: list[PublishedKnowledge] = []
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
         """See SimulatedNode."""
-        if type(message) is Published and is_of_groupers(message):
+        if type(message) is PublishedKnowledge and is_of_groupers(message):
             self._side.received(message, sender, now)
         else:
             self.gossip.handle(message, sender, now)
@@ -184,7 +184,7 @@ def _make_node(point: GrouperPoint, source: SectorActor, chance: Chance) -> Simu
     )
 
 
-def _make_side(point: GrouperPoint, actor: Actor, chance: Chance, groups_of: GroupsOf) -> GroupSide:
+def _make_side(point: GrouperPoint, actor: Actor, chance: Chance, groups_of: GroupsOf) -> Grouping:
     settings = GroupingSettings(period_ms=PERIOD_MS, fan_out=point.fan_out)
     first: list[Address] = [("simulated", 0)]
     if actor.number >= point.groupers:

@@ -13,8 +13,7 @@ import pyarrow as pa
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Kind, Recorder, TraceEvent
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport_lab.ensemble.experiments.experiment import Experiment
 from rapport_lab.ensemble.experiments.published import TABLE_8, TABLE_9
 from rapport_lab.ensemble.experiments.report import Report, Row, Statement, Table

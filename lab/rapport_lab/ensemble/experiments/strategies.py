@@ -23,7 +23,7 @@ from rapport.ensemble.gossip.strategies import (
     Probabilistic,
     Strategy,
 )
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address, Sender
 from rapport_lab.ensemble.experiments.city_run import PERIOD_MS, city_of, run_and_measure
 from rapport_lab.ensemble.experiments.experiment import Experiment, one_row

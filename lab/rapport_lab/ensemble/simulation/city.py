@@ -13,10 +13,9 @@ import msgspec
 from rapport.core.errors import InvalidInput
 from rapport.ensemble.gossip.gossip_machine import Boundary, GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.ensemble.trace import Kind
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork, IpSettings
 from rapport_lab.ensemble.simulation.measurements import KnowledgeAges, Sizes, Witness
@@ -185,7 +184,7 @@ MakeNode = Callable[[Actor, Chance], SimulatedNode]
 def _boundary(actor: Actor, metres: float) -> Boundary:
     most = metres * metres
 
-    def is_near(published: Published) -> bool:
+    def is_near(published: PublishedKnowledge) -> bool:
         east, north = actor.position
         there_east, there_north = published.body
         east -= there_east

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import DuplicateName, InvalidInput, TooLarge
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport.transport.base import Address
 from rapport_lab.scheduler import Scheduler
 

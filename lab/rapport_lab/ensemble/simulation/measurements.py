@@ -19,9 +19,9 @@ from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.ensemble.protocol import (
     Headers,
     Message,
-    Outgoing,
+    OutgoingMessage,
     Part,
-    Published,
+    PublishedKnowledge,
     Pull,
     PullParts,
     encode,
@@ -55,7 +55,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     def size_of(self, message: Message) -> int:
         """The bytes of a message: at once for knowledge, some microseconds for all else."""
-        if type(message) is Published:
+        if type(message) is PublishedKnowledge:
             body = message.body
             return self.frame_bytes + (len(body) if type(body) is bytes else self.knowledge_bytes)
         return len(encode(message))
@@ -86,7 +86,7 @@ class KnowledgeAges:
         """In ms, in order of arrival."""
         self._created: dict[int, dict[str, int]] = {}
 
-    def arrived(self, number: int, published: Published, now: Now) -> int:
+    def arrived(self, number: int, published: PublishedKnowledge, now: Now) -> int:
         """A newer version arrived at a node; returns the age in ms."""
         held = self._created.get(number)
         if held is None:
@@ -146,7 +146,7 @@ PP.
 """
 
 KINDS: Final[dict[type, str]] = {
-    Published: "KN",
+    PublishedKnowledge: "KN",
     Headers: "HD",
     Pull: "PL",
     Part: "PT",
@@ -291,7 +291,7 @@ class Witness:
 
     # --- messages ---
 
-    def sent(self, number: int, outgoing: Outgoing, size_bytes: int) -> None:
+    def sent(self, number: int, outgoing: OutgoingMessage, size_bytes: int) -> None:
         """A node sends something."""
         node, now = self._world.names[number], self._now
         if self.recorder is not None:
@@ -314,7 +314,7 @@ class Witness:
         if self._log is not None:
             self._log.write(now.steady_ms, "received", node, other, medium, message, size_bytes)
 
-    def aged(self, number: int, published: Published, age_ms: int) -> None:
+    def aged(self, number: int, published: PublishedKnowledge, age_ms: int) -> None:
         """A newer version took the place of one of this age."""
         if self._log is not None:
             node, time_ms = self._world.names[number], self._world.scheduler.time_ms
@@ -337,7 +337,7 @@ class Witness:
             self._log.write(now.steady_ms, why, node, other, medium, message, 0)
         if self.recorder is not None:
             about: dict[str, Any] = {}
-            if isinstance(message, Published | Part):
+            if isinstance(message, PublishedKnowledge | Part):
                 about = {"component": message.component, "version": message.version}
             self.recorder.happened(
                 Kind.LOST, node, now, other=other, medium=medium, detail=why, **about

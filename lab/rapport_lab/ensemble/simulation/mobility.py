@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.ensemble.simulation.streets import Place, StreetMap
 
 _TRIES: Final = 16

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from rapport.core.errors import InvalidInput, TooLarge
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.ensemble.simulation.mobility import Positions, Whereabouts
 from rapport_lab.scheduler import Scheduler
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 
 MOST_PLACES: Final = 1_000_000
 MOST_STREETS: Final = 3_000_000

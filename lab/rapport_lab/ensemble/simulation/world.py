@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
-from rapport.ensemble.protocol import Message, Outgoing, Published
+from rapport.ensemble.protocol import Message, OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import IP, RADIO
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
@@ -22,7 +22,7 @@ from rapport_lab.ensemble.simulation.radio import Radio
 from rapport_lab.scheduler import Scheduler, without_collector
 
 _NEVER: Final = float("inf")
-_NOTHING: Final[list[Published]] = []
+_NOTHING: Final[list[PublishedKnowledge]] = []
 
 
 class SimulatedNode(Protocol):
@@ -31,7 +31,7 @@ class SimulatedNode(Protocol):
     `changed`, where it has one, lists the newer versions that it received; the world clears it.
     """
 
-    outbox: list[Outgoing]
+    outbox: list[OutgoingMessage]
 
     def handle(self, message: Message, sender: Sender, now: Now) -> object:
         """A message arrives."""
@@ -88,8 +88,8 @@ class World:
         """Each node as those see it that hear it by radio."""
         self._ip_senders: list[Sender] = []
         self._handles: list[Any] = []
-        self._outboxes: list[list[Outgoing]] = []
-        self._changes: list[list[Published]] = []
+        self._outboxes: list[list[OutgoingMessage]] = []
+        self._changes: list[list[PublishedKnowledge]] = []
         self._ticks: list[float] = []
         self._join_media()
 
@@ -224,7 +224,7 @@ class World:
             self.scheduler.at(due_ms, self._tick, number, due_ms)
 
     def _note_ages(
-        self, ages: KnowledgeAges, number: int, changed: Sequence[Published], now: Now
+        self, ages: KnowledgeAges, number: int, changed: Sequence[PublishedKnowledge], now: Now
     ) -> None:
         name = self.names[number]
         for published in changed:
@@ -243,7 +243,7 @@ class World:
         self.nodes[number].tick(now)
         self._follow(number, now)
 
-    def _send_all(self, number: int, outbox: list[Outgoing]) -> None:
+    def _send_all(self, number: int, outbox: list[OutgoingMessage]) -> None:
         sent, size_of = self.counters.sent, self._sizes.size_of
         radio, ip, witness = self.radio, self.ip, self._witness
         for outgoing in outbox:
@@ -266,7 +266,7 @@ class World:
         """A broadcast arrives at all that received it."""
         now, sender = self.scheduler.now, self._senders[number]
         handles, outboxes, changes = self._handles, self._outboxes, self._changes
-        if type(message) is Published:
+        if type(message) is PublishedKnowledge:
             # A version that is held already changes nothing, and is nearly all that arrives.
             for receiver in receivers:
                 handles[receiver](message, sender, now)

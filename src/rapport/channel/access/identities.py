@@ -13,12 +13,19 @@ take = ["jobs"]                         # besides subscribe: taken messages are 
 rate = 1000                             # events per second
 admin = false
 
+[access.ana]                            # the person of that name logs in to the console
+role = "operator"                       # viewer, operator, editor or admin
+
 [access.local]                          # callers on loopback without a token; no rights without it
 subscribe = ["*"]
 
 [access.keys]                           # public keys of signers
 gateway = "file:gateway.pub"            # PEM or base64
 ```
+
+A role is a set of rights: a viewer reads every channel, an operator also releases and sends, an
+editor also changes policies and interpretations, an admin has every right. An identity with a role
+needs no token: the person of that name logs in with a password.
 
 A channel begins with its first event. Its creator is recorded once that event is on disk; channels
 of the node itself, and those older than this record, count for no identity's quota.
@@ -42,7 +49,7 @@ from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -60,7 +67,7 @@ from rapport.core.errors import (
 )
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.settings import read_secret
-from rapport.kernel.signing import (
+from rapport.kernel.signing_keys import (
     PublicKey,
     public_key,
 )
@@ -68,6 +75,9 @@ from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Change, Put, RecordStore, all_records
 
 Right = Literal["publish", "subscribe", "take"]
+Role = Literal["viewer", "operator", "editor", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""Each includes the rights of those before it."""
 _VERBS: dict[Right, str] = {"publish": "append to", "subscribe": "read", "take": "take from"}
 
 LOCAL = "local"
@@ -79,7 +89,7 @@ NODE = "node"
 NOBODY = "nobody"
 """The identity of unauthenticated callers of public endpoints; has no rights, ever."""
 KEYS, SIGN = "keys", "sign"
-_IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "take", "admin", "rate")
+_IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "take", "admin", "rate", "role")
 _KEY_KEYS = ("key", "sources")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
@@ -103,9 +113,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """The right to change the node: interpretations, policies, interceptors, links, dead letters,
     forgetting.
     """
+    role: Role | Literal[""] = ""
+    """What the identity may do in the console; includes the rights of the role."""
+
+    def includes(self, role: Role) -> bool:
+        """Whether the rights include those of a role."""
+        own: Role | Literal[""] = "admin" if self.admin else self.role
+        return bool(own) and ROLES.index(own) >= ROLES.index(role)
 
 
-EVERYTHING = Grant(publish=("*",), subscribe=("*",), take=("*",), admin=True)
+EVERYTHING = Grant(publish=("*",), subscribe=("*",), take=("*",), admin=True, role="admin")
 _NOTHING = Grant()
 
 
@@ -156,6 +173,23 @@ class Rights:
                 hint=f"the site's [access] gives the right: admin = true in [access.{identity}]",
             )
 
+    def allows_role(self, identity: str, role: Role) -> bool:
+        """Whether the identity has the rights of a role."""
+        return self._grants.get(identity, _NOTHING).includes(role)
+
+    def role_of(self, identity: str) -> Role | Literal[""]:
+        """The highest role whose rights the identity has; empty for none."""
+        return next((one for one in reversed(ROLES) if self.allows_role(identity, one)), "")
+
+    def check_role(self, identity: str, role: Role) -> None:
+        """Raises NotAllowed unless the identity has the rights of a role."""
+        if not self.allows_role(identity, role):
+            raise NotAllowed(
+                f"{identity!r} may not do this: it needs the role {role}",
+                code="access.no_role",
+                hint=f'the site\'s [access] gives roles: role = "{role}" in [access.{identity}]',
+            )
+
     def grants(self) -> dict[str, Grant]:
         """All identities and their grants, by name."""
         return dict(sorted(self._grants.items()))
@@ -201,6 +235,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         for name, one in self.identities.items():
             for place in one.tokens:
                 yield name, place
+
+    def has_people(self) -> bool:
+        """Whether people log in by their role."""
+        return any(one.grant.role for one in self.identities.values())
 
     def rates(self) -> dict[str, int]:
         """Events a second of those identities that have a limit."""
@@ -265,6 +303,7 @@ def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityCon
         take=_patterns(fields, "take"),
         admin=fields.flag("admin"),
     )
+    grant = _with_role(grant, fields)
     for channel in NODE_CHANGING_CHANNELS if not grant.admin else ():
         if channel in grant.publish:
             message = f"sending {channel!r} changes the node: this right alone is of no use"
@@ -276,13 +315,27 @@ def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityCon
         fields.fault("take", "access.useless_right", message, hint=hint, severity="warning")
     return IdentityConfig(
         name=name,
-        tokens=_tokens(name, table, problems),
+        tokens=_tokens(name, table, problems, needed=not grant.role),
         grant=grant,
         rate=fields.number("rate", 0, low=1, high=_HIGHEST_RATE) if fields.has("rate") else 0,
     )
 
 
-def _tokens(name: str, table: Section, problems: list[Problem]) -> tuple[str, ...]:
+def _with_role(grant: Grant, fields: Fields) -> Grant:
+    """The grant with the rights of the role that the identity is given."""
+    text = fields.filled_text("role", example='"operator"') if fields.has("role") else ""
+    role = next((one for one in ROLES if one == text), None)
+    if text and role is None:
+        message, hint = f"{text[:80]!r} is no role", f"one of: {', '.join(ROLES)}"
+        fields.fault("role", "access.bad_role", message, hint=hint)
+    if role is None:
+        return grant
+    if role == "admin":
+        return EVERYTHING
+    return msgspec.structs.replace(grant, subscribe=("*",), role=role)
+
+
+def _tokens(name: str, table: Section, problems: list[Problem], *, needed: bool) -> tuple[str, ...]:
     """Where the tokens are. Lines of the file are not repeated: they may hold a secret."""
     found: list[Problem] = []
     fields = Fields(table, found)
@@ -297,7 +350,7 @@ def _tokens(name: str, table: Section, problems: list[Problem]) -> tuple[str, ..
         message = "callers as 'local' need no token"
         hint = "leave the token out, or choose another name"
         fields.fault("", "access.local_token", message, hint=hint)
-    elif name != LOCAL and not both and not found:
+    elif needed and name != LOCAL and not both and not found:
         message = f"{name!r} has no token, so no caller can use it"
         hint = f"make one: rapport access token {name}"
         fields.fault("", "access.no_token", message, hint=hint)
@@ -456,6 +509,15 @@ class TokenDirectory:
         """
         return self._digests.get(_digest(token))
 
+    def marks(self, identity: str) -> frozenset[str]:
+        """A mark of each token of an identity, from which nobody can find the token."""
+        own = (digest for digest, name in self._digests.items() if name == identity)
+        return frozenset(hashlib.sha256(b"mark" + digest).hexdigest()[:16] for digest in own)
+
+    def mark_of(self, token: str) -> str:
+        """The mark of one token."""
+        return hashlib.sha256(b"mark" + _digest(token)).hexdigest()[:16]
+
     def with_token(self, identity: str, token: str) -> TokenDirectory:
         """The directory with this token too; raises InvalidInput when it is another identity's."""
         digest = _digest(token)
@@ -579,7 +641,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_closed(self) -> bool:
         """Whether callers have to authenticate."""
-        return len(self.tokens) > 0
+        return len(self.tokens) > 0 or self.access.has_people()
 
     def with_node_token(self, token: str) -> Admission:
         """The same, with the node's own token; "" = it has none."""

@@ -29,7 +29,7 @@ from rapport.core.signature import (
     without_raw_signature,
 )
 from rapport.kernel.files import is_file
-from rapport.kernel.signing import (
+from rapport.kernel.signing_keys import (
     KeyRing,
     PublicKey,
     SigningKey,
@@ -63,15 +63,12 @@ class SignatureCheck:
     def __init__(self, keys: KeyRing, demanded: Callable[[str], str | None]) -> None:
         """`demanded` returns REQUIRED, CHECKED or None for a channel; the result is cached."""
         self.keys = keys
-        self._demanded = lru_cache(_REMEMBERED)(demanded)
-
-    def is_demanded(self, channel: str) -> bool:
-        """Whether `check` does anything for a channel."""
-        return self._demanded(channel) is not None
+        self.demand_of = lru_cache(_REMEMBERED)(demanded)
+        """What a channel demands; None = `check` does nothing for it."""
 
     async def check(self, channel: str, events: Sequence[Event]) -> None:
         """Raises InvalidInput naming the first event with a bad signature."""
-        demand = self._demanded(channel)
+        demand = self.demand_of(channel)
         if demand is None:
             return
         if len(events) < _IN_A_THREAD:

@@ -33,8 +33,7 @@ from rapport.channel.agents.outbox import NumberedEvent, Outbox, RejectedEvent
 from rapport.channel.log.sequences import SEQUENCE
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import RapportError
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.kernel.telemetry import get_logger
 
 MOST_EVENTS = 1_000

@@ -64,8 +64,7 @@ from rapport.core.errors import (
     Unsupported,
 )
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Chance, Clock, Ids, SystemClock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore, RecordStore, all_blocks
@@ -135,7 +134,7 @@ class DirectServer(ThreadingHTTPServer):
             ) from error
         self.url = f"http://{host}:{self.server_port}"
         self._thread = threading.Thread(
-            target=self.serve_forever, args=(0.05,), name="rapport-direct-door", daemon=True
+            target=self.serve_forever, args=(0.05,), name="rapport-direct-endpoint", daemon=True
         )
         self._thread.start()
 
@@ -331,7 +330,7 @@ class DirectSink:
     def take(self, posted: PostedRequest) -> list[int]:
         """Handles one request; a number per event, 0 for a repetition. Raises RapportError."""
         if posted.path != f"/channels/{self._channel}/events":
-            raise UnknownName("door", posted.path[:200], [f"/channels/{self._channel}/events"])
+            raise UnknownName("endpoint", posted.path[:200], [f"/channels/{self._channel}/events"])
         events = counted_in(self._channel, self._decode(posted.body))
         with self._turn:
             draft = MarksDraft(self._channel, self._marks.marks, lambda _event: 0)
@@ -582,7 +581,7 @@ class DirectSource:
     def _answer(self, posted: PostedRequest) -> bytes:
         path = f"/channels/{self._channel}/requests"
         if posted.path != path:
-            raise UnknownName("door", posted.path[:200], [path])
+            raise UnknownName("endpoint", posted.path[:200], [path])
         return write_batch(self._channel, self.request(self._channel, read_request(posted.body)))
 
 

@@ -43,8 +43,7 @@ from rapport.channel.requests.request import Request, check_request, with_interp
 from rapport.channel.validation import check_channel_name
 from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
 from rapport.core.event import Gap
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Chance, Clock, SystemClock
 
 _CLOSE_SECONDS = 5.0
 _Function = TypeVar("_Function", bound=Callback)

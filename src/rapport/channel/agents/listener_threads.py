@@ -40,12 +40,11 @@ from rapport.channel.agents.listener_state import (
     ResumePoint,
     SourceAnswer,
 )
-from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.leases import Answers, SettlementResult
 from rapport.channel.requests.request import Request, read_batch, write_request
 from rapport.core.errors import InvalidInput, LeaseExpired, RapportError
 from rapport.core.event import Gap, clip_gaps
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.kernel.telemetry import get_logger
 
 _log = get_logger(__name__)
@@ -484,7 +483,7 @@ class SourceEndpoint(NodeEndpoint):
         reply = self._line.post(self._path, write_request(request), "application/json", seconds)
         return reply if isinstance(reply, CallFailed) else read_source_answer(reply)
 
-    def settle(self, answers: Answers) -> Settled | CallFailed | CallBarred:
+    def settle(self, answers: Answers) -> SettlementResult | CallFailed | CallBarred:
         """Sends a worker's answers to leased messages."""
         body = msgspec.json.encode(answers)
         reply = self._line.post(self._acks, body, "application/json", self._timeout)
@@ -509,11 +508,11 @@ def read_source_answer(reply: HttpReply) -> SourceAnswer:
     return LeaseEnded(reason) if reason.code == LeaseExpired.code else failed_call(reply, reason)
 
 
-def read_settled(reply: HttpReply) -> Settled | CallFailed | CallBarred:
+def read_settled(reply: HttpReply) -> SettlementResult | CallFailed | CallBarred:
     """Interprets an HTTP reply to acks and naks. Pure."""
     if reply.status == 200:
         try:
-            return msgspec.json.decode(reply.body, type=Settled)
+            return msgspec.json.decode(reply.body, type=SettlementResult)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return CallFailed(Reason("http.strange_answer", "what answers there is not a node"))
     return failed_call(reply, problem_reason(reply.status, reply.body))

@@ -22,9 +22,8 @@ from rapport.channel.validation import LARGEST_DATA_BYTES, check_channel_name, c
 from rapport.core.codec import encode_cloudevent
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock, SystemClock
-from rapport.kernel.signing import SigningKey, sign_event
+from rapport.kernel.clock import Chance, Clock, Ids, SystemClock
+from rapport.kernel.signing_keys import SigningKey, sign_event
 
 _FIELDS = frozenset(("source", "id", "type", "time", "subject", "data", "headers"))
 _ATTRIBUTES = frozenset(("specversion", "datacontenttype", *_FIELDS)) - {"headers"}

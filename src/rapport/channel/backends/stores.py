@@ -26,6 +26,7 @@ from rapport.channel.log.channels import LoggedChannels, LogParts
 from rapport.channel.log.writer import ThreadWriter
 from rapport.channel.query.index_plan import Finder
 from rapport.channel.query.query_kinds import load_scripts
+from rapport.channel.validation import KEEP_AS_LONG_AS_POSSIBLE
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.urls import address_parts
 from rapport.kernel.clock import Clock
@@ -153,7 +154,8 @@ def open_reading(
         raise UnknownName("log directory", str(directory), code="channel.no_log")
 
     def ttl_rule(channel: str) -> int:
-        return declared.rules_for(channel).lives_ms
+        ttl_ms = declared.rules_for(channel).ttl_ms
+        return KEEP_AS_LONG_AS_POSSIBLE if ttl_ms is None else ttl_ms
 
     if is_embedded(directory, declared):
         return open_readonly(directory, clock, ttl_rule)

@@ -32,11 +32,10 @@ from rapport.core.errors import (
     RapportError,
     Unsupported,
 )
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.threads import run_in_thread
+from rapport.kernel.tasks import run_in_thread
 from rapport.kernel.toml import TomlFile
 
 _TIMEOUT_SECONDS = 10

@@ -21,8 +21,7 @@ import msgspec
 from rapport.channel.log.logged_channel import CURSORS, cursor_key, reader_positions
 from rapport.channel.validation import READER_PREFIX, check_reader_name
 from rapport.core.errors import Corrupt, DuplicateName, UnknownName
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.store.base import Change, Delete, Put, RecordStore, all_records
 
 At = Literal["append", "delivery"]

@@ -20,6 +20,7 @@ from rapport.channel.interceptors.reader_view import ReaderChannels
 from rapport.channel.interceptors.registry import Interceptors
 from rapport.channel.log.dedupe import DEDUPE_WINDOW
 from rapport.channel.log.indexes import (
+    LAG_EVENTS,
     BackgroundFeed,
     FieldFeed,
     FieldFinder,
@@ -41,6 +42,7 @@ from rapport.channel.requests.source import MessageSource
 from rapport.channel.retention.limits import FINENESS
 from rapport.channel.retention.sweeper import Sweeper
 from rapport.channel.validation import (
+    KEEP_AS_LONG_AS_POSSIBLE,
     LARGEST_DATA_BYTES,
     MAX_DATA_BYTES,
     check_channel_name,
@@ -119,6 +121,8 @@ class LoggedChannels:
         """Called off the loop with (channel, first position kept) when a channel was trimmed."""
         self._channels: dict[str, LoggedChannel] = {}
         self._background: dict[str, BackgroundFeed] = {}
+        self._fed_until: dict[str, int] = {}
+        """The position of each log at which the background feeds were last woken."""
         self._declared = ChannelsConfig()
         self._rules: dict[str, ChannelRules] = {}
         self._indexed: dict[str, tuple[str, ...]] = {}
@@ -268,7 +272,8 @@ class LoggedChannels:
 
     def ttl_of(self, name: str) -> int:
         """The channel's time to live in ms; -1 without one, 0 for delivery once."""
-        return self.rules_for(name).lives_ms
+        ttl_ms = self.rules_for(name).ttl_ms
+        return KEEP_AS_LONG_AS_POSSIBLE if ttl_ms is None else ttl_ms
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -315,8 +320,10 @@ class LoggedChannels:
 
     def appended(self, name: str, last: int) -> None:
         """Called by a channel when it has grown."""
-        for background in self._background.values():
-            background.appended(name, last)
+        if last - self._fed_until.get(name, 0) >= LAG_EVENTS:
+            self._fed_until[name] = last
+            for background in self._background.values():
+                background.wake()
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
         """See Channels. The index is brought up to date first, so nothing is missed."""

@@ -46,8 +46,8 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, RapportError, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.xml import XmlNode
+from rapport.kernel.tasks import allow_all_cpus
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import allow_all_cpus
 from rapport.store.base import Block, LogStore
 from rapport.store.event_locations import EventLocation, PackedLocations
 from rapport.store.field_index import Column, FieldIndex
@@ -67,7 +67,7 @@ _READ_RECORDS = 20_000
 _PRUNE_RECORDS = 5_000
 """Entries removed per transaction; short, so that feeding continues in between."""
 LAG_EVENTS = 10_000
-"""The lag at which the background thread is woken. Waking it for every event would cost more than
+"""The lag at which the background threads are woken. Waking it for every event would cost more than
 the event; after twice as many events their blocks have left the cache and would be decoded again. A
 lookup feeds the rest first, so no caller sees the lag.
 """
@@ -523,7 +523,7 @@ class HistoryFeed(IndexFeed):
 
 
 class BackgroundFeed:
-    """A thread that runs a feed when its index lags far behind, and once at the start."""
+    """A thread that runs a feed when it is woken, and once at the start."""
 
     def __init__(self, feed: IndexFeed, *, name: str = "history-index") -> None:
         self._feed, self._name = feed, name
@@ -532,11 +532,6 @@ class BackgroundFeed:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._wanted.set()
         self._thread.start()
-
-    def appended(self, log: str, last: int) -> None:
-        """Reports new events; cheap."""
-        if self._feed.lag(log, last) >= LAG_EVENTS and not self._wanted.is_set():
-            self._wanted.set()
 
     def wake(self) -> None:
         """Catches up now, however little there is."""
@@ -559,6 +554,6 @@ class BackgroundFeed:
             try:
                 self._feed.catch_up()
             except RapportError as error:
-                # The index is a convenience: the failure is logged and retried with the next
-                # events.
+                # The index is a convenience: the failure is logged and retried at the next
+                # wake.
                 _log.warning("index is behind", index=self._name, error=error.message)

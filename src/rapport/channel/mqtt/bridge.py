@@ -150,7 +150,7 @@ def clean_level(text: str) -> str:
     return kept.strip("/") or "_"
 
 
-class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+class IncomingTopic(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a topic filter become events of a source, in `raw.SOURCE` or another channel.
 
     Levels of the topic in braces, `{device}`, are fields of the payload.
@@ -166,7 +166,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
         return filter_of(self.topic)
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class OutgoingTopic(msgspec.Struct, frozen=True, kw_only=True):
     """Events of a channel become messages; `topic` may hold {type}, {subject}, {source}, {id}."""
 
     channel: str
@@ -201,8 +201,8 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
     """Named as a secret (`env:NAME`, `file:PATH`)."""
     client: str = ""
     """The client id at the broker, which stores our session; default `rapport-SITE-NAME`."""
-    incoming: tuple[Incoming, ...] = ()
-    outgoing: tuple[Outgoing, ...] = ()
+    incoming: tuple[IncomingTopic, ...] = ()
+    outgoing: tuple[OutgoingTopic, ...] = ()
 
     @property
     def broker(self) -> Broker:
@@ -259,7 +259,7 @@ def read_broker_address(fields: Fields) -> tuple[str, int, bool]:
     return parts.hostname or "", parts.port or (8883 if secure else 1883), secure
 
 
-def _incoming(fields: Fields) -> Incoming:
+def _incoming(fields: Fields) -> IncomingTopic:
     topic = fields.filled_text("topic", example='"sensors/#"')
     source = fields.filled_text("source", example='"sensors"')
     channel = fields.text("channel", f"raw.{source}")
@@ -277,11 +277,11 @@ def _incoming(fields: Fields) -> Incoming:
             f"only the node itself appends to {channel!r}",
             hint="leave it out: messages then go to raw.SOURCE and are given a meaning",
         )
-    return Incoming(topic=topic, source=source, channel=channel)
+    return IncomingTopic(topic=topic, source=source, channel=channel)
 
 
-def _outgoing(fields: Fields) -> Outgoing:
-    outgoing = Outgoing(
+def _outgoing(fields: Fields) -> OutgoingTopic:
+    outgoing = OutgoingTopic(
         channel=fields.filled_text("channel", example='"alarms"'),
         topic=fields.filled_text("topic", example='"rapport/{type}"'),
         query=fields.text("query", ""),
@@ -390,7 +390,7 @@ def topic_of(event: Event, template: str) -> str:
     return template.format(**{name: clean_level(text) for name, text in fields.items()})
 
 
-def payload_of(event: Event, outgoing: Outgoing) -> bytes:
+def payload_of(event: Event, outgoing: OutgoingTopic) -> bytes:
     """The published payload: the data alone, or the whole CloudEvent."""
     return encode_cloudevent(event) if outgoing.payload == "cloudevent" else event.data
 

@@ -199,7 +199,7 @@ def _probe_connection(_client: Any, _data: Any, connection: socket.socket) -> No
         ("TCP_KEEPIDLE", _IDLE_SECONDS),
         ("TCP_KEEPINTVL", _PROBE_SECONDS),
         ("TCP_KEEPCNT", _PROBES),
-        ("TCP_USER_TIMEOUT", DEAD_AFTER_MS),  # with data under way there are no probes
+        ("TCP_USER_TIMEOUT", DEAD_AFTER_MS),  # with data in flight there are no probes
     ):
         if hasattr(socket, option):  # not everywhere
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -60,7 +60,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     lease_ms: int = 0
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class SettlementResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a worker's answers."""
 
     acked: int = 0

@@ -20,7 +20,7 @@ import msgspec
 from rapport.channel.channel import Channel
 from rapport.channel.interceptors.reader_view import ReaderDelivery, deliver_to
 from rapport.channel.query.query_kinds import VIEWS, Query, Scripts, make_query
-from rapport.channel.requests.leases import Answers, Settled, delivery_id
+from rapport.channel.requests.leases import Answers, SettlementResult, delivery_id
 from rapport.channel.requests.request import (
     DEFAULT_MESSAGES,
     LONGEST_LEASE_MS,
@@ -337,7 +337,7 @@ class MessageSource:
         tokens = await self.sessions.signer()
         return tokens.read(token, channel=name, identity=identity).session.hex()
 
-    async def settle(self, name: str, answers: Answers) -> Settled:
+    async def settle(self, name: str, answers: Answers) -> SettlementResult:
         """Applies a worker's answers to a leased take; durable when it returns. Raises
         InvalidInput, ChannelUnavailable.
         """

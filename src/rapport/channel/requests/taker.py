@@ -20,7 +20,13 @@ import msgspec
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.interceptors.reader_view import DeliveringChannels, ReaderDelivery
 from rapport.channel.query.query_kinds import Query
-from rapport.channel.requests.leases import Answers, MessageLease, Settled, Settlement, positions_of
+from rapport.channel.requests.leases import (
+    Answers,
+    MessageLease,
+    Settlement,
+    SettlementResult,
+    positions_of,
+)
 from rapport.channel.requests.request import (
     LONGEST_LEASE_MS,
     LONGEST_WAIT_MS,
@@ -343,7 +349,7 @@ class LeasedTakes:
                 return work
             await self._wait(lease_request, reached, left_ms, returned)
 
-    async def settle(self, name: str, answers: Answers) -> Settled:
+    async def settle(self, name: str, answers: Answers) -> SettlementResult:
         """Applies a worker's answers; durable when it returns. Acks, naks and renewals of a lease
         that ended count while no other worker has the message. Raises InvalidInput for malformed
         ids.
@@ -355,7 +361,7 @@ class LeasedTakes:
             settlement = await self._settled(name, answers, positions)
             exhausted = [at for at, lease in settlement.returned.items() if lease.is_exhausted]
             await self._dead_letter(name, await self._taker.taken(name), exhausted)
-        return Settled(
+        return SettlementResult(
             acked=len(settlement.acked) + settlement.known,
             returned=len(settlement.returned),
             buried=len(exhausted),

@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from rapport.channel.config import ChannelRules
+from rapport.channel.validation import KEEP_AS_LONG_AS_POSSIBLE
 from rapport.core.errors import Unsupported
 from rapport.store.base import LogPiece, LogStore, PiecedLogStore
 
@@ -50,7 +51,7 @@ def keep_of(rules: ChannelRules) -> RetentionLimits:
     return RetentionLimits(
         for_ms=rules.keep_for_ms or 0,
         size=rules.keep_bytes or 0,
-        ttl_ms=rules.lives_ms,
+        ttl_ms=KEEP_AS_LONG_AS_POSSIBLE if rules.ttl_ms is None else rules.ttl_ms,
         hard=bool(rules.keep_hard),
     )
 

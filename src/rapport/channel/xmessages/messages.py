@@ -44,8 +44,7 @@ from rapport.channel.xmessages.envelope import (
 )
 from rapport.core.codec import is_json_type, is_xml_type
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.core.event import Event, Gap, StoredEvent, check_envelope
-from rapport.core.ids import content_id
+from rapport.core.event import Event, Gap, StoredEvent, check_envelope, content_id
 from rapport.core.times import format_time, parse_time
 from rapport.core.xml import MAX_XML_BYTES, XmlNode, check_xml
 

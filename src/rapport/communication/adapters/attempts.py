@@ -23,10 +23,9 @@ from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.delivery_state import OutcomeState
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.core.errors import Corrupt
-from rapport.core.event import CAUSE, Event, cause_text, check_envelope
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, check_envelope, content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 OUTCOME = "rapport.control.outcome"
@@ -460,7 +459,7 @@ class DispatchProgress:
 
     async def _advance(self) -> None:
         """Commits the position before the first pending delivery: when nothing is pending, or now
-        and then. It may lag, because the marks tell a restart which deliveries have ended.
+        and then. It may lag, because the marks show a restart which deliveries have ended.
         """
         ended = list(itertools.takewhile(self._open.__getitem__, self._open))
         left = len(self._open) - len(ended)

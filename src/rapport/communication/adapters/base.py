@@ -17,8 +17,7 @@ import msgspec
 
 from rapport.communication.actions import Effect
 from rapport.core.errors import InvalidInput
-from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, check_envelope
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, check_envelope, content_id
 from rapport.core.times import format_time
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.settings import read_secret

@@ -55,8 +55,7 @@ from rapport.communication.peers import shown_address
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import first_of, run_blocking
 from rapport.store.base import RecordStore
 
 CircuitState = Literal["closed", "open", "half-open"]
@@ -337,7 +336,7 @@ class Dispatch:
         gate: Gate = no_gate,
     ) -> None:
         """`report` takes outcomes; None = append them to `control`. `is_decided(message, peer)`
-        tells that nothing more of the message is to be sent to the peer; called right before
+        returns whether nothing more of the message is to be sent to the peer; called right before
         sending, in a thread unless `recall` knows the answer from memory. `may_go` is called for
         deliveries that had to wait. `gate` is awaited before every call and its start mark.
         """

@@ -15,7 +15,7 @@ A peer's address names a declared folder, never a path: input from outside canno
 file is written. Each delivery is a JSON file, there whole or not at all. Complete files that come
 in become messages and are moved to `done`; those that are no messages to `bad`, with the reason
 beside them. A file is JSON of listing 1, plain text, or (`content = "notice"`) anything: then the
-message tells its name, size and digest.
+message has its name, size and digest.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ from rapport.communication.adapters.base import (
 from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.peers import is_place_name
 from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import sync_path, write_atomically
+from rapport.kernel.tasks import run_blocking
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking
 
 # --- settings ---
 
@@ -79,7 +80,7 @@ class FileInputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     content: FileContent = "message"
     """`message`: a file is JSON of listing 1 or plain text. `notice`: a file is anything (a
-    picture); the message tells its name, size and digest.
+    picture); the message has its name, size and digest.
     """
     sender: str = ""
     """The sender of plain text and notices, such as `peer:ana`; needed for those."""
@@ -257,33 +258,14 @@ def _text(raw: bytes) -> str:
 
 
 DONE, BAD, WHY = "done", "bad", ".why"
+_MODE = 0o640
+"""Rights of a written file."""
 _MOST_LOOKED_AT = 100_000
 _PIECE = 1 << 20
 _MOST_SAME_NAMES = 10_000
-_LONGEST_NAME = 255 - len(f".{WHY}.tmp")
-"""Bytes of a name in a folder below: what is written next to it must fit, too."""
+_LONGEST_NAME = 255 - len(WHY)
+"""Bytes of a name in a folder below: that of the reason next to it must fit, too."""
 _LONGEST_END = 20
-
-
-def write_atomically(directory: Path, name: str, content: bytes) -> None:
-    """Writes a file durably, whole or not at all; replaces one of that name."""
-    hidden = directory / f".{name}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with os.fdopen(os.open(hidden, flags, 0o640), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(hidden, directory / name)
-    sync_directory(directory)
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes renames in it durable."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def files_in(directory: Path) -> list[FileEntry]:
@@ -328,13 +310,13 @@ def move_aside(directory: Path, name: str, folder: str, why: str = "") -> None:
     below.mkdir(exist_ok=True)
     target = _free_name(below, name)
     if why:
-        write_atomically(below, f"{target}{WHY}", why.encode())
+        write_atomically(below / f"{target}{WHY}", why.encode(), mode=_MODE)
     try:
         os.rename(directory / name, below / target)
     except FileNotFoundError:
         return
-    sync_directory(below)
-    sync_directory(directory)
+    sync_path(below)
+    sync_path(directory)
 
 
 def _free_name(directory: Path, name: str) -> str:
@@ -408,7 +390,7 @@ class FolderAdapter(FileAdapter[str]):
 
     def _write(self, place: str, name: str, content: bytes) -> Failed | None:
         try:
-            write_atomically(Path(place), name, content)
+            write_atomically(Path(place, name), content, mode=_MODE)
         except OSError as error:
             return Failed(f"the folder cannot be written: {error.strerror}", retry=True)
         return None

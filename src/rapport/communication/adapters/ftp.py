@@ -73,11 +73,11 @@ from rapport.core.errors import (
     RapportError,
     SourceUnavailable,
 )
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.config_fields import Fields
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 
 # --- settings ---
 

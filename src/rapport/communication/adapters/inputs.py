@@ -65,11 +65,9 @@ from rapport.core.errors import (
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import Tasks, cancel_until_done, first_of
+from rapport.kernel.clock import Chance, Clock, Ids
+from rapport.kernel.tasks import Tasks, cancel_until_done, first_of, run_blocking, run_to_end
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.store.base import RecordStore
 
 START_WITHIN_MS = STOP_WITHIN_MS = 30_000

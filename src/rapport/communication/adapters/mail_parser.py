@@ -23,7 +23,7 @@ from html import unescape
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 
 _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]{0,20})((?:[\s/][^<>]{0,4000})?)>|<[!?][^<>]{0,4000}>")
 _CLASS = re.compile(r"class\s*=\s*[\"']?([^\"'<>]{0,200})", re.IGNORECASE)

@@ -45,8 +45,7 @@ from rapport.communication.notifications import ENGINE
 from rapport.communication.peers import Peer, shown_address
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
-from rapport.core.event import CAUSE, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 from rapport.core.message import CONTROL, Identifier, Message
 from rapport.kernel.clock import Clock
 
@@ -90,7 +89,7 @@ class Bounce(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     peer: str
     key: str
-    """The idempotency key of the delivery; it tells which of the peer's addresses it was."""
+    """The idempotency key of the delivery; it determines which of the peer's addresses it was."""
     recipient: str
     """The address that the server names; may be empty, or a forwarding target."""
     reason: str

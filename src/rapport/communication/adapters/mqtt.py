@@ -67,11 +67,10 @@ from rapport.communication.adapters.input_base import (
 from rapport.communication.arrivals import TOO_FAST
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, Unavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Chance, Clock, Ids, SystemClock
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger

@@ -43,7 +43,7 @@ from rapport.communication.adapters.isolation import run_within
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy import (
     NO_FUNCTIONS,
-    Allowed,
+    AllowedDelivery,
     PrivacyFacts,
     PrivacyFunctions,
     verdict,
@@ -575,4 +575,4 @@ class PrivacyRecheck:
             sent_ms=delivery.sent or delivery.time,
             recent=lambda _count: (),
         )
-        return isinstance(verdict(peer.privacy, facts, self._functions), Allowed)
+        return isinstance(verdict(peer.privacy, facts, self._functions), AllowedDelivery)

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event import CAUSE, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 
 FIRST_FAILURE_PAUSE_MS, LONGEST_FAILURE_PAUSE_MS = 1_000, 300_000
 """After a failure; doubled with each one in a row."""
@@ -189,7 +188,7 @@ class OpenRequests:
 
     def pulled(self, began_ms: int, now_ms: int, *, found: bool) -> list[PullRequest]:
         """A pull has ended; returns the requests whose time is over without a message. `found` ends
-        all requests, since messages do not tell which request they answer.
+        all requests, since messages do not say which request they answer.
         """
         late = []
         for position, entry in list(self._open.items()):

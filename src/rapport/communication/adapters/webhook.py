@@ -47,8 +47,7 @@ from rapport.communication.adapters.input_base import Intake
 from rapport.communication.arrivals import ArrivalResult
 from rapport.communication.texts import clean
 from rapport.core.errors import InvalidInput, NotAuthenticated, TooLarge, Unavailable
-from rapport.core.event import Event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_time
 from rapport.kernel.clock import Clock, SystemClock

@@ -35,10 +35,9 @@ from rapport.core.errors import (
 from rapport.core.event import Event, make_event
 from rapport.core.message import AUTH, Identifier, Message
 from rapport.core.times import format_time
-from rapport.kernel.chance import Chance, Ids
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock, Ids
+from rapport.kernel.tasks import run_blocking, run_to_end
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.threads import run_blocking, run_to_end
 from rapport.store.base import RecordStore
 
 CHANNEL = "auth"

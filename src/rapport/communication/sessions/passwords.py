@@ -20,9 +20,9 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.core.message import Identifier
-from rapport.kernel.threads import in_thread, run_blocking
+from rapport.kernel.tasks import in_thread, run_blocking
 from rapport.store.base import Change, Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
 
 _ATTEMPTS = "login.attempts"

@@ -25,9 +25,9 @@ from rapport.communication.sessions.seals import (
     to_text,
     write_token,
 )
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.clock import Clock
-from rapport.kernel.threads import in_thread, run_blocking
+from rapport.kernel.tasks import in_thread, run_blocking
 from rapport.store.base import Delete, RecordStore
 
 _SESSIONS, _KEYS = "sessions", "secrets"

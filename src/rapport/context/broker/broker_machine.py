@@ -52,8 +52,7 @@ from rapport.context.protocol import (
 from rapport.context.records import Outcome, RecordTable, key_of
 from rapport.context.rights import Ownership, is_genuine
 from rapport.core.context_record import ContextRecord
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 PLANNED_AS_THEY_COME = frozenset((Ask, FoundRecord, SearchRefusal, Probe, Have, Request))

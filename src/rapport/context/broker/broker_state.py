@@ -16,8 +16,7 @@ from rapport.context.protocol import Message, Question
 from rapport.context.records import RecordTable, StoredRecord, key_of
 from rapport.context.rights import Ownership
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.overlay.membership import Membership
 from rapport.transport.base import Address
 

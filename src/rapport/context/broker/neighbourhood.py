@@ -32,7 +32,7 @@ from rapport.context.protocol import (
 )
 from rapport.kernel.clock import Now
 from rapport.overlay.membership_steps import (
-    Isolated,
+    IsolationNotice,
     JoinedNetwork,
     MembershipStep,
     SendDeparted,
@@ -138,7 +138,7 @@ class BrokerNeighbourhood:
                 case JoinedNetwork(neighbours=neighbours):
                     state.effects.append(NetworkJoined(neighbours))
                     self._notify_controllers(PROCESSED, "")
-                case Isolated():
+                case IsolationNotice():
                     state.effects.append(JoinFailed(step.answered, step.needed))
                     why = f"{step.answered} brokers answered, {step.needed} are needed"
                     self._notify_controllers(NOT_FOUND, why)

@@ -120,7 +120,7 @@ class Searches:
         search = Search(id, consumer, question, within_ms, identity)
         search.answered, search.without, search.fresh = answered, without, fresh
         if len(self._searches) >= limits.searches:
-            answered(_refusal(search, TOO_BUSY, "this broker has too many searches under way"), now)
+            answered(_refusal(search, TOO_BUSY, "this broker has too many pending searches"), now)
             return
         # A refusal must reach the consumer in time, also when it has to ask for it once more.
         search.deadline_ms = now.steady_ms + within_ms - min(within_ms / 10, _MARGIN_MS)
@@ -276,7 +276,7 @@ class ConsumerRequests:
             self._state.send(before, sender.address)
             return
         if self._per_sender[sender.address] >= self._state.settings.limits.searches_per_sender:
-            busy = Status(request.id, TOO_BUSY, "you have too many searches under way")
+            busy = Status(request.id, TOO_BUSY, "you have too many pending searches")
             self._answer(busy, request.question, sender)
             return
         self._pending[key] = now.steady_ms

@@ -22,8 +22,7 @@ from rapport.context.protocol import NOT_FOUND, Ask, FoundRecord, Have, Probe, S
 from rapport.context.records import Outcome, QuestionKey, key_of
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import Corrupt
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.overlay.bloom import BloomFilter, bit_positions
 from rapport.overlay.routing import Flood, SeenFilter, next_hop, way_back
 from rapport.transport.base import Address, Sender

@@ -39,8 +39,7 @@ from rapport.context.protocol import (
     encode,
 )
 from rapport.core.errors import Conflict, InvalidInput
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, DueTimer, SystemClock, steady_ms
+from rapport.kernel.clock import Chance, Clock, DueTimer, SystemClock, steady_ms
 from rapport.kernel.tasks import Tasks
 from rapport.transport.addresses import format_address, resolve
 from rapport.transport.base import Address, Sender

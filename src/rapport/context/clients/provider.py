@@ -15,7 +15,7 @@ from rapport.context.protocol import Message, Put, check_record
 from rapport.context.rights import sign_record, signed_name
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
-from rapport.kernel.signing import SigningKey
+from rapport.kernel.signing_keys import SigningKey
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.base import Address

@@ -25,8 +25,7 @@ from rapport.context.v0.v0_state import (
 )
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 
 Keep = Callable[[ContextRecord, bool, Callable[[int, Now], None]], None]
@@ -165,9 +164,9 @@ class V0Broker:
                 self._neighbourhood.refused(caller, now)
             case m.V0Refusal():
                 self._searching.refusal(message, caller, now)
-            case m.V0Joining():
+            case m.V0JoinMessage():
                 self._neighbourhood.join(message, caller, now)
-            case m.V0Leaving():
+            case m.V0LeaveMessage():
                 self._neighbourhood.leave(message, caller, now)
             case m.V0StartMonitoring():
                 self._neighbourhood.monitor(caller, now)

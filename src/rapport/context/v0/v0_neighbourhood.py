@@ -6,8 +6,7 @@ from rapport.context.broker.broker_state import TimerQueue
 from rapport.context.protocol import BAD_REQUEST, INTERNAL_ERROR, NOT_ALLOWED, PROCESSED, RECEIVED
 from rapport.context.v0 import v0_protocol as m
 from rapport.context.v0.v0_state import V0Caller, V0Hosts, V0Outbox, V0Settings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.overlay.liveness import Liveness, LostNeighbour
 from rapport.overlay.membership_steps import SendPing
 from rapport.transport.base import Address
@@ -76,17 +75,17 @@ class V0Neighbourhood:
             for address in self._neighbours:
                 self._liveness.watch(address, now)
 
-    def leave(self, message: m.V0Leaving, caller: V0Caller, now: Now) -> None:
+    def leave(self, message: m.V0LeaveMessage, caller: V0Caller, now: Now) -> None:
         """7: a neighbour leaves, or (a command) this broker does. It is not passed on."""
         if message.is_brokers:
             self._drop(caller.address)
         elif self._may_command(caller, _LEAVING, now):
             self._outgoing.acknowledge(caller, RECEIVED, _LEAVING, now)
             for address in self.addresses:
-                self._outgoing.send(m.V0Leaving(now.wall_ms, is_brokers=True), address)
+                self._outgoing.send(m.V0LeaveMessage(now.wall_ms, is_brokers=True), address)
                 self._drop(address)
 
-    def join(self, message: m.V0Joining, caller: V0Caller, now: Now) -> None:
+    def join(self, message: m.V0JoinMessage, caller: V0Caller, now: Now) -> None:
         """8: a broker asks to be a neighbour, or a controller sends a list to join."""
         if message.is_brokers:
             self._admit(caller, now)
@@ -151,7 +150,7 @@ class V0Neighbourhood:
         if join.is_over or not tries:
             return
         for address in join.waiting:
-            self._outgoing.send(m.V0Joining(now.wall_ms, is_brokers=True), address)
+            self._outgoing.send(m.V0JoinMessage(now.wall_ms, is_brokers=True), address)
         again_ms = now.steady_ms + self._settings.join_within_ms / _TRIES
         self._agenda.at(again_ms, self._ask_to_join, join, tries - 1)
 

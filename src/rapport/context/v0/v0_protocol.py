@@ -98,14 +98,14 @@ class V0Refusal(msgspec.Struct, frozen=True):
     path: tuple[Address, ...] = ()
 
 
-class V0Leaving(msgspec.Struct, frozen=True):
+class V0LeaveMessage(msgspec.Struct, frozen=True):
     """7, controller to broker: leave; with an asterisk broker to neighbour: I leave."""
 
     sent: int
     is_brokers: bool = False
 
 
-class V0Joining(msgspec.Struct, frozen=True):
+class V0JoinMessage(msgspec.Struct, frozen=True):
     """8, controller to broker: join these (`HOST` or `HOST:PORT`); with an asterisk broker to
     broker: let us be neighbours.
     """
@@ -130,8 +130,8 @@ V0Message = (
     | V0Response
     | V0Acknowledgement
     | V0Refusal
-    | V0Leaving
-    | V0Joining
+    | V0LeaveMessage
+    | V0JoinMessage
     | V0PingResponse
 )
 
@@ -372,20 +372,20 @@ def _read_nack(datagram: bytes, bar: bytes) -> V0Refusal:
     return V0Refusal(sent, status, operation, requester, path)
 
 
-def _read_leaving(datagram: bytes, bar: bytes) -> V0Leaving:
+def _read_leaving(datagram: bytes, bar: bytes) -> V0LeaveMessage:
     fields = _fields(datagram, bar, 1, 2)
     if len(fields) == 2 and not _is_marked(fields):
         _refuse("behind its time only an asterisk may stand")
-    return V0Leaving(_number(fields[0]), _is_marked(fields))
+    return V0LeaveMessage(_number(fields[0]), _is_marked(fields))
 
 
-def _read_joining(datagram: bytes, bar: bytes) -> V0Joining:
+def _read_joining(datagram: bytes, bar: bytes) -> V0JoinMessage:
     sent, *named = _fields(datagram, bar, 2, 2 + MAX_PAIRS)
     is_brokers = _is_marked(named)
     brokers = tuple(named[:-1] if is_brokers else named)
     if any(not 0 < len(name) <= MAX_NAME or "*" in name for name in brokers):
         _refuse("it names a broker that is none")
-    return V0Joining(_number(sent), brokers, is_brokers)
+    return V0JoinMessage(_number(sent), brokers, is_brokers)
 
 
 def _read_ping_response(datagram: bytes, bar: bytes) -> V0PingResponse:
@@ -459,19 +459,19 @@ def _write_response(message: V0Response) -> list[str]:
 
 def _write_outcome(kind: str, word: str, message: V0Acknowledgement | V0Refusal) -> list[str]:
     operation, requester = map(escape_field, (message.operation, message.requester))
-    said = (f"Status:{message.status}", f"Operation {operation}", f"Requested by {requester}")
-    return [kind, str(message.sent), word, *said]
+    texts = (f"Status:{message.status}", f"Operation {operation}", f"Requested by {requester}")
+    return [kind, str(message.sent), word, *texts]
 
 
 def _write_nack(message: V0Refusal) -> list[str]:
     return [*_write_outcome("6", "NACK", message), *_pairs(message.path)]
 
 
-def _write_leaving(message: V0Leaving) -> list[str]:
+def _write_leaving(message: V0LeaveMessage) -> list[str]:
     return ["7", str(message.sent), *(["*"] if message.is_brokers else [])]
 
 
-def _write_joining(message: V0Joining) -> list[str]:
+def _write_joining(message: V0JoinMessage) -> list[str]:
     return ["8", str(message.sent), *message.brokers, *(["*"] if message.is_brokers else [])]
 
 
@@ -483,8 +483,8 @@ _WRITERS: dict[type, Callable[..., list[str]]] = {
     V0Response: _write_response,
     V0Acknowledgement: lambda message: _write_outcome("5", "ACK", message),
     V0Refusal: _write_nack,
-    V0Leaving: _write_leaving,
-    V0Joining: _write_joining,
+    V0LeaveMessage: _write_leaving,
+    V0JoinMessage: _write_joining,
     V0PingResponse: lambda message: [
         "9",
         str(message.sent),

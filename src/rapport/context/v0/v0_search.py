@@ -30,8 +30,7 @@ from rapport.context.v0.v0_neighbourhood import V0Neighbourhood
 from rapport.context.v0.v0_state import V0Caller, V0Hosts, V0Outbox, V0Settings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import TooLarge
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.overlay.routing import next_hop, way_back
 from rapport.transport.base import Address
 

@@ -29,13 +29,20 @@ from rapport.ensemble.gossip.versions import (
     Reception,
     ReceptionBuffer,
 )
-from rapport.ensemble.protocol import Headers, Message, Outgoing, Part, Published, Pull, PullParts
+from rapport.ensemble.protocol import (
+    Headers,
+    Message,
+    OutgoingMessage,
+    Part,
+    PublishedKnowledge,
+    Pull,
+    PullParts,
+)
 from rapport.ensemble.trace import Kind, Tracing
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
-Boundary = Callable[[Published], bool]
+Boundary = Callable[[PublishedKnowledge], bool]
 """Returns whether a version may be passed on."""
 
 _NEVER: Final = float("inf")
@@ -99,13 +106,13 @@ class GossipMachine:
         self._state = state = GossipState(
             node, settings, recipients=recipients, address=address, trace=trace
         )
-        self.outbox: list[Outgoing] = state.outbox
+        self.outbox: list[OutgoingMessage] = state.outbox
         """Messages to send, in order; the shell empties this list in place."""
-        self.changed: list[Published] = state.changed
+        self.changed: list[PublishedKnowledge] = state.changed
         """Newer versions received; the shell empties this list in place."""
         self.counts: Mapping[str, int] = state.counts
         self.buffer: ReceptionBuffer = state.buffer
-        self.on_published: Callable[[Published], None] | None = None
+        self.on_published: Callable[[PublishedKnowledge], None] | None = None
         """Called with each version of an own component, whether or not it is sent."""
         self._entries = state.entries
         self._source, self._boundary = source, boundary
@@ -119,7 +126,7 @@ class GossipMachine:
         self._overtaken = OvertakenVersions(state)
         self._pull = PullMachine(state, self._strategy, askers)
         self._parts = Parts(state, chance)
-        self._waiting: list[tuple[float, int, Published]] = []
+        self._waiting: list[tuple[float, int, PublishedKnowledge]] = []
         self._number = 0
         self._knowledge = Period(
             settings.knowledge_ms, settings.knowledge_offset_ms, chance, start_ms
@@ -159,23 +166,25 @@ class GossipMachine:
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
         """Acts on a message."""
-        if type(message) is Published:
+        if type(message) is PublishedKnowledge:
             entry = self._entries.get(message.component)
             if entry is None or message.version > entry.version:
                 self._take(message, entry, sender, now)
                 return
             if message.version < entry.version:
-                self._overtaken.heard(message, entry, sender, now)
+                self._overtaken.receive_older(message, entry, sender, now)
             if not self._quiet:
                 self._repeated(message, entry, sender, now)
         else:
             self._take_other(message, sender, now)
 
-    def _take(self, message: Published, entry: Reception | None, sender: Sender, now: Now) -> None:
+    def _take(
+        self, message: PublishedKnowledge, entry: Reception | None, sender: Sender, now: Now
+    ) -> None:
         """A newer version: it is held from now on, and perhaps passed on."""
         state = self._state
         if message.component in state.own:
-            self._own.heard(message, now)
+            self._own.receive_newer(message, now)
             return
         if message.version > now.wall_ms + self._ahead_ms and now.wall_ms >= CLOCK_SET_MS:
             state.counts["far_ahead"] += 1
@@ -196,7 +205,7 @@ class GossipMachine:
         elif delay_ms is not KEEP:
             self._wait(message, delay_ms, now)
 
-    def _hold(self, message: Published, entry: Reception, now: Now) -> None:
+    def _hold(self, message: PublishedKnowledge, entry: Reception, now: Now) -> None:
         time_ms = now.wall_ms
         if self._by_creation and message.created_ms < time_ms:
             time_ms = message.created_ms
@@ -223,7 +232,7 @@ class GossipMachine:
             self._state.record(Kind.FLAG_CLEARED, now, entry.component, 0, why)
         return is_in_time
 
-    def _pass_on(self, message: Published, now: Now) -> None:
+    def _pass_on(self, message: PublishedKnowledge, now: Now) -> None:
         """Passes a version on, unless the boundary stops it."""
         state = self._state
         if self._boundary is not None:
@@ -236,7 +245,7 @@ class GossipMachine:
         self._entries[message.component].sent_ms = now.steady_ms
         state.pass_on(message, "strategy", now)
 
-    def _wait(self, message: Published, delay_ms: float, now: Now) -> None:
+    def _wait(self, message: PublishedKnowledge, delay_ms: float, now: Now) -> None:
         """Lets the strategy wait and listen; decides at once when too many versions wait."""
         if len(self._waiting) >= self.settings.waiting:
             self._decide_again(message, now)
@@ -246,20 +255,22 @@ class GossipMachine:
         heappush(self._waiting, (due_ms, self._number, message))
         self._due_ms = min(self._due_ms, due_ms)
 
-    def _end_wait(self, message: Published, entry: Reception | None, now: Now) -> None:
+    def _end_wait(self, message: PublishedKnowledge, entry: Reception | None, now: Now) -> None:
         if entry is not None and entry.sent_ms == -_NEVER:
             self._decide_again(message, now)
         else:  # said meanwhile in answer to a pull, or pushed out: asked only so that it forgets
             self._strategy.decide_again(message, now)
 
-    def _decide_again(self, message: Published, now: Now) -> None:
+    def _decide_again(self, message: PublishedKnowledge, now: Now) -> None:
         passes = self._strategy.decide_again(message, now)
         if self._state.trace is not None:
             self._record_decision(message, AT_ONCE if passes else KEEP, now)
         if passes:
             self._pass_on(message, now)
 
-    def _repeated(self, message: Published, entry: Reception, sender: Sender, now: Now) -> None:
+    def _repeated(
+        self, message: PublishedKnowledge, entry: Reception, sender: Sender, now: Now
+    ) -> None:
         if self._state.trace is not None:
             why = "own" if message.component in self._state.own else "older"
             self._state.record(Kind.DROPPED, now, message.component, message.version, why)
@@ -324,7 +335,7 @@ class GossipMachine:
                 return True
         return False
 
-    def send(self, message: Published, to: Address) -> None:
+    def send(self, message: PublishedKnowledge, to: Address) -> None:
         """Sends another node's knowledge to one address, in parts if it is large, for groupers. It
         is neither held nor counted as sent.
         """
@@ -378,7 +389,7 @@ class GossipMachine:
         state = self._state
         component = offer.component
         version = self._own.next_version(component, self._entries.get(component), now)
-        message = Published(
+        message = PublishedKnowledge(
             component,
             version,
             now.wall_ms,
@@ -399,7 +410,7 @@ class GossipMachine:
             for to in state.recipients.to_publish(component, now):
                 state.enqueue(message, to)
 
-    def _hold_own(self, message: Published, entry: Reception, why: str, now: Now) -> None:
+    def _hold_own(self, message: PublishedKnowledge, entry: Reception, why: str, now: Now) -> None:
         entry.message, entry.version = message, message.version
         entry.local_ms = entry.global_ms = now.wall_ms
         entry.received_ms = entry.sent_ms = now.steady_ms
@@ -424,7 +435,9 @@ class GossipMachine:
             self._parts.next_due_ms(),
         )
 
-    def _record_decision(self, message: Published, delay_ms: float | None, now: Now) -> None:
+    def _record_decision(
+        self, message: PublishedKnowledge, delay_ms: float | None, now: Now
+    ) -> None:
         detail = "keep" if delay_ms is KEEP else "pass" if delay_ms == AT_ONCE else "wait"
         self._state.record(Kind.DECIDED, now, message.component, message.version, detail)
 

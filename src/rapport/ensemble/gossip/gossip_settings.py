@@ -20,8 +20,8 @@ _COUNTS = ("components", "waiting", "askers", "part_tries", "parts_messages", "p
 
 
 class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Checked when it is made: what cannot work raises InvalidInput; what works badly is told by
-    `advice.advice`.
+    """Checked when it is made: what cannot work raises InvalidInput; `advice` reports what works
+    badly.
     """
 
     knowledge_ms: float = 5_000
@@ -197,19 +197,19 @@ def _headers_as_often_as_knowledge(settings: GossipSettings) -> Problem | None:
     if header == 0:
         return _warning(
             "no_headers",
-            "the node pulls but tells nobody what it received: who is further away cannot know "
+            "the node pulls but announces nothing that it received: distant nodes cannot know "
             "what to pull",
             f"header_ms as knowledge_ms: {knowledge:g}",
         )
     if header < knowledge:
         return _warning(
             "headers_too_often",
-            f"headers are told every {header:g} ms, knowledge only every {knowledge:g} ms",
+            f"headers are sent every {header:g} ms, knowledge only every {knowledge:g} ms",
             f"header_ms as knowledge_ms: {knowledge:g}",
         )
     return _warning(
         "headers_too_seldom",
-        f"headers are told every {header:g} ms, knowledge every {knowledge:g} ms: what is missing "
+        f"headers are sent every {header:g} ms, knowledge every {knowledge:g} ms: what is missing "
         "is found late",
         f"header_ms as knowledge_ms ({knowledge:g}) or a little more",
     )

@@ -11,10 +11,9 @@ from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.parts import Splitter
 from rapport.ensemble.gossip.recipients import NoRecipients, Recipients
 from rapport.ensemble.gossip.versions import Reception, ReceptionBuffer
-from rapport.ensemble.protocol import Message, Outgoing, Part, Published
+from rapport.ensemble.protocol import Message, OutgoingMessage, Part, PublishedKnowledge
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 
 
@@ -35,8 +34,8 @@ class GossipState:
         self.radio, self.ip = settings.radio, settings.ip
         self.buffer = ReceptionBuffer(settings.components, settings.local_ms, settings.global_ms)
         self.entries = self.buffer.entries
-        self.outbox: list[Outgoing] = []
-        self.changed: list[Published] = []
+        self.outbox: list[OutgoingMessage] = []
+        self.changed: list[PublishedKnowledge] = []
         self.own: dict[str, int] = {}
         """The components of this node, each with the version last published."""
         self.counts: Counter[str] = Counter()
@@ -48,26 +47,26 @@ class GossipState:
         """Puts a message into the outbox, to one address or (none) to all in range; knowledge that
         is too large goes in parts.
         """
-        if message.__class__ is Published:
+        if message.__class__ is PublishedKnowledge:
             body = message.body
             if body.__class__ is bytes and len(body) > self._whole_bytes:
                 self._enqueue_parts(message, to)
                 return
-        self.outbox.append(Outgoing(message, to))
+        self.outbox.append(OutgoingMessage(message, to))
 
-    def _enqueue_parts(self, message: Published, to: Address | None) -> None:
+    def _enqueue_parts(self, message: PublishedKnowledge, to: Address | None) -> None:
         try:
             parts = self._splitter.parts_of(message)
         except InvalidInput:  # larger than any message may be
             self.counts["not_sendable"] += 1
             return
-        self.outbox += [Outgoing(part, to) for part in parts]
+        self.outbox += [OutgoingMessage(part, to) for part in parts]
 
-    def parts_of(self, message: Published) -> tuple[Part, ...]:
+    def parts_of(self, message: PublishedKnowledge) -> tuple[Part, ...]:
         """The parts of a message, as `enqueue` sends them."""
         return self._splitter.parts_of(message)
 
-    def pass_on(self, message: Published, why: str, now: Now) -> None:
+    def pass_on(self, message: PublishedKnowledge, why: str, now: Now) -> None:
         """Sends another node's knowledge by all media of this one."""
         if self.trace is not None:
             self.record(Kind.PASSED_ON, now, message.component, message.version, why)

@@ -14,15 +14,14 @@ from rapport.core.errors import InvalidInput
 from rapport.ensemble.protocol import (
     MAX_MESSAGE,
     MAX_PARTS,
-    Outgoing,
+    OutgoingMessage,
     Part,
-    Published,
+    PublishedKnowledge,
     PullParts,
     decode,
     encode,
 )
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 if TYPE_CHECKING:
@@ -43,9 +42,9 @@ class Splitter:
 
     def __init__(self, part_bytes: int) -> None:
         self._part_bytes = part_bytes
-        self._cut: dict[tuple[str, int], tuple[Published, tuple[Part, ...]]] = {}
+        self._cut: dict[tuple[str, int], tuple[PublishedKnowledge, tuple[Part, ...]]] = {}
 
-    def parts_of(self, message: Published) -> tuple[Part, ...]:
+    def parts_of(self, message: PublishedKnowledge) -> tuple[Part, ...]:
         """The message in parts, in order; raises InvalidInput when it is larger than any may be."""
         key = (message.component, message.version)
         found = self._cut.get(key)
@@ -58,7 +57,7 @@ class Splitter:
         return parts
 
 
-def join(parts: list[bytes], checksum: int) -> Published | None:
+def join(parts: list[bytes], checksum: int) -> PublishedKnowledge | None:
     """The message of these parts; none if the checksum differs. Raises InvalidInput if they are no
     message.
     """
@@ -66,10 +65,10 @@ def join(parts: list[bytes], checksum: int) -> Published | None:
     if zlib.crc32(whole) != checksum:
         return None
     message = decode(whole)
-    return message if isinstance(message, Published) else None
+    return message if isinstance(message, PublishedKnowledge) else None
 
 
-def _cut(message: Published, part_bytes: int) -> tuple[Part, ...]:
+def _cut(message: PublishedKnowledge, part_bytes: int) -> tuple[Part, ...]:
     whole = encode(message)
     room = part_bytes - _HEADER_BYTES - len(message.component.encode())
     room = max(room, _LEAST_BYTES, -(-len(whole) // MAX_PARTS))
@@ -129,7 +128,7 @@ class PartAnswers:
                 self._waiting[name] = (due_ms, part)
                 self._due_ms = min(self._due_ms, due_ms)
 
-    def heard(self, part: Part) -> None:
+    def cancel(self, part: Part) -> None:
         """Cancels a waiting answer, because a node in range sent the part."""
         if self._waiting and self._waiting.pop(_name(part), None) is not None:
             self._state.counts["parts_left_to_others"] += 1
@@ -160,7 +159,7 @@ class PartAnswers:
         mark = (_name(part), to)
         self._answered.pop(mark, None)
         self._answered[mark] = now.steady_ms
-        self._state.outbox.append(Outgoing(part, to))
+        self._state.outbox.append(OutgoingMessage(part, to))
         self._state.counts["parts_answered"] += 1
 
     def _may_answer(self, name: _PartsName, to: Address | None, now: Now) -> bool:
@@ -210,13 +209,13 @@ class Parts:
         """How many versions are incomplete."""
         return len(self._incomplete)
 
-    def take(self, part: Part, sender: Sender, now: Now) -> Published | None:
+    def take(self, part: Part, sender: Sender, now: Now) -> PublishedKnowledge | None:
         """The message that this part completes; none while parts are missing. Parts of own
         components, and of versions not newer than the one held, are dropped.
         """
         by_radio = sender.to_all or not self._state.ip
         if by_radio:
-            self._answers.heard(part)
+            self._answers.cancel(part)
         held = self._state.entries.get(part.component)
         if part.component in self._state.own or (held is not None and part.version <= held.version):
             return None
@@ -272,7 +271,7 @@ class Parts:
         due_ms = min((one.due_ms for one in self._incomplete.values()), default=_NEVER)
         return min(due_ms, self._answers.next_due_ms())
 
-    def _add(self, key: _VersionKey, begun: _Incomplete, part: Part) -> Published | None:
+    def _add(self, key: _VersionKey, begun: _Incomplete, part: Part) -> PublishedKnowledge | None:
         begun.parts[part.index] = part.data
         cost = len(part.data) + _OVERHEAD_BYTES
         begun.bytes += cost
@@ -286,7 +285,7 @@ class Parts:
         self._make_room()
         return None
 
-    def _complete(self, key: _VersionKey, begun: _Incomplete) -> Published | None:
+    def _complete(self, key: _VersionKey, begun: _Incomplete) -> PublishedKnowledge | None:
         self._drop(key)
         component, version, count, checksum = key
         try:
@@ -314,10 +313,12 @@ class Parts:
         missing = list(islice(wanted, _MOST_MISSING))
         state = self._state
         if state.radio and begun.on_radio:
-            state.outbox.append(Outgoing(PullParts(component, version, tuple(missing)), None))
+            state.outbox.append(
+                OutgoingMessage(PullParts(component, version, tuple(missing)), None)
+            )
         if state.ip and begun.sender is not None:
             wish = PullParts(component, version, tuple(missing), state.address or begun.sender)
-            state.outbox.append(Outgoing(wish, begun.sender))
+            state.outbox.append(OutgoingMessage(wish, begun.sender))
         state.counts["parts_pulled"] += 1
 
     def _found(self, message: PullParts) -> list[Part]:

@@ -197,7 +197,7 @@ class PullMachine:
 
     def send_headers(self, now: Now) -> None:
         """Tells what was received lately, in as many packets as it takes. Own components are left
-        out on the radio, where whoever hears the header hears the knowledge.
+        out on the radio, where every node that receives the header receives the knowledge.
         """
         state = self._state
         self.expire(now)

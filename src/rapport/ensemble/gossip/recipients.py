@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rapport.ensemble.protocol import Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import PublishedKnowledge
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address
 
 
@@ -19,7 +18,7 @@ class Recipients(Protocol):
         single component, it is empty.
         """
 
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
+    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
         """For a version of another node's component."""
 
 
@@ -30,7 +29,7 @@ class NoRecipients:
         """No address."""
         return []
 
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
+    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
         """No address."""
         return []
 
@@ -112,7 +111,7 @@ class RandomRecipients:
         drawn = self._draw(self._fan_out)
         return eager + [one for one in drawn if one not in eager][: self._fan_out - len(eager)]
 
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
+    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
         # The source of the message is drawn but not sent to: it would know nothing new.
         return [one for one in self._draw(self._fan_out) if one != message.address]
 

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.protocol import Headers, Published
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.ensemble.protocol import Headers, PublishedKnowledge
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Sender
 
 AT_ONCE: Final = 0.0
@@ -31,15 +30,15 @@ class Strategy(Protocol):
     needs_headers: bool
     """Whether it works only where neighbours send headers by radio."""
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         """For a version received for the first time: 0 = pass on now, ms = wait so long and then
         ask `decide_again`, none = keep it.
         """
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """The version that is held was heard again from somebody."""
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         """After the wait: whether to pass it on. Not called when a newer version came."""
 
     def greeting(self, headers: Headers, now: Now) -> Headers | None:
@@ -57,10 +56,10 @@ class StrategyDefaults:
     listens = False
     needs_headers = False
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """Nothing is remembered."""
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         """Never waits, so never asked."""
         return False
 
@@ -79,7 +78,7 @@ class Probabilistic(StrategyDefaults):
         _check_probability(probability)
         self._probability, self._random = probability, chance.random
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         # random() is below 1, so probability 1 always passes and 0 never does.
         return AT_ONCE if self._random() < self._probability else KEEP
 
@@ -100,23 +99,24 @@ class CounterBased(StrategyDefaults):
         self._chance, self._threshold, self._wait_ms = chance, threshold, wait_ms
         self._heard: dict[str, int] = {}
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         self._heard[message.component] = 1
         # Above 0, as 0 would mean now.
         return self._wait_ms * (1.0 - self._chance.random())
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
-        heard = self._heard.get(message.component)
-        if heard is not None:
-            self._heard[message.component] = heard + 1
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
+        count = self._heard.get(message.component)
+        if count is not None:
+            self._heard[message.component] = count + 1
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         return self._heard.pop(message.component, 0) < self._threshold
 
 
 class Adaptive(StrategyDefaults):
     """Adapts its probability to how often it hears each version from others, as smart gossip does:
-    whoever hears everything many times passes on little, whoever hears it once everything.
+    a node that receives everything many times passes on little, one that receives it once passes
+    on all.
 
     The probability is `wished / heard`, where `heard` is a running mean over versions of how often
     they came, and lies between `lowest` and 1.
@@ -151,7 +151,7 @@ class Adaptive(StrategyDefaults):
         """With which the next version is passed on."""
         return min(1.0, max(self._lowest, self._wished / self.heard))
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         counts = self._counts
         before = counts.pop(message.component, None)
         if before is not None:
@@ -161,7 +161,7 @@ class Adaptive(StrategyDefaults):
         counts[message.component] = 1
         return AT_ONCE if self._random() < self.probability else KEEP
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         if message.component in self._counts:
             self._counts[message.component] += 1
 
@@ -178,7 +178,7 @@ def _check_probability(probability: float) -> None:
 Place = tuple[float, float]
 """Metres east and north of somewhere."""
 WhereIs = Callable[[Sender], Place | None]
-"""Where a sender is, as far as can be told (its signal's strength, its own knowledge)."""
+"""Where a sender is, as far as is known (its signal's strength, its own knowledge)."""
 Here = Callable[[], Place | None]
 
 _MOST_HEARD = 16
@@ -201,7 +201,7 @@ class _ByPlace(StrategyDefaults, ABC):
         self._chance, self._wait_ms = chance, wait_ms
         self._heard: dict[str, list[Place]] = {}
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         here = self._here()
         if here is None:
             return AT_ONCE
@@ -212,14 +212,14 @@ class _ByPlace(StrategyDefaults, ABC):
         self._heard[message.component] = places
         return self._wait_ms * (1.0 - self._chance.random())
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         places = self._heard.get(message.component)
         if places is not None and len(places) < _MOST_HEARD:
             place = self._where_is(sender)
             if place is not None:
                 places.append(place)
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         places = self._heard.pop(message.component, [])
         here = self._here()
         return here is None or self._is_worth_it(here, places)
@@ -318,7 +318,7 @@ class ClusterBased(StrategyDefaults):
         """Whether it passes on at present."""
         return self.head == self._node or self.is_gateway
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         return AT_ONCE if self.passes_on else KEEP
 
     def greeting(self, headers: Headers, now: Now) -> Headers | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from rapport.ensemble.protocol import Published, PullParts
+from rapport.ensemble.protocol import PublishedKnowledge, PullParts
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
 
@@ -42,7 +42,7 @@ class Reception:
         self.component = component
         self.version = 0
         """Of the message held; 0 for none."""
-        self.message: Published | None = None
+        self.message: PublishedKnowledge | None = None
         self.received_ms = steady_ms
         """Steady time of the last news."""
         self.local_ms = 0
@@ -165,9 +165,9 @@ class OwnComponents:
 
         `held`: the reception of the component, perhaps of an earlier run, before it lived here.
         """
-        said = held.message if held is not None else None
-        if said is not None and said.node == self._state.node:
-            self._remember(component, max(said.version, self._known(component)))
+        last = held.message if held is not None else None
+        if last is not None and last.node == self._state.node:
+            self._remember(component, max(last.version, self._known(component)))
         version = self._known(component) + 1
         if now.wall_ms > version or is_far_ahead(version, now, self._state.settings.ahead_ms):
             version = max(now.wall_ms, 1)
@@ -175,7 +175,7 @@ class OwnComponents:
         self.given = version
         return version
 
-    def heard(self, message: Published, now: Now) -> None:
+    def receive_newer(self, message: PublishedKnowledge, now: Now) -> None:
         """Handles a newer version of an own component from outside. Either an earlier run of this
         node published it, then own versions continue above it; or another node claims the
         component, which is counted. Own knowledge is never replaced.
@@ -213,7 +213,7 @@ class OwnComponents:
         """The greatest version of a component that was given, as far as is known."""
         return self._last.get(component, self._given_before)
 
-    def _note_duplicate(self, message: Published, now: Now) -> None:
+    def _note_duplicate(self, message: PublishedKnowledge, now: Now) -> None:
         self._state.counts["doubles"] += 1
         found = self.duplicates.get(message.component)
         if found is None:
@@ -263,13 +263,15 @@ class OvertakenVersions:
         self._late_ms = max(2 * state.settings.knowledge_ms, _LATE_MS)
         self._old: dict[str, _Old] = {}
 
-    def heard(self, message: Published, held: Reception, sender: Sender, now: Now) -> None:
+    def receive_older(
+        self, message: PublishedKnowledge, held: Reception, sender: Sender, now: Now
+    ) -> None:
         """Handles a version older than the one held."""
         state, known = self._state, held.message
         if held.version - message.version <= self._late_ms or known is None:
             return
         if known.node != message.node or message.component in state.own:
-            return  # of two nodes with one component neither is told to outdo the other
+            return  # of two nodes with one component neither is asked to outdo the other
         if is_far_ahead(held.version, now, state.settings.ahead_ms):
             return
         is_direct = not sender.to_all and message.address == sender.address
@@ -277,7 +279,9 @@ class OvertakenVersions:
             state.counts["overtaken"] += 1
             self._notify(message, known, sender)
 
-    def _notify(self, message: Published, known: Published, sender: Sender) -> None:
+    def _notify(
+        self, message: PublishedKnowledge, known: PublishedKnowledge, sender: Sender
+    ) -> None:
         state, to = self._state, message.address
         component, version = known.component, known.version
         if state.radio and sender.to_all:
@@ -286,7 +290,7 @@ class OvertakenVersions:
             # Never to an address that only a copy of something old names.
             state.enqueue(PullParts(component, version, (), state.address or to), to)
 
-    def _should_notify(self, message: Published, now: Now, *, is_direct: bool) -> bool:
+    def _should_notify(self, message: PublishedKnowledge, now: Now, *, is_direct: bool) -> bool:
         """Whether the sender is alive and was not notified lately."""
         before = self._old.pop(message.component, None)
         if len(self._old) >= _MOST:
@@ -298,7 +302,7 @@ class OvertakenVersions:
         self._old[message.component] = _Old(message.version, now.steady_ms, notified_ms)
         return is_notified
 
-    def _follows(self, message: Published, before: _Old, now: Now) -> bool:
+    def _follows(self, message: PublishedKnowledge, before: _Old, now: Now) -> bool:
         """Whether it is as much newer than the one before as it arrived later."""
         newer_ms, later_ms = message.version - before.version, now.steady_ms - before.heard_ms
         return newer_ms > 0 and abs(newer_ms - later_ms) <= _LATE_MS

@@ -15,7 +15,7 @@ knowledge really came from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rapport.ensemble.gossip.strategies import KEEP, Strategy
 from rapport.ensemble.grouping.group_ensembles import GrouperClient, GroupJoin, HeardGrouper
@@ -27,10 +27,9 @@ from rapport.ensemble.grouping.group_tables import (
     GroupTable,
     read_table,
 )
-from rapport.ensemble.protocol import Headers, Outgoing, Published
+from rapport.ensemble.protocol import Headers, OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import IP, Kind, TraceEvent, Tracing, address_text
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 
 
@@ -44,16 +43,16 @@ class UngroupedOnly:
         self._strategy = strategy
         self.listens, self.needs_headers = strategy.listens, strategy.needs_headers
 
-    def decide(self, message: Published, sender: Sender, now: Now) -> float | None:
+    def decide(self, message: PublishedKnowledge, sender: Sender, now: Now) -> float | None:
         """The strategy's decision for knowledge without a group."""
         return KEEP if message.groups else self._strategy.decide(message, sender, now)
 
-    def repeated(self, message: Published, sender: Sender, now: Now) -> None:
+    def repeated(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """The strategy hears of what it decides on."""
         if not message.groups:
             self._strategy.repeated(message, sender, now)
 
-    def decide_again(self, message: Published, now: Now) -> bool:
+    def decide_again(self, message: PublishedKnowledge, now: Now) -> bool:
         """Only ever asked of what it waits for."""
         return self._strategy.decide_again(message, now)
 
@@ -77,7 +76,7 @@ GroupsOf = Callable[[str], Sequence[str]]
 """The groups of a component, by its id; none for one that is not there."""
 
 
-def is_of_groupers(message: Published) -> bool:
+def is_of_groupers(message: PublishedKnowledge) -> bool:
     """Whether a message is a table or an announcement: not for replicas and gossip."""
     roles = message.roles
     return len(roles) == 1 and (roles[0] == TABLE or roles[0] == GROUPER)
@@ -111,7 +110,7 @@ class GroupClient:
         """`groupers`: well-known ones; one that is alive is enough, here or in the membership."""
         self.settings = settings or GroupingSettings()
         self.peers = GroupPeers(self.settings)
-        self.outbox: list[Outgoing] = []
+        self.outbox: list[OutgoingMessage] = []
         self.component = GrouperClient(id=f"group-client/{address_text(address)}", peers=self.peers)
         self.refused = 0
         """Refused tables: of an untrusted sender, of other groups, or invalid."""
@@ -125,7 +124,7 @@ class GroupClient:
         self._tried: dict[Address, _Tried] = {}
         self._turn = 0
 
-    def received(self, message: Published, sender: Sender, now: Now) -> None:
+    def received(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """Handles knowledge over IP: applies a table; other senders become known as alive."""
         if not is_of_groupers(message):
             self.spoke(sender.address)
@@ -150,7 +149,7 @@ class GroupClient:
     def leave(self, now: Now) -> None:
         """Does nothing: groupers forget silent clients."""
 
-    def heard(self, address: Address, now: Now) -> None:
+    def mark_alive(self, address: Address, now: Now) -> None:
         """Does nothing: the groupers' tables list the members."""
 
     def gone(self, address: Address) -> None:
@@ -195,7 +194,7 @@ class GroupClient:
         self._count_tries(chosen, now)
         return [*groupers, *chosen]
 
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
+    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
         """No recipients: members of the group receive it from its source."""
         return []
 
@@ -215,9 +214,9 @@ class GroupClient:
     def _some_groupers(self, known: Sequence[Address]) -> list[Address]:
         """Two others than these, each time the next ones."""
         others = dict.fromkeys((*self._members, *self._well_known, *self._introduced))
-        asked = [one for one in others if one not in known and one != self._address]
+        unknown = [one for one in others if one not in known and one != self._address]
         turn, self._turn = self._turn, self._turn + _ASKED
-        return [asked[(turn + step) % len(asked)] for step in range(_ASKED) if asked]
+        return [unknown[(turn + step) % len(unknown)] for step in range(_ASKED) if unknown]
 
     def _groupers_left(self, component: str, groups: Sequence[str], now: Now) -> list[Address]:
         """The groupers of groups that no component is in any more; they get this publication."""
@@ -265,7 +264,7 @@ class GroupClient:
                 times = self._tried.get(address, _Tried()).times
                 self._tried[address] = _Tried(times + 1, now.steady_ms)
 
-    def _take(self, message: Published, sender: Address, now: Now) -> None:
+    def _take(self, message: PublishedKnowledge, sender: Address, now: Now) -> None:
         table = read_table(message) if self.trusts(sender) else None
         if table is None or message.address != sender:
             self.refused += 1
@@ -282,7 +281,7 @@ class GroupClient:
 
 
 def traced(
-    kind: Kind, node: str, other: str, message: Published, table: GroupTable, now: Now
+    kind: Kind, node: str, other: str, message: PublishedKnowledge, table: GroupTable, now: Now
 ) -> TraceEvent:
     """The trace event of a page of a table."""
     return TraceEvent(
@@ -298,45 +297,3 @@ def traced(
         value=message.version,
         entries=tuple((address_text(entry.address), 0) for entry in table.members),
     )
-
-
-class GroupSide(Protocol):
-    """One side of the groups, beside a gossip machine whose `recipients` it is.
-
-    The shell asks `is_of_groupers` of every `Published` that came over IP. One that is goes to
-    `received` alone; any other to the gossip machine first, and then each newer version that this
-    one took (its `changed`, so those put together from parts as well) to `received`. The shell
-    calls `tick` when due and sends and clears the `outbox`, what is not `is_of_groupers` by
-    `GossipMachine.send`. On a node without radio the strategy is `retransmission.BesideGroups`.
-    """
-
-    outbox: list[Outgoing]
-
-    def received(self, message: Published, sender: Sender, now: Now) -> None:
-        """Knowledge came over IP."""
-
-    def to_publish(self, component: str, now: Now) -> list[Address]:
-        """Where the knowledge of a component of this node goes; for no component, where headers
-        and pulls go.
-        """
-
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
-        """Where gossip passes others' knowledge on to."""
-
-    def tick(self, now: Now) -> None:
-        """Does what is due."""
-
-    def next_due_ms(self) -> float | None:
-        """The steady time of the next tick that may do something; none: nothing is due."""
-
-    def heard(self, address: Address, now: Now) -> None:
-        """The membership knows that the node there is alive."""
-
-    def gone(self, address: Address) -> None:
-        """The membership knows that the node there is dead."""
-
-    def know_groupers(self, addresses: Sequence[Address]) -> None:
-        """The membership knows these groupers to be alive, and no others."""
-
-    def leave(self, now: Now) -> None:
-        """Says good-bye, so that others take over at once."""

@@ -13,7 +13,7 @@ from rapport.ensemble.grouping.group_tables import GroupPeers, GroupTable
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.role import Local, Role
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 
@@ -54,9 +54,11 @@ class Grouper(Component, Grouping):
 
     def hear(self, member: Grouped) -> None:
         if isinstance(member, HeardClient):
-            said = member.message
+            message = member.message
             groups = [group for group in member.groups if self.keeps(group)]
-            self.register.heard(said.component, said.version, member.address, groups, member.now)
+            self.register.update(
+                message.component, message.version, member.address, groups, member.now
+            )
 
 
 class GrouperClient(Component, Grouped):
@@ -73,7 +75,7 @@ class HeardClient(Grouped):
     """What a grouper sees of a client: knowledge of one of its components."""
 
     def __init__(
-        self, message: Published, groups: Collection[str], address: Address, now: Now
+        self, message: PublishedKnowledge, groups: Collection[str], address: Address, now: Now
     ) -> None:
         self.message, self.groups, self.address, self.now = message, groups, address, now
 

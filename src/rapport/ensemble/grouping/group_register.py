@@ -75,7 +75,7 @@ class KnownGroupers:
         self.settle(now)
         return True
 
-    def heard(self, address: Address, now: Now) -> None:
+    def mark_alive(self, address: Address, now: Now) -> None:
         """Marks a grouper as alive."""
         if (other := self._others.get(address)) is not None:
             other.heard_ms = now.steady_ms
@@ -177,7 +177,7 @@ class MemberRegister:
     def __contains__(self, component: object) -> bool:
         return component in self._members
 
-    def heard(
+    def update(
         self, component: str, version: int, address: Address, groups: Iterable[str], now: Now
     ) -> bool:
         """The component is in these groups of ours, and in no others; false when nothing is new.

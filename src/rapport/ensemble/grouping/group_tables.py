@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.kernel.clock import Now
 from rapport.overlay.hash_ring import ring_position
 from rapport.transport.base import Address
@@ -189,7 +189,7 @@ def encode_body(body: GroupTable | Announcement) -> bytes:
     return msgspec.msgpack.encode(body)
 
 
-def read_table(message: Published) -> GroupTable | None:
+def read_table(message: PublishedKnowledge) -> GroupTable | None:
     """The table in a message; none when there is no sensible one in it."""
     table = _read_body(message.body, GroupTable)
     if table is None or not (table.pages == 0 or 0 <= table.page < table.pages <= _MOST_PAGES):
@@ -198,12 +198,14 @@ def read_table(message: Published) -> GroupTable | None:
     return table if all(map(_is_address, named)) else None
 
 
-def read_announcement(message: Published) -> Announcement | None:
+def read_announcement(message: PublishedKnowledge) -> Announcement | None:
     """The announcement in a message; none when there is no sensible one in it."""
-    said = _read_body(message.body, Announcement)
-    if said is None or said.up_ms < 0:
+    announcement = _read_body(message.body, Announcement)
+    if announcement is None or announcement.up_ms < 0:
         return None
-    return said if all(_is_address(entry.address) for entry in said.groupers) else None
+    return (
+        announcement if all(_is_address(entry.address) for entry in announcement.groupers) else None
+    )
 
 
 def _is_address(address: Address) -> bool:
@@ -244,7 +246,7 @@ class _Page:
 
 
 class _Group:
-    __slots__ = ("groupers", "pages", "pages_from", "said_ms", "told")
+    __slots__ = ("farewells", "groupers", "pages", "pages_from", "said_ms")
 
     def __init__(self) -> None:
         self.groupers: tuple[Address, ...] = ()
@@ -253,7 +255,7 @@ class _Group:
         self.pages_from: tuple[Address, int] | None = None
         """The publisher of the pages, and their number."""
         self.pages: dict[int, _Page] = {}
-        self.told = 0
+        self.farewells = 0
         """Publications since the node left the group."""
 
 
@@ -279,7 +281,7 @@ class GroupPeers:
         known = self._groups.setdefault(table.group, _Group())
         if table.pages and not self._take_page(known, table, grouper, version, now):
             return False
-        known.groupers, known.said_ms, known.told = table.groupers, now.steady_ms, 0
+        known.groupers, known.said_ms, known.farewells = table.groupers, now.steady_ms, 0
         return True
 
     def members(self, group: str, now: Now) -> list[Address]:
@@ -308,13 +310,13 @@ class GroupPeers:
         return known is not None and known.said_ms + late_ms > now.steady_ms
 
     def leave(self, group: str, now: Now) -> tuple[Address, ...]:
-        """Who is to be told that the node is not in a group any more; twice, so that one message
+        """Nodes to notify that the node is not in a group any more; twice, so that one message
         may be lost, then the group is forgotten.
         """
         groupers, known = self.groupers(group, now), self._groups[group]
-        known.told += 1
+        known.farewells += 1
         known.pages.clear()
-        if known.told >= 2:
+        if known.farewells >= 2:
             del self._groups[group]
         return groupers
 

@@ -35,10 +35,9 @@ from rapport.ensemble.grouping.group_tables import (
     split,
     table_component,
 )
-from rapport.ensemble.protocol import Outgoing, Published
+from rapport.ensemble.protocol import OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing, address_text
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.overlay.hash_ring import ring_position
 from rapport.overlay.routing import SeenFilter
 from rapport.transport.base import Address, Sender
@@ -51,15 +50,15 @@ class GrouperMessages:
         self._node, self._address = node, address
         self._version = 0
 
-    def page(self, table: GroupTable, now: Now) -> Published:
+    def page(self, table: GroupTable, now: Now) -> PublishedKnowledge:
         """A page of a table, or an introduction."""
         component = table_component(self._address, table.group, table.page)
         return self._knowledge(component, TABLE, encode_body(table), (), now)
 
-    def announcement(self, said: Announcement, now: Now) -> Published:
+    def announcement(self, announcement: Announcement, now: Now) -> PublishedKnowledge:
         """An announcement for other groupers."""
         component = component_of(self._address)
-        return self._knowledge(component, GROUPER, encode_body(said), (GROUPERS,), now)
+        return self._knowledge(component, GROUPER, encode_body(announcement), (GROUPERS,), now)
 
     def next_version(self, now: Now) -> int:
         """The wall clock, or one more than the last where that clock stands or goes back."""
@@ -68,9 +67,9 @@ class GrouperMessages:
 
     def _knowledge(
         self, component: str, role: str, body: bytes, groups: tuple[str, ...], now: Now
-    ) -> Published:
+    ) -> PublishedKnowledge:
         version = self.next_version(now)
-        return Published(
+        return PublishedKnowledge(
             component, version, now.wall_ms, self._node, (role,), body, self._address, groups
         )
 
@@ -80,7 +79,7 @@ _SLOTS = 8
 _PASSED_ON = 65_536
 """Versions remembered so that they are passed on once."""
 _TELLS_AGAIN = 4
-"""Every so many messages, a client that uses a grouper with a copy only is told the publisher."""
+"""Every so many messages, a client that uses a grouper with a copy only learns the publisher."""
 
 
 def is_of_network(sender: Sender) -> bool:
@@ -112,7 +111,7 @@ class GrouperMachine:
         components.
         """
         self.settings = settings or GroupingSettings()
-        self.outbox: list[Outgoing] = []
+        self.outbox: list[OutgoingMessage] = []
         self.refused = 0
         """Refused messages."""
         self.others = KnownGroupers(address, self.settings, now)
@@ -139,7 +138,7 @@ class GrouperMachine:
         slot_ms = self.settings.period_ms / _SLOTS
         self._slot, self._slot_due_ms = 0, now.steady_ms + chance.random() * slot_ms
 
-    def received(self, message: Published, sender: Sender, now: Now) -> None:
+    def received(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         """Knowledge came over IP, from its node or from a grouper."""
         if not is_of_groupers(message):
             self.client.spoke(sender.address)
@@ -155,7 +154,7 @@ class GrouperMachine:
         groups = self.client.groups_of(component) if component else ()
         kept = [group for group in groups if self.component.keeps(group)]
         if component:
-            self.register.heard(component, self._voice.next_version(now), self._address, kept, now)
+            self.register.update(component, self._voice.next_version(now), self._address, kept, now)
         keepers = [one for group in groups for one in self.others.registrars(group)]
         chosen = dict.fromkeys((*keepers, *self.client.to_publish(component, now)))
         if component and not groups:
@@ -163,7 +162,7 @@ class GrouperMachine:
         chosen.pop(self._address, None)
         return list(chosen)[: self.settings.recipients]
 
-    def to_pass_on(self, message: Published, now: Now) -> list[Address]:
+    def to_pass_on(self, message: PublishedKnowledge, now: Now) -> list[Address]:
         """Knowledge without a group: to some members and one grouper, drawn anew each time; costs
         a look at all nodes that are registered. Nowhere else by gossip: `received` passes on what
         concerns other groupers.
@@ -197,9 +196,9 @@ class GrouperMachine:
         """Announces that it leaves, so that others take over at once."""
         self._announce(self.others.others(), now, leaving=True)
 
-    def heard(self, address: Address, now: Now) -> None:
+    def mark_alive(self, address: Address, now: Now) -> None:
         """The membership found the node alive."""
-        self.others.heard(address, now)
+        self.others.mark_alive(address, now)
 
     def gone(self, address: Address) -> None:
         """The membership found the node dead."""
@@ -225,7 +224,7 @@ class GrouperMachine:
         wanted = self.settings.without_group
         return grouper + (nodes if len(nodes) <= wanted else self._chance.sample(nodes, wanted))
 
-    def _take(self, message: Published, sender: Sender, now: Now) -> None:
+    def _take(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
         address, is_direct = message.address, message.address == sender.address
         if address is None or not (is_direct or sender.address in self.others):
             self.refused += 1
@@ -235,16 +234,16 @@ class GrouperMachine:
         if GroupJoin.membership(self.component, client):
             GroupJoin.exchange(self.component, client)
         else:
-            self.register.heard(message.component, message.version, address, (), now)
+            self.register.update(message.component, message.version, address, (), now)
         others = [group for group in groups if self._is_for_another(group, message, is_direct)]
         if others and self._passed_on.first_time((message.component, message.version), now):
             self._pass_on(message, others, now)
             if is_direct:
                 self._introduce(others, address, now)
 
-    def _is_for_another(self, group: str, message: Published, is_direct: bool) -> bool:
+    def _is_for_another(self, group: str, message: PublishedKnowledge, is_direct: bool) -> bool:
         """Whether a grouper that publishes the group's table should get this, too. A client that
-        speaks to one who only keeps a copy may know nobody else: it is told now and then.
+        speaks to one who only keeps a copy may know no other: it is notified now and then.
         """
         if not self.component.keeps(group):
             return True
@@ -253,7 +252,7 @@ class GrouperMachine:
         times = self.register.times_heard(message.component)
         return times <= 2 or times % _TELLS_AGAIN == 0
 
-    def _pass_on(self, message: Published, groups: list[str], now: Now) -> None:
+    def _pass_on(self, message: PublishedKnowledge, groups: list[str], now: Now) -> None:
         """Sends knowledge on towards those who keep these groups."""
         hops = dict.fromkeys(self.others.next_hop(group) for group in groups)
         hops.pop(self._address, None)
@@ -270,29 +269,29 @@ class GrouperMachine:
                     detail="grouper",
                 )
             )
-        self.outbox.extend(Outgoing(message, hop) for hop in hops)
+        self.outbox.extend(OutgoingMessage(message, hop) for hop in hops)
 
     def _introduce(self, groups: list[str], to: Address, now: Now) -> None:
         """Sends a client the groupers of its groups, so that it uses and trusts them."""
         for group in groups:
             table = GroupTable(group, self.others.registrars(group))
-            self.outbox.append(Outgoing(self._voice.page(table, now), to))
+            self.outbox.append(OutgoingMessage(self._voice.page(table, now), to))
 
-    def _take_announcement(self, message: Published, sender: Sender, now: Now) -> None:
-        said = read_announcement(message)
+    def _take_announcement(self, message: PublishedKnowledge, sender: Sender, now: Now) -> None:
+        announcement = read_announcement(message)
         address = sender.address
-        if said is None or message.address != address or not self._may_be_grouper(sender):
+        if announcement is None or message.address != address or not self._may_be_grouper(sender):
             self.refused += 1
             return
-        if said.leaving:
+        if announcement.leaving:
             self.others.gone(address)
             return
         is_new = address not in self.others
-        if not self.others.announced(address, said.up_ms, now):
+        if not self.others.announced(address, announcement.up_ms, now):
             return
         self.client.introduce((address,))
-        told = [one.address for one in said.groupers if one.address != self._address]
-        self._acquaintances.told((one for one in told if one not in self.others), met=address)
+        named = [one.address for one in announcement.groupers if one.address != self._address]
+        self._acquaintances.learn((one for one in named if one not in self.others), met=address)
         if is_new:
             self._announce([address], now)
 
@@ -301,9 +300,11 @@ class GrouperMachine:
         if len(others) > self.settings.page_members:
             others = self._chance.sample(others, self.settings.page_members)
         up_ms = max(0, int(now.steady_ms - self._began_ms))
-        said = Announcement(up_ms, leaving, tuple(TableEntry(host, port) for host, port in others))
-        message = self._voice.announcement(said, now)
-        self.outbox.extend(Outgoing(message, address) for address in to)
+        announcement = Announcement(
+            up_ms, leaving, tuple(TableEntry(host, port) for host, port in others)
+        )
+        message = self._voice.announcement(announcement, now)
+        self.outbox.extend(OutgoingMessage(message, address) for address in to)
 
     def _forget_silent(self, now: Now) -> None:
         for address in self.others.drop_silent(now):
@@ -337,14 +338,16 @@ class GrouperMachine:
                 for entry in other.members if other is not table else ():
                     self._send_page(message, table, entry.address, now)
 
-    def _send_page(self, message: Published, table: GroupTable, to: Address, now: Now) -> None:
+    def _send_page(
+        self, message: PublishedKnowledge, table: GroupTable, to: Address, now: Now
+    ) -> None:
         if self._trace is not None:
             kind, other = Kind.TABLE_PUBLISHED, address_text(to)
             self._trace(traced(kind, self._node, other, message, table, now))
         if to == self._address:
             self.client.received(message, Sender(to), now)
         else:
-            self.outbox.append(Outgoing(message, to))
+            self.outbox.append(OutgoingMessage(message, to))
 
 
 def _next(due_ms: float, period_ms: float, now_ms: float) -> float:
@@ -369,7 +372,7 @@ class AnnouncementTargets:
         self._named: dict[Address, int] = {}
         self._lost: dict[Address, None] = {}
 
-    def told(self, addresses: Iterable[Address], *, met: Address) -> None:
+    def learn(self, addresses: Iterable[Address], *, met: Address) -> None:
         """Adds addresses named by a grouper that was met."""
         self._named.pop(met, None)
         self._lost.pop(met, None)
@@ -389,7 +392,7 @@ class AnnouncementTargets:
 
     def to_tell(self, known: Iterable[Address]) -> list[Address]:
         """The recipients of the next announcement."""
-        told = dict.fromkeys((*known, *self._well_known, *self._members, *self._named))
+        found = dict.fromkeys((*known, *self._well_known, *self._members, *self._named))
         for address, tries in list(self._named.items()):
             if tries > 1:
                 self._named[address] = tries - 1
@@ -398,5 +401,5 @@ class AnnouncementTargets:
         if self._lost:
             address = next(iter(self._lost))
             del self._lost[address]
-            self._lost[address] = told[address] = None
-        return list(told)
+            self._lost[address] = found[address] = None
+        return list(found)

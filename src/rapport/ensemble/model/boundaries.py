@@ -25,9 +25,9 @@ class Boundaries:
         self,
         plans: Sequence[EnsemblePlan],
         node: NodeKnowledge,
-        tell: Callable[[Fault], None],
+        report: Callable[[Fault], None],
     ) -> None:
-        self._plans, self._node, self._tell = plans, node, tell
+        self._plans, self._node, self._report = plans, node, report
         self._any = any(plan.boundary is not None for plan in plans)
         self._grouping = [plan for plan in plans if plan.group is not None]
 
@@ -84,11 +84,11 @@ class Boundaries:
             answer = boundary(seen, self._node)
         except RAISED as error:
             hint = "knowledge is passed on as if there were no boundary"
-            self._tell(fault_of(error, "ensemble.boundary_raised", name=plan.name, hint=hint))
+            self._report(fault_of(error, "ensemble.boundary_raised", name=plan.name, hint=hint))
             return True
         if type(answer).__name__ in ("bool", "bool_"):
             return bool(answer)
-        self._tell(odd_answer(plan.name, "boundary", answer))
+        self._report(odd_answer(plan.name, "boundary", answer))
         return True
 
     def _group(self, plan: EnsemblePlan, component: Component, now_ms: int) -> str:
@@ -96,7 +96,7 @@ class Boundaries:
         try:
             value = plan.group(scratch(component.__dict__.copy(), type(component), now_ms))
         except RAISED as error:
-            self._tell(
+            self._report(
                 fault_of(
                     error,
                     "ensemble.group_raised",
@@ -110,7 +110,7 @@ class Boundaries:
             return ""
         text = _group_text(plan.name, value)
         if not text:
-            self._tell(odd_answer(plan.name, "group", value))
+            self._report(odd_answer(plan.name, "group", value))
         return text
 
 

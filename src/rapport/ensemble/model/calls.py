@@ -212,7 +212,7 @@ class EvaluationCall(Call):
             tuple(self._faults),
             looked_at,
             tuple((coordinator.id, member.id) for coordinator, member in formed),
-            self._told(formed) if self._looked_at else (),
+            self._evaluated_pairs(formed) if self._looked_at else (),
         )
 
     # Membership
@@ -312,14 +312,14 @@ class EvaluationCall(Call):
         changes = {name: side.change() for name, side in touched.items()}
         return {name: change for name, change in changes.items() if change.values}, formed
 
-    def _told(self, formed: Sequence[Pair]) -> tuple[EvaluatedPair, ...]:
+    def _evaluated_pairs(self, formed: Sequence[Pair]) -> tuple[EvaluatedPair, ...]:
         exchanged = {(coordinator.id, member.id) for coordinator, member in formed}
-        told = []
+        pairs = []
         for coordinator, member in self._looked_at or ():
             is_formed = (coordinator.id, member.id) in exchanged
             local, other = (member, coordinator) if coordinator.version else (coordinator, member)
-            told.append(EvaluatedPair(local.id, other.id, other.version, is_formed))
-        return tuple(told)
+            pairs.append(EvaluatedPair(local.id, other.id, other.version, is_formed))
+        return tuple(pairs)
 
     # Faults
 
@@ -332,8 +332,8 @@ class EvaluationCall(Call):
             name=self.name,
             hint="this pair was left out; the others were not touched by it",
         )
-        told = f"{what} of {coordinator.id} and {member.id}: {fault.message}"[:300]
-        self._faults.append(_with_message(fault, told))
+        message = f"{what} of {coordinator.id} and {member.id}: {fault.message}"[:300]
+        self._faults.append(_with_message(fault, message))
 
     def _not_of_role(self, reading: ReplicaReading, role: RoleType, why: str) -> None:
         self._faults.append(

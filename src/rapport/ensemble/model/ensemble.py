@@ -83,7 +83,7 @@ def plan_of_ensemble(cls: type[Ensemble]) -> EnsemblePlan:
         )
     coordinator, member = _roles(cls)
     boundary, group = _function(cls, "boundary", False), _function(cls, "group", False)
-    told = _first_role(cls, boundary)
+    boundary_role = _first_role(cls, boundary)
     return EnsemblePlan(
         name,
         period_ms(cls.every, f"the ensemble {name}"),
@@ -93,7 +93,7 @@ def plan_of_ensemble(cls: type[Ensemble]) -> EnsemblePlan:
         _function(cls, "membership", True),
         _function(cls, "exchange", True),
         boundary,
-        (told,) if told is not None else (member, coordinator),
+        (boundary_role,) if boundary_role is not None else (member, coordinator),
         group,
         _first_role(cls, group) or coordinator,
     )

@@ -40,7 +40,7 @@ def fault_of(
     """An exception as a fault; one with a code and a hint of its own keeps them."""
     return Fault(
         code=_text_of(error, "code") or code,
-        message=_said(error),
+        message=_error_text(error),
         hint=_text_of(error, "hint") or hint,
         component=component,
         name=name,
@@ -109,11 +109,11 @@ class Faults:
 
 def _text_of(error: BaseException, name: str) -> str:
     """A text attribute of an error; empty if it is no text, such as the `code` of SystemExit."""
-    said = getattr(error, name, "")
-    return said if isinstance(said, str) else ""
+    text = getattr(error, name, "")
+    return text if isinstance(text, str) else ""
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         text = _text_of(error, "message") or str(error)
     except Exception:  # of the exception's own class

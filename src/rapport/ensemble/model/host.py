@@ -18,10 +18,9 @@ from rapport.ensemble.model.faults import Fault, Faults, fault_of
 from rapport.ensemble.model.replicas import NodeKnowledge, Replica, ReplicaReading, Replicas
 from rapport.ensemble.model.snapshots import Snapshot, WithheldKnowledge, snapshot_of
 from rapport.ensemble.model.work_scheduler import HostSettings, WorkScheduler
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 
 def trace_outcome(node: str, call: Call, outcome: Outcome, trace: Tracing) -> None:
@@ -185,7 +184,7 @@ class Host:
 
     # Replicas
 
-    def replace(self, knowledge: Knowledge | Published, now: Now) -> bool:
+    def replace(self, knowledge: Knowledge | PublishedKnowledge, now: Now) -> bool:
         """Takes a newer version of another node's component; False: it was none, or cannot be."""
         self._last = now
         component = knowledge.component
@@ -211,7 +210,7 @@ class Host:
             self._replicas.remove(name)
         return dead
 
-    def may_pass_on(self, knowledge: Knowledge | Published) -> bool:
+    def may_pass_on(self, knowledge: Knowledge | PublishedKnowledge) -> bool:
         """Whether the boundaries let it be passed on here; see `Boundaries.allow`."""
         if self._boundaries.is_unbounded:
             return True

@@ -13,7 +13,7 @@ from rapport.core.errors import nearest_names
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.component import Component, NoSuchField
 from rapport.ensemble.model.role import RoleType, copied, is_fixed, is_named, plan_of
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 
 _FAULTS = (msgspec.DecodeError, RecursionError, ValueError, TypeError)
 
@@ -34,11 +34,13 @@ class ReplicaReading:
         "why_not",
     )
 
-    def __init__(self, knowledge: Knowledge | Published) -> None:
+    def __init__(self, knowledge: Knowledge | PublishedKnowledge) -> None:
         self.component, self.node = knowledge.component, knowledge.node
         self.roles, self.version = knowledge.roles, knowledge.version
         self.created_ms = knowledge.created_ms
-        self._body: Any = knowledge.body if type(knowledge) is Published else knowledge.values  # type: ignore[union-attr]
+        self._body: Any = (
+            knowledge.body if isinstance(knowledge, PublishedKnowledge) else knowledge.values
+        )
         self._shapes: dict[RoleType, Any] = {}
         self.why_not: dict[RoleType, str] = {}
         """The roles that it lists, but whose fields it lacks."""

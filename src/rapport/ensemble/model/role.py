@@ -148,9 +148,9 @@ def _check_agreement(cls: type, field: Field) -> None:
         if field.name in base.__dict__.get("declared_fields", {})
     }
     if len(types) > 1:
-        said = ", ".join(f"{owner}: {kind}" for kind, owner in types.items())
+        kinds = ", ".join(f"{owner}: {kind}" for kind, owner in types.items())
         raise InvalidInput(
-            f"{cls.__name__}: its roles disagree about the field {field.name!r} ({said})",
+            f"{cls.__name__}: its roles disagree about the field {field.name!r} ({kinds})",
             code="ensemble.bad_field",
             hint="rename it in one role, or declare it in the component with a type that fits both",
         )

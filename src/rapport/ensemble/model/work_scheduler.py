@@ -26,8 +26,7 @@ from rapport.ensemble.model.faults import Fault
 from rapport.ensemble.model.replicas import Replicas
 from rapport.ensemble.model.role import RoleType, copied, is_same, plan_of
 from rapport.ensemble.protocol import MAX_DEPTH, MAX_MESSAGE
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 
 ScheduleKey = TypeVar("ScheduleKey", bound=Hashable)
 

@@ -32,8 +32,7 @@ from rapport.ensemble.runtime.node_status import (
 )
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.ensemble.trace_files import NodeTracer
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, Now
+from rapport.kernel.clock import Chance, Clock, Now
 from rapport.overlay.swim import Swim
 from rapport.overlay.swim_protocol import MAX_NAME
 from rapport.transport.addresses import format_address, ip_of, resolve
@@ -53,7 +52,7 @@ class EnsembleNode:
         self.machine: NodeMachine = shell.machine
         self._shell, self._group = shell, group
         self._is_closed = False
-        shell.tell_status = lambda: short_status(self.status())
+        shell.status_text = lambda: short_status(self.status())
 
     @staticmethod
     async def open(
@@ -126,7 +125,7 @@ class EnsembleNode:
             raise
         recording = NodeTracer(recorder, node) if recorder is not None else None
         shell = NodeShell(station, machine, swim, clock, settings, recording)
-        shell.tell_changed, shell.tell_published = on_changed, on_published
+        shell.on_changed, shell.on_published = on_changed, on_published
         if on_withheld is not None:
             shell.report_withheld = on_withheld
         opened = EnsembleNode(shell, group)

@@ -9,14 +9,13 @@ from collections.abc import Container, Iterable
 
 import msgspec
 
-from rapport.core.event import Event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id
 from rapport.core.times import DurationCounts, DurationHistogram
-from rapport.ensemble.protocol import Headers, Message, Part, Published, Pull, PullParts
+from rapport.ensemble.protocol import Headers, Message, Part, PublishedKnowledge, Pull, PullParts
 
 GOSSIP_SUMMARY = "rapport.ensemble.summary"
 KINDS: dict[type, str] = {
-    Published: "knowledge",
+    PublishedKnowledge: "knowledge",
     Headers: "headers",
     Pull: "pull",
     Part: "part",
@@ -78,7 +77,7 @@ class GossipCounters:
         """Counts a message from another node."""
         self._received[type(message)] += 1
 
-    def replaced(self, versions: Iterable[Published], wall_ms: int) -> None:
+    def replaced(self, versions: Iterable[PublishedKnowledge], wall_ms: int) -> None:
         """Counts versions that became replicas, and the age of those that they replaced."""
         for version in versions:
             before_ms = self._created.pop(version.component, None)

@@ -12,7 +12,14 @@ from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.model.faults import Fault
 from rapport.ensemble.model.snapshots import WithheldKnowledge
 from rapport.ensemble.node_machine import NodeMachine
-from rapport.ensemble.protocol import VERSION, Message, Published, decode, encode, values_of
+from rapport.ensemble.protocol import (
+    VERSION,
+    Message,
+    PublishedKnowledge,
+    decode,
+    encode,
+    values_of,
+)
 from rapport.ensemble.runtime.call_threads import CallThreads
 from rapport.ensemble.runtime.gossip_summary import GossipCounters
 from rapport.ensemble.runtime.node_status import (
@@ -68,15 +75,15 @@ class NodeShell:
         self.threads = CallThreads(
             self._finished, clock, hangs_ms=settings.host.process_ms, at_once=settings.threads
         )
-        self.tell_changed: KnowledgeListener | None = None
+        self.on_changed: KnowledgeListener | None = None
         """Gets what came from other nodes."""
-        self.tell_published: KnowledgeListener | None = None
+        self.on_published: KnowledgeListener | None = None
         """Gets what this node published, each version once."""
-        self.tell_status: Callable[[], str] = lambda: ""
+        self.status_text: Callable[[], str] = lambda: ""
         self.recording = recording
         self.figures = GossipCounters(machine.node, clock.now_ms())
         self._alarm = DueTimer(clock, self.next_due_ms, self._tick)
-        self._published: list[Published] = []
+        self._published: list[PublishedKnowledge] = []
         self.report_withheld: ReportWithheld = _log_withheld
         self._withheld: frozenset[str] = frozenset()
         self._namesakes: frozenset[Address] = frozenset()
@@ -112,9 +119,9 @@ class NodeShell:
         if self.swim is not None and self.swim.changes:
             self._members_changed(now)
         if self.machine.changed:
-            self._tell_changed(now)
+            self._notify_changed(now)
         if self._published:
-            self._tell_published()
+            self._notify_published()
         self._send_all(now)
         self._log_faults()
         self._alarm.look()
@@ -156,7 +163,7 @@ class NodeShell:
     def _take_control(self, data: bytes, sender: Sender) -> None:
         message = decode_control(data)
         if isinstance(message, StatusRequest):
-            answer = StatusAnswer(message.id, self.tell_status())
+            answer = StatusAnswer(message.id, self.status_text())
             self.station.send(encode_control(answer), sender.address)
 
     # --- time and finished calls ---
@@ -222,27 +229,27 @@ class NodeShell:
 
     # --- listeners ---
 
-    def _tell_published(self) -> None:
+    def _notify_published(self) -> None:
         """Not derived from the outbox: a version may go in parts, or to no recipient."""
         published = [*self._published]
         self._published.clear()
-        if self.tell_published is not None:
+        if self.on_published is not None:
             for message in published:
-                self._tell(self.tell_published, message)
+                self._notify(self.on_published, message)
 
-    def _tell_changed(self, now: Now) -> None:
+    def _notify_changed(self, now: Now) -> None:
         changed = self.machine.changed
         self.figures.replaced(changed, now.wall_ms)
         self.counts["versions_received"] += len(changed)
-        if self.tell_changed is not None:
+        if self.on_changed is not None:
             for message in changed:
-                self._tell(self.tell_changed, message)
+                self._notify(self.on_changed, message)
         changed.clear()
 
-    def _tell(self, told: KnowledgeListener, message: Published) -> None:
+    def _notify(self, listener: KnowledgeListener, message: PublishedKnowledge) -> None:
         """A listener that fails does not stop the node."""
         try:
-            told(knowledge_of(message))
+            listener(knowledge_of(message))
         except Exception as error:
             self.counts["not_told"] += 1
             _log.error(
@@ -317,7 +324,7 @@ def _log_fault(fault: Fault) -> None:
     _log.warning("ensemble fault", code=fault.code, error=fault.message, **given)
 
 
-def knowledge_of(message: Published) -> Knowledge:
+def knowledge_of(message: PublishedKnowledge) -> Knowledge:
     """The knowledge in a message, as programs see it; raises InvalidInput if it cannot be read."""
     return Knowledge(
         component=message.component,

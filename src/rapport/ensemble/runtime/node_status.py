@@ -20,8 +20,7 @@ from rapport.ensemble.grouping.group_tables import GroupingSettings
 from rapport.ensemble.model.faults import Fault
 from rapport.ensemble.model.snapshots import WithheldKnowledge
 from rapport.ensemble.model.work_scheduler import HostSettings
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Chance, Clock
 from rapport.overlay.swim_protocol import SwimSettings
 from rapport.transport import station
 from rapport.transport.addresses import format_address, ip_of, is_loopback, resolve

@@ -41,7 +41,7 @@ from rapport.mediation.memory import ConversionMemory, Function, Functions
 from rapport.mediation.rejections import (
     SHOWN,
     Calculation,
-    Rejected,
+    RejectedValue,
     a_list,
     an_object,
     finite,
@@ -58,7 +58,7 @@ from rapport.mediation.types import TAG, Types
 def as_function(
     conversion: Conversion, how: ValueKind, calculate: Calculation, types: Types
 ) -> Callable[..., Any]:
-    """Adapts the calculation to the conversion's signature; raises Rejected. From object to
+    """Adapts the calculation to the conversion's signature; raises RejectedValue. From object to
     object, attributes that are not taken are kept if the result type has them.
     """
     takes = tuple(port.name for port in how.takes(len(conversion.arguments)))
@@ -84,7 +84,7 @@ def _careful(calculate: Calculation, name: str) -> Calculation:
         try:
             return calculate(*values)
         except InvalidInput as error:
-            raise Rejected(error.code, f"{name}: {error.message}", error.hint) from None
+            raise RejectedValue(error.code, f"{name}: {error.message}", error.hint) from None
 
     return careful
 
@@ -130,7 +130,7 @@ GENERATED_NAMES: Mapping[str, Any] = {
     "missing": missing,
     "null": null,
     "unknown_type": unknown_type,
-    "Rejected": Rejected,
+    "Rejected": RejectedValue,
 }
 """The names that generated text uses."""
 
@@ -142,7 +142,7 @@ def callable_of(
     types: Types,
     surroundings: ConversionEnvironment | None = None,
 ) -> Function:
-    """The conversion as a function that returns the result or raises Rejected. Exceptions and
+    """The conversion as a function that returns the result or raises RejectedValue. Exceptions and
     wrong results of site functions become rejections. Raises InterpretationError if a site
     function is missing.
     """
@@ -233,7 +233,7 @@ def _rename(conversion: Conversion, how: Rename, types: Types) -> Function:
 def _scatter(value: dict[str, Any], wanted: tuple[str, ...], name: str) -> Any:
     for each in wanted:
         if each not in value:
-            raise Rejected("field.missing", f"{name}: there is no attribute {each!r}")
+            raise RejectedValue("field.missing", f"{name}: there is no attribute {each!r}")
     found = tuple(value[each] for each in wanted)
     return found if len(found) != 1 else found[0]
 
@@ -241,7 +241,9 @@ def _scatter(value: dict[str, Any], wanted: tuple[str, ...], name: str) -> Any:
 def _cut(value: str, separator: str, parts: int, name: str) -> Any:
     found = value.split(separator, parts - 1)
     if len(found) != parts:
-        raise Rejected("value.too_few_parts", f"{name}: {value[:SHOWN]!r} has not {parts} parts")
+        raise RejectedValue(
+            "value.too_few_parts", f"{name}: {value[:SHOWN]!r} has not {parts} parts"
+        )
     return found if parts != 1 else found[0]
 
 
@@ -256,7 +258,7 @@ def _lookup(conversion: Conversion, how: Lookup) -> Function:
             found = otherwise
         if found is msgspec.UNSET:
             message = f"{conversion.name} does not know {str(value)[:SHOWN]!r}"
-            raise Rejected(
+            raise RejectedValue(
                 "lookup.unknown", message, "add it to the look-up, or declare `otherwise`"
             )
         return found
@@ -309,20 +311,20 @@ def _guarded(conversion: Conversion, function: Function, types: Types) -> Functi
     def guarded(*values: Any) -> Any:
         try:
             found = function(*values)
-        except Rejected:
+        except RejectedValue:
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {error}"[:200]
-            raise Rejected("conversion.raised", f"the conversion {name}: {text}") from error
+            raise RejectedValue("conversion.raised", f"the conversion {name}: {text}") from error
         results = [found] if single else found
         if not isinstance(results, (list, tuple)) or len(results) != len(promised):
             message = f"the conversion {name} gave not {len(promised)} values"
-            raise Rejected("conversion.bad_result", message)
+            raise RejectedValue("conversion.bad_result", message)
         for result, reference in zip(results, promised, strict=True):
             fault = type_mismatch(result, reference, types)
             if fault:
                 message = f"the conversion {name} gave what it did not promise: {fault}"
-                raise Rejected("conversion.bad_result", message)
+                raise RejectedValue("conversion.bad_result", message)
         return found
 
     return guarded

@@ -42,7 +42,7 @@ from rapport.mediation.plans import (
     VariantsStep,
     is_idle,
 )
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import TAG, Types
 
 MAX_FUNCTION_LINES = 200
@@ -341,7 +341,7 @@ def generate_batch(plan: Plan, *, own: bool = False) -> GeneratedCode | None:
     return GeneratedCode("\n".join(lines) + "\n", tuple(writer.conversions))
 
 
-BatchTransform = Callable[[Sequence[Any], list[Any], list[tuple[int, Rejected]]], None]
+BatchTransform = Callable[[Sequence[Any], list[Any], list[tuple[int, RejectedValue]]], None]
 """Takes a batch and two empty lists for results and rejections."""
 
 
@@ -370,7 +370,7 @@ class BatchResult(msgspec.Struct):
     """Results in order, and rejections with their index in the batch."""
 
     results: list[Any]
-    rejected: list[tuple[int, Rejected]]
+    rejected: list[tuple[int, RejectedValue]]
 
 
 class Transformer:
@@ -418,13 +418,13 @@ class Transformer:
         return found
 
     def _one_by_one(
-        self, values: Sequence[Any], results: list[Any], rejected: list[tuple[int, Rejected]]
+        self, values: Sequence[Any], results: list[Any], rejected: list[tuple[int, RejectedValue]]
     ) -> None:
         append = results.extend if self.plan.several else results.append
         for index, value in enumerate(values):
             try:
                 append(self._transform(value))
-            except Rejected as rejection:
+            except RejectedValue as rejection:
                 rejected.append((index, rejection))
 
     def _compiled(self, generated: GeneratedCode) -> dict[str, Any]:

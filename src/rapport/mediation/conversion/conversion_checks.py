@@ -17,6 +17,7 @@ from rapport.core.errors import (
     Problem,
     nearest_names,
 )
+from rapport.core.times import zone_named
 from rapport.mediation.conversion.conversions import (
     Chain,
     Conversion,
@@ -64,7 +65,6 @@ from rapport.mediation.types import (
 from rapport.units.catalogue import BY_NAME
 from rapport.units.coordinates import PlanOrigin
 from rapport.units.quantities import converter, unit_named
-from rapport.units.timeformats import zone_named
 
 _TAKEN = {
     "number": ("number", "integer", "json"),

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rapport.core.errors import InvalidInput
+from rapport.core.times import from_iso, from_pattern, to_iso
 from rapport.mediation.conversion.lookups import ConversionEnvironment
 from rapport.mediation.conversion.notations import ISO, whole_number
-from rapport.mediation.rejections import SHOWN, Calculation, Port, Rejected, finite, number, text
+from rapport.mediation.rejections import (
+    SHOWN,
+    Calculation,
+    Port,
+    RejectedValue,
+    finite,
+    number,
+    text,
+)
 from rapport.units.quantities import parse_number
-from rapport.units.timeformats import from_iso, from_pattern, to_iso
 
 if TYPE_CHECKING:
     from rapport.mediation.conversion.conversions import Conversion
@@ -122,7 +130,7 @@ def _rate(
     rate = rate_at(courses.get(currency, ()), time_ms)
     if rate is None:
         at = "" if time_ms is None else f" at {_shown(time_ms)}"
-        raise Rejected(
+        raise RejectedValue(
             "currency.no_rate",
             f"{name}: there is no rate of {currency[:SHOWN]!r} against {base}{at}",
             "add it to the rates, or correct the currency's name",
@@ -175,10 +183,10 @@ def read_rates(rates: RateTable, surroundings: ConversionEnvironment) -> RateHis
             value = parse_number(rate)
         except InvalidInput as error:
             message = f"table {rates.table!r}, row of {currency[:SHOWN]!r}: {error.message}"
-            raise Rejected("lookup.bad_number", message, error.hint) from None
+            raise RejectedValue("lookup.bad_number", message, error.hint) from None
         if not 0 < value < float("inf"):
             message = f"table {rates.table!r}: {rate[:SHOWN]!r} is no rate"
-            raise Rejected("lookup.bad_number", message, "rates are greater than zero")
+            raise RejectedValue("lookup.bad_number", message, "rates are greater than zero")
         found.setdefault(currency, []).append((began, value))
     return {currency: sorted(course) for currency, course in found.items()}
 

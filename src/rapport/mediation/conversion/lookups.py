@@ -13,7 +13,7 @@ from rapport.mediation.rejections import (
     SHOWN,
     Calculation,
     Port,
-    Rejected,
+    RejectedValue,
     finite,
     is_of_kind,
     text,
@@ -84,7 +84,7 @@ def numbers_finder(
 def _number_in(lookups: SiteTables, table: str, key: str, column: str) -> float:
     text = lookups.lookup(table, key, column)
     if not text:
-        raise Rejected(
+        raise RejectedValue(
             "lookup.unknown",
             f"table {table!r} has no {column!r} for {key[:60]!r}",
             f"add the row to {table!r}, or correct the device's name",
@@ -93,9 +93,9 @@ def _number_in(lookups: SiteTables, table: str, key: str, column: str) -> float:
     try:
         number = parse_number(text)
     except InvalidInput as error:
-        raise Rejected("lookup.bad_number", f"{place}: {error.message}", error.hint) from None
+        raise RejectedValue("lookup.bad_number", f"{place}: {error.message}", error.hint) from None
     if not math.isfinite(number):
-        raise Rejected("lookup.bad_number", f"{place}: {text[:40]!r} is not a finite number")
+        raise RejectedValue("lookup.bad_number", f"{place}: {text[:40]!r} is not a finite number")
     return number
 
 
@@ -188,7 +188,7 @@ def _in_table(
             ]
         if how.otherwise is msgspec.UNSET:
             column = how.columns[fields.index(next(field for field in fields if not field))]
-            raise Rejected(
+            raise RejectedValue(
                 "lookup.unknown",
                 f"{name}: table {how.table!r} has no {column!r} for {key[:SHOWN]!r}",
                 f"add it to {how.table!r}, or declare `otherwise`",
@@ -204,7 +204,7 @@ def _field(table: str, key: str, column: str, surroundings: ConversionEnvironmen
     try:
         return surroundings.tables.lookup(table, key, column)
     except UnknownName as error:
-        raise Rejected("lookup.unknown", error.message, error.hint) from None
+        raise RejectedValue("lookup.unknown", error.message, error.hint) from None
 
 
 def _typed(field: str, kind: str, place: str) -> Any:
@@ -213,16 +213,20 @@ def _typed(field: str, kind: str, place: str) -> Any:
         return field
     if kind == "boolean":
         if field.lower() not in _TRUTHS:
-            raise Rejected("lookup.bad_value", f"{place}: {field[:SHOWN]!r} is not true or false")
+            raise RejectedValue(
+                "lookup.bad_value", f"{place}: {field[:SHOWN]!r} is not true or false"
+            )
         return _TRUTHS[field.lower()]
     try:
         found = finite(parse_number(field), place)
     except InvalidInput as error:
-        raise Rejected("lookup.bad_number", f"{place}: {error.message}", error.hint) from None
+        raise RejectedValue("lookup.bad_number", f"{place}: {error.message}", error.hint) from None
     if kind == "number":
         return found
     if found != int(found):
-        raise Rejected("lookup.bad_number", f"{place}: {field[:SHOWN]!r} is not a whole number")
+        raise RejectedValue(
+            "lookup.bad_number", f"{place}: {field[:SHOWN]!r} is not a whole number"
+        )
     return int(found)
 
 
@@ -235,7 +239,7 @@ def _in_context(
         found = context.value(how.concept, key, how.attribute) if context is not None else None
         if found is None:
             if how.otherwise is msgspec.UNSET:
-                raise Rejected(
+                raise RejectedValue(
                     "lookup.unknown",
                     f"{name}: there is no present value of {how.attribute!r} of {key[:SHOWN]!r}",
                     "it is known after its first reading; or declare `otherwise`",
@@ -243,7 +247,7 @@ def _in_context(
             return how.otherwise
         if len(found) != len(kinds) or not all(map(is_of_kind, found, kinds)):
             message = f"{name}: {how.concept}.{how.attribute} is {str(list(found))[:SHOWN]}"
-            raise Rejected("lookup.bad_value", message, f"expected {', '.join(kinds)}")
+            raise RejectedValue("lookup.bad_value", message, f"expected {', '.join(kinds)}")
         return found
 
     return look_up

@@ -7,19 +7,19 @@ from typing import Any
 
 import msgspec
 
+from rapport.core.times import Fold, from_epoch, from_iso, from_pattern, to_iso, to_pattern
 from rapport.mediation.rejections import (
     SHOWN,
     Calculation,
     Port,
     PortKind,
-    Rejected,
+    RejectedValue,
     finite,
     number,
     text,
 )
 from rapport.units.coordinates import AngleForm, Axis, parse_angle, write_angle
 from rapport.units.quantities import DecimalMark, parse_number
-from rapport.units.timeformats import Fold, from_epoch, from_iso, from_pattern, to_iso, to_pattern
 
 ISO, EPOCH_SECONDS, EPOCH_MILLISECONDS = "iso8601", "epoch_s", "epoch_ms"
 
@@ -152,7 +152,7 @@ def whole_number(value: Any, name: str) -> int:
     """A `Time` as int; an integral float is accepted."""
     found = number(value, name)
     if found != math.floor(found):
-        raise Rejected(
+        raise RejectedValue(
             "value.not_an_integer", f"{name} is {str(value)[:SHOWN]}, not a whole number"
         )
     return int(value)
@@ -199,7 +199,7 @@ def _write_time(how: WriteTime, name: str, kinds: list[str]) -> Calculation:
             written = to_pattern(time_ms, how.format, how.zone)
         found = written.split(how.separator, parts - 1) if parts > 1 else [written]
         if len(found) != parts:
-            raise Rejected("value.too_few_parts", f"{name}: {written!r} has not {parts} parts")
+            raise RejectedValue("value.too_few_parts", f"{name}: {written!r} has not {parts} parts")
         return found
 
     return write

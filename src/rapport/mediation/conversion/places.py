@@ -16,7 +16,7 @@ from rapport.mediation.rejections import (
     SHOWN,
     Calculation,
     Port,
-    Rejected,
+    RejectedValue,
     finite,
     number,
     number_ports,
@@ -292,14 +292,16 @@ def _from_table(
 
 
 def _no_tables(table: str) -> OriginPosition:
-    raise Rejected("lookup.unknown", f"there is no table {table!r}", "declare it in the site file")
+    raise RejectedValue(
+        "lookup.unknown", f"there is no table {table!r}", "declare it in the site file"
+    )
 
 
 def _present(conversion: Conversion, memory: ConversionMemory, key: str) -> OriginPosition:
     found = memory.state_of(conversion).get(key)
     if found is None:
         of = f" of {key[:SHOWN]!r}" if key else ""
-        raise Rejected(
+        raise RejectedValue(
             "place.no_origin",
             f"{conversion.name}: the position of the origin{of} is not known yet",
             "events of its feed type must arrive first",

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from rapport.core.errors import InvalidInput, Problem, nearest_names
+from rapport.core.times import zone_named
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import Section
@@ -28,7 +29,6 @@ from rapport.mediation.interpretations.model import (
     ValueRule,
 )
 from rapport.units.quantities import DecimalMark, converter, unit_named
-from rapport.units.timeformats import zone_named
 
 TableColumns = Mapping[str, Collection[str]]
 """Tables of the site with their columns, to check names in advance."""

@@ -17,11 +17,10 @@ import msgspec
 
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InvalidInput
-from rapport.core.event import ADDED_FIELDS, Event
-from rapport.core.ids import content_id
+from rapport.core.event import ADDED_FIELDS, Event, content_id
 from rapport.kernel.config_fields import suggest
 from rapport.mediation.interpretations.model import FormatChoice
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.units.quantities import DecimalMark
 
 MAX_DOCUMENTS = 10_000
@@ -94,7 +93,7 @@ def part_id(name: str) -> str:
 def check_count(count: int) -> None:
     """Rejects too many documents."""
     if count > MAX_DOCUMENTS:
-        raise Rejected(
+        raise RejectedValue(
             "format.too_many",
             f"one event holds more than {MAX_DOCUMENTS:,} documents",
             "send them in several events; rapport import splits files",
@@ -114,7 +113,7 @@ def check_depth(value: Any) -> None:
     while level:
         depth += 1
         if depth > MAX_DEPTH + 1:
-            raise Rejected(
+            raise RejectedValue(
                 "format.too_deep", f"values are nested more than {MAX_DEPTH} levels deep"
             )
         level = [
@@ -196,7 +195,7 @@ def added_fields(event: Event) -> dict[str, Any]:
     header = event.headers.get(ADDED_FIELDS)
     found = decode_json(header) if header is not None else {}
     if not isinstance(found, dict):
-        raise Rejected("payload.bad_fields", f"the header {ADDED_FIELDS} is not an object")
+        raise RejectedValue("payload.bad_fields", f"the header {ADDED_FIELDS} is not an object")
     return found
 
 
@@ -215,7 +214,7 @@ def decode_json(raw: bytes | str) -> Any:
     try:
         value = _DECODE(raw)
     except _BROKEN as error:
-        raise Rejected("payload.not_json", f"the payload is not JSON: {error}") from None
+        raise RejectedValue("payload.not_json", f"the payload is not JSON: {error}") from None
     # Counting brackets is cheap and bounds the depth.
     if _brackets(raw) > MAX_DEPTH:
         check_depth(value)
@@ -233,7 +232,7 @@ def decode_text(octets: bytes, encoding: str) -> str:
     try:
         return octets.decode(encoding).removeprefix("\ufeff")
     except (UnicodeError, LookupError) as error:
-        raise Rejected(
+        raise RejectedValue(
             "format.not_text",
             f"the payload is no text in {encoding}: {error}",
             'declare the encoding, such as encoding = "latin-1"',
@@ -244,21 +243,23 @@ def _from_base64(event: Event) -> bytes:
     try:
         return base64.b64decode(_text(event).encode("ascii"), validate=True)
     except (UnicodeError, binascii.Error):
-        raise Rejected("payload.not_base64", "the octets of the event are not base64") from None
+        raise RejectedValue(
+            "payload.not_base64", "the octets of the event are not base64"
+        ) from None
 
 
 def _text(event: Event) -> str:
     try:
         return msgspec.json.decode(event.data, type=str)
     except _BROKEN:
-        raise Rejected(
+        raise RejectedValue(
             "payload.not_text", "data that are not JSON must stand as a JSON text"
         ) from None
 
 
 def _check_size(event: Event) -> None:
     if len(event.data) > MAX_BYTES:
-        raise Rejected(
+        raise RejectedValue(
             "format.too_large",
             f"the payload has {len(event.data):,} bytes; {MAX_BYTES:,} are allowed",
             "send it in parts",

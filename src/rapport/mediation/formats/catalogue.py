@@ -31,7 +31,7 @@ from rapport.mediation.formats.objects import (
 )
 from rapport.mediation.formats.senml import SenmlFormat
 from rapport.mediation.formats.xml_format import XmlFormat
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 JSON = "json"
 
@@ -112,7 +112,7 @@ def read_values(
             raise Unsupported("importing single values from a file", hint="import it as CSV")
         else:
             yield from _json_values(file, is_pack=name == _SENML)
-    except Rejected as refused:
+    except RejectedValue as refused:
         raise InvalidInput(refused.message, code=refused.code, hint=refused.hint) from None
     except UnicodeError as error:
         raise InvalidInput(
@@ -168,20 +168,22 @@ def _is_json(line: bytes) -> bool:
 def _line_value(line: bytes, number: int) -> Any:
     try:
         return decode_json(line)
-    except Rejected as refused:
-        raise Rejected(refused.code, f"line {number}: {refused.message}", refused.hint) from None
+    except RejectedValue as refused:
+        raise RejectedValue(
+            refused.code, f"line {number}: {refused.message}", refused.hint
+        ) from None
 
 
 def _checked(value: Any, what: str) -> dict[str, Any] | list[Any]:
     if isinstance(value, (dict, list)):
         return value
-    raise Rejected("payload.not_an_object", f"{what} is not an object")
+    raise RejectedValue("payload.not_an_object", f"{what} is not an object")
 
 
 def _whole(file: BinaryIO) -> bytes:
     raw = file.read(MAX_WHOLE_BYTES + 1)
     if len(raw) > MAX_WHOLE_BYTES:
-        raise Rejected(
+        raise RejectedValue(
             "format.too_large",
             f"the file has over {MAX_WHOLE_BYTES:,} bytes and is one document",
             "split it, or write one object on each line",

@@ -24,7 +24,7 @@ from rapport.mediation.formats.base import (
     read_options,
     text_of,
 )
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.units.quantities import DecimalMark
 
 DELIMITERS = (";", "\t", "|", ",")
@@ -241,7 +241,7 @@ class CsvFormat:
             return next((cells for cells in reader if cells), [])
         except csv.Error as error:
             line = before + getattr(reader, "line_num", 0)
-            raise Rejected(
+            raise RejectedValue(
                 "format.not_csv",
                 f"line {line} is not CSV: {error}",
                 'put cells with " or line breaks in quotes',
@@ -259,7 +259,7 @@ class CsvFormat:
         if len(cells) > len(columns) and not any(cell.strip() for cell in cells[len(columns) :]):
             cells = cells[: len(columns)]  # delimiters at the end of the line
         if len(cells) != len(columns):
-            raise Rejected(
+            raise RejectedValue(
                 "format.ragged_row",
                 f"line {line} has {len(cells)} cells, there are {len(columns)} columns",
                 "look at the delimiter, and put cells that hold it in quotes",
@@ -307,7 +307,7 @@ def _heading(cells: list[str]) -> list[str]:
         twice = next(name for name in names if names.count(name) > 1)
         fault = f"the column {twice[:60]!r} stands twice"
     if fault or not names:
-        raise Rejected(
+        raise RejectedValue(
             "format.bad_heading",
             f"invalid heading: {fault or 'it is empty'}",
             "declare columns = [...], and skip = 1 when there is a heading",

@@ -28,7 +28,7 @@ from rapport.mediation.formats.base import (
     text_of,
 )
 from rapport.mediation.memory import TrackedDict
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.units.quantities import parse_number
 
 _WHOLE = re.compile(r"\s*\{\{-?\s*(.*?)\s*-?\}\}\s*", re.DOTALL)
@@ -40,7 +40,7 @@ _FILTER = re.compile(r"\s*\|\s*(float|int|round)\s*(?:\(\s*(\d{0,2})\s*\))?")
 _LONGEST = 1_000
 
 
-class MissingValue(Rejected):
+class MissingValue(RejectedValue):
     """The message lacks the value that a template names."""
 
 
@@ -119,8 +119,8 @@ def _number(value: Any) -> int | float | None:
     return value
 
 
-def _bad_template(text: str) -> Rejected:
-    return Rejected(
+def _bad_template(text: str) -> RejectedValue:
+    return RejectedValue(
         "format.template",
         f"the value template {text[:100]!r} is not supported",
         "supported: {{ value }}, {{ value_json.a.b }}, {{ value_json['a'] }}, "
@@ -182,7 +182,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
     entities: tuple[Entity, ...] = ()
     quiet: tuple[str, ...] = ()
-    faults: tuple[Rejected, ...] = ()
+    faults: tuple[RejectedValue, ...] = ()
 
 
 def read_config(levels: list[str], payload: Any) -> Announcement:
@@ -204,7 +204,7 @@ def read_config(levels: list[str], payload: Any) -> Announcement:
         try:
             if "state_topic" in own:
                 entities.append(_entity(each, kind, device, own))
-        except Rejected as fault:
+        except RejectedValue as fault:
             faults.append(fault)
     quiet = [topic for _name, _kind, own in configs for topic in _quiet_topics(own)]
     return Announcement(tuple(entities), tuple(dict.fromkeys(quiet)), tuple(faults))
@@ -317,8 +317,8 @@ def _text(config: dict[str, Any], key: str) -> str:
     return value
 
 
-def _bad_config(message: str) -> Rejected:
-    return Rejected(
+def _bad_config(message: str) -> RejectedValue:
+    return RejectedValue(
         "format.bad_config",
         message,
         'such as homeassistant/sensor/node7/temperature/config with {"stat_t": "node7/state", '
@@ -348,7 +348,7 @@ class Announcements:
         announced = read_config(levels, decode_json(text) if text.strip() else "")
         values = self._memory.get(_COUNT, 0) + len(announced.entities)
         if max(values, len(self._quiet) + len(announced.quiet)) > MAX_DOCUMENTS:
-            raise Rejected(
+            raise RejectedValue(
                 "format.too_many", f"over {MAX_DOCUMENTS:,} values or topics are announced"
             )
         self._remember(topic, announced)
@@ -453,7 +453,7 @@ class HomeAssistantFormat:
         """
         topic = event.headers.get(TOPIC) or event.subject
         if not topic:
-            raise Rejected(
+            raise RejectedValue(
                 "format.no_topic",
                 "the event has no topic",
                 "the MQTT bridge of the node does; other publishers put it into the subject",
@@ -461,7 +461,7 @@ class HomeAssistantFormat:
         remembered = Announcements(memory)
         text = text_of(event)
         if len(text) > _MAX_BYTES:
-            raise Rejected("format.too_large", f"the message has over {_MAX_BYTES:,} signs")
+            raise RejectedValue("format.too_large", f"the message has over {_MAX_BYTES:,} signs")
         levels = self._announcing(topic)
         if levels is not None:
             remembered.announce(topic, levels, text)
@@ -470,7 +470,7 @@ class HomeAssistantFormat:
         if not entities and remembered.is_quiet(topic):
             return []
         if not entities:
-            raise Rejected(
+            raise RejectedValue(
                 "format.not_announced",
                 f"no device announced the topic {topic[:100]!r}",
                 "its announcement has not arrived or was rejected; announcements must be bridged "
@@ -491,7 +491,7 @@ class HomeAssistantFormat:
         message = _Message(text)
         values: dict[str, dict[str, Any]] = {}
         units: dict[str, dict[str, str]] = {}
-        missing: Rejected | None = None
+        missing: RejectedValue | None = None
         for entity in entities:
             name = self._name_of(entity, remembered)
             try:
@@ -517,14 +517,14 @@ class HomeAssistantFormat:
         else:
             name = entity.device_class
             if remembered.same_class(entity) > 1:
-                raise Rejected(
+                raise RejectedValue(
                     "format.ambiguous",
                     f"{entity.device[:60]!r} has several values of the class {name[:60]!r}",
                     'name values by their object: format = { name = "homeassistant", '
                     'attribute = "object" }',
                 )
         if name in (DEVICE, TOPIC_NAME):
-            raise Rejected("format.bad_config", f"a value cannot be named {name!r}")
+            raise RejectedValue("format.bad_config", f"a value cannot be named {name!r}")
         return name
 
 

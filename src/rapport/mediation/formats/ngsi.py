@@ -16,6 +16,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
+from rapport.core.times import from_iso
 from rapport.mediation.formats.base import (
     MAX_NAMES,
     Document,
@@ -24,8 +25,7 @@ from rapport.mediation.formats.base import (
     part_id,
     read_options,
 )
-from rapport.mediation.rejections import Rejected
-from rapport.units.timeformats import from_iso
+from rapport.mediation.rejections import RejectedValue
 
 _VALUE_KEYS = {
     "Property": "value",
@@ -154,7 +154,7 @@ class NgsiFormat:
                 group = plain if time is None else timed.setdefault(time, {})
                 group.setdefault(attribute.name, attribute)
         if sum(len(group) for group in (plain, *timed.values())) > MAX_NAMES:
-            raise Rejected("format.too_many", f"an entity has over {MAX_NAMES:,} attributes")
+            raise RejectedValue("format.too_many", f"an entity has over {MAX_NAMES:,} attributes")
         if not timed:
             return [_document(about, plain, None)]
         return [_document(about, {**plain, **group}, time) for time, group in timed.items()]
@@ -165,7 +165,7 @@ def _entities(value: Any) -> Iterator[dict[str, Any]]:
         value = value["data"]
     for entity in value if isinstance(value, list) else [value]:
         if not isinstance(entity, dict):
-            raise Rejected(
+            raise RejectedValue(
                 "payload.not_an_object",
                 "an entity is an object, a list of them, or a notification with them in `data`",
                 'such as {"id": "s1", "type": "WeatherObserved", "temperature": 33.3}',
@@ -184,13 +184,15 @@ def _about(entity: dict[str, Any]) -> dict[str, str]:
         kind = kind[0] if kind else ""
     identity = entity.get("id", entity.get("@id", ""))
     if not isinstance(identity, str) or len(identity) > _LONGEST_ID:
-        raise Rejected(
+        raise RejectedValue(
             "format.bad_entity",
             "an entity has an id that is no text or too long",
             'such as "id": "urn:ngsi-ld:WeatherObserved:s1"',
         )
     if not isinstance(kind, str):
-        raise Rejected("format.bad_entity", f"the type of the entity {identity[:60]!r} is no text")
+        raise RejectedValue(
+            "format.bad_entity", f"the type of the entity {identity[:60]!r} is no text"
+        )
     about = {"id": identity, "type": kind}
     return {name: text for name, text in about.items() if text}
 
@@ -222,4 +224,4 @@ def _time(attribute: NgsiAttribute) -> int | None:
     try:
         return from_iso(attribute.observed)
     except InvalidInput as error:
-        raise Rejected(error.code, f"{attribute.name}: {error.message}", error.hint) from None
+        raise RejectedValue(error.code, f"{attribute.name}: {error.message}", error.hint) from None

@@ -24,7 +24,7 @@ from rapport.mediation.formats.base import (
     read_options,
     text_of,
 )
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 _UNPACK = msgspec.msgpack.Decoder().decode
 
@@ -82,14 +82,14 @@ class ValueFormat:
     def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
         """See Format."""
         if event.data[:1] in (b"{", b"["):
-            raise Rejected(
+            raise RejectedValue(
                 "payload.not_a_value",
                 "the payload is an object or a list, not one value",
                 'leave out format = "value": JSON needs no format',
             )
         text = text_of(event, self._options.encoding).strip()
         if text in ("", "null"):
-            raise Rejected("payload.empty", "the payload is empty")
+            raise RejectedValue("payload.empty", "the payload is empty")
         return [Document({self._options.field: text})]
 
 
@@ -98,7 +98,9 @@ def unpack(raw: bytes) -> Any:
     try:
         value = _UNPACK(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, TypeError) as error:
-        raise Rejected("format.not_msgpack", f"the payload is no MessagePack: {error}") from None
+        raise RejectedValue(
+            "format.not_msgpack", f"the payload is no MessagePack: {error}"
+        ) from None
     check_depth(value)
     return _plain(value)
 
@@ -129,7 +131,9 @@ def _plain(value: Any) -> Any:
         return value.isoformat().replace("+00:00", "Z")
     if value is None or isinstance(value, (str, int, float)):
         return value
-    raise Rejected("format.not_plain", f"a value of the type {type(value).__name__} is not read")
+    raise RejectedValue(
+        "format.not_plain", f"a value of the type {type(value).__name__} is not read"
+    )
 
 
 def _key(key: Any) -> str:
@@ -137,11 +141,11 @@ def _key(key: Any) -> str:
         return key
     if isinstance(key, int) and not isinstance(key, bool):
         return str(key)
-    raise Rejected("format.not_plain", "names of attributes must be text or whole numbers")
+    raise RejectedValue("format.not_plain", "names of attributes must be text or whole numbers")
 
 
-def _no_object(what: str) -> Rejected:
-    return Rejected(
+def _no_object(what: str) -> RejectedValue:
+    return RejectedValue(
         "payload.not_an_object",
         f"{what} is not an object",
         'a payload looks like {"reader": "r7", "tag": "E200-34"}, or is a list of such; '

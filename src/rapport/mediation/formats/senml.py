@@ -16,6 +16,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
+from rapport.core.times import from_epoch
 from rapport.mediation.formats.base import (
     MAX_DOCUMENTS,
     Document,
@@ -23,8 +24,7 @@ from rapport.mediation.formats.base import (
     json_of,
     read_options,
 )
-from rapport.mediation.rejections import Rejected
-from rapport.units.timeformats import from_epoch
+from rapport.mediation.rejections import RejectedValue
 
 DEVICE, VALUE, SUM = "device", "value", "_sum"
 _VERSION = 10
@@ -207,5 +207,7 @@ def _time(seconds: float, number: int, now_ms: int) -> int | None:
         raise _refused(f"record {number}: the time is out of range", "time.out_of_range") from None
 
 
-def _refused(message: str, code: str = "format.bad_senml") -> Rejected:
-    return Rejected(code, message, 'such as [{"bn": "dev:1:", "n": "temp", "u": "Cel", "v": 21}]')
+def _refused(message: str, code: str = "format.bad_senml") -> RejectedValue:
+    return RejectedValue(
+        code, message, 'such as [{"bn": "dev:1:", "n": "temp", "u": "Cel", "v": 21}]'
+    )

@@ -17,7 +17,7 @@ from rapport.core.codec import DATA_TYPE, octets_event_parts
 from rapport.mediation.formats.base import MAX_DEPTH, decimal_mark
 from rapport.mediation.formats.xml_format import TEXT
 from rapport.mediation.interpretations.model import FormatChoice
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 _ENCODE = msgspec.json.Encoder().encode
 _XML_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
@@ -125,5 +125,5 @@ def _scalar(value: Any) -> str | None:
     return repr(value) if isinstance(value, (int, float)) else None
 
 
-def _refused(name: str, message: str) -> Rejected:
-    return Rejected("format.unwritable", f"this cannot be written as {name}: {message}")
+def _refused(name: str, message: str) -> RejectedValue:
+    return RejectedValue("format.unwritable", f"this cannot be written as {name}: {message}")

@@ -27,7 +27,7 @@ from rapport.mediation.formats.base import (
     read_options,
     text_of,
 )
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.units.quantities import DecimalMark
 
 TEXT = "#text"
@@ -73,10 +73,10 @@ class XmlFormat:
         try:
             root = parse_xml(data)
         except XmlError as error:
-            raise Rejected(error.code, error.message, error.hint) from None
+            raise RejectedValue(error.code, error.message, error.hint) from None
         found = list(self._found(root))
         if not found:
-            raise Rejected(
+            raise RejectedValue(
                 "format.no_elements",
                 f"nothing stands at {self._options.path!r}",
                 f"the document's element is <{root.name}>",
@@ -107,7 +107,7 @@ class XmlFormat:
 
     def _check_repeated(self, values: int) -> None:
         if values > MAX_XML_PARTS:
-            raise Rejected(
+            raise RejectedValue(
                 "xml.too_large",
                 f"the attributes above make over {MAX_XML_PARTS:,} values in all documents",
                 "send the elements in several events, or leave out above = true",

@@ -24,7 +24,7 @@ from rapport.mediation.formats.csv_format import (
 )
 from rapport.mediation.formats.senml import FIELDS
 from rapport.mediation.guessing.columns import NumberMarks, null_texts, number_marks
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 _NUMBER = re.compile(r"[+-]?\d[\d.,:/ -]*", re.ASCII)
 _SAMPLE_LINES = 200
@@ -138,7 +138,7 @@ def detect_format(raw: bytes) -> tuple[str, str]:
 def _first_values(raw: bytes, *, is_pack: bool) -> list[Any]:
     try:
         return list(islice(json_values(raw, is_pack=is_pack), _LOOKED_AT))
-    except Rejected:
+    except RejectedValue:
         return []
 
 
@@ -251,7 +251,7 @@ def _rows_of(shape: CsvShape) -> tuple[tuple[dict[str, Any], ...], tuple[str, ..
             rows.append(row)
             if len(rows) == MAX_ROWS:
                 break
-    except Rejected as refused:
+    except RejectedValue as refused:
         return tuple(rows), (f"reading ended after {len(rows)} rows: {refused.message}",)
     return tuple(rows), ()
 
@@ -281,7 +281,7 @@ def _documents(
     """The documents of each value of the file, as for raw events."""
     format = get_format(name, options)
     found: list[Document] = []
-    refused: list[Rejected] = []
+    refused: list[RejectedValue] = []
     values = (
         read_values(io.BytesIO(raw), name, options)
         if name in ("xml", "msgpack")
@@ -292,11 +292,11 @@ def _documents(
             event = Event("sample", "1", "sample.raw", "", 0, msgspec.json.encode(value))
             try:
                 found += format.read(event, {})
-            except Rejected as fault:
+            except RejectedValue as fault:
                 refused.append(fault)
             if len(found) >= MAX_ROWS:
                 break
-    except Rejected as fault:
+    except RejectedValue as fault:
         refused.append(fault)
     if refused and not found:
         first = refused[0]

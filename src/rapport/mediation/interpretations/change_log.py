@@ -17,8 +17,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.errors import Corrupt, UnknownName
-from rapport.core.event import Event, StoredEvent, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, StoredEvent, content_id, make_event
 from rapport.mediation.interpretations.change_requests import AnyChange, DeclareFields
 from rapport.mediation.interpretations.model import (
     CANONICAL,
@@ -192,10 +191,10 @@ def change_event(changed: ChangeRecord, time_ms: int) -> Event:
 
 
 def files_event(taken: FilesRecord, node: str, time_ms: int) -> Event:
-    said = msgspec.json.encode(taken.said, order="deterministic").decode()
+    text = msgspec.json.encode(taken.said, order="deterministic").decode()
     return make_event(
         source=_source_of(node),
-        id=content_id(node, str(taken.number), said),
+        id=content_id(node, str(taken.number), text),
         type=FILES_EVENT,
         time=time_ms,
         data=taken,

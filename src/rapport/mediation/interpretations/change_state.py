@@ -19,7 +19,7 @@ import msgspec
 from rapport import __version__
 from rapport.channel.channel import Channel, Channels
 from rapport.core.errors import InvalidInput, Problem, StaleVersion
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.background_work import run_in_background
 from rapport.mediation.config import ProblemsByName, SiteInterpretations

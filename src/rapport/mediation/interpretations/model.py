@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.conversion.lookups import Scalar
 from rapport.mediation.types import Type, TypeRef

@@ -8,7 +8,7 @@ from functools import cached_property
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.mediation.concepts import Concepts, canonical_model
 from rapport.mediation.interpretations.model import (
     CANONICAL,

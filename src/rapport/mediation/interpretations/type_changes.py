@@ -368,8 +368,8 @@ def _additions(old: InterpretationRegistry, change: Augment) -> Sequence[Augment
             rules=additions[0].rules,
             conversions=additions[0].conversions,
         )
-        said = rewrite(addition, Scope((newer,)), old.replacements[number], back=True)
-        parts = (said.types, said.mappings, said.rules, said.conversions)
+        rewritten = rewrite(addition, Scope((newer,)), old.replacements[number], back=True)
+        parts = (*(rewritten.types, rewritten.mappings, rewritten.rules, rewritten.conversions),)
         additions.insert(0, Augment(CANONICAL, *parts))
     return additions
 

@@ -24,7 +24,7 @@ from rapport.mediation.interpretations.registry import (
 from rapport.mediation.interpretations.repository import ActiveInterpretations
 from rapport.mediation.memory import ConversionMemory, Functions
 from rapport.mediation.outgoing.consumer_transformer import ConsumerTransformer
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 
 
 class _ExportedInterpretations(
@@ -102,7 +102,7 @@ class Mediator:
         transformer = self._received[type_name]
         try:
             found = transformer(value)
-        except Rejected as rejected:
+        except RejectedValue as rejected:
             raise InvalidInput(rejected.message, code=rejected.code, hint=rejected.hint) from None
         values = found if transformer.plan.several else [found]
         return [(one.get("@type") or transformer.plan.result_type, one) for one in values]

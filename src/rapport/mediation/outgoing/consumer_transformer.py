@@ -36,7 +36,7 @@ from rapport.mediation.interpretations.registry import functions_needed as funct
 from rapport.mediation.interpretations.repository import ActiveInterpretations, stamp_of
 from rapport.mediation.memory import Functions, remembers
 from rapport.mediation.reader import EventTransformer
-from rapport.mediation.rejections import Rejected, reason_of, type_mismatch
+from rapport.mediation.rejections import RejectedValue, reason_of, type_mismatch
 from rapport.mediation.rule_resolution import Scope
 from rapport.mediation.source_bindings import RAW_POSITION, RAW_PREFIX, SourceBinding
 from rapport.mediation.typed_source import as_declared, only_type, received_type
@@ -90,7 +90,7 @@ class ConsumerTransformer:
             for attribute in attributes
             if "." not in concept
         }
-        self._transformers: dict[str, Transformer | Rejected] = {}
+        self._transformers: dict[str, Transformer | RejectedValue] = {}
         self._fast_paths: dict[str, JsonFastPath | None] = {}
 
     def passes(self, event: Event) -> bool:
@@ -168,7 +168,7 @@ class ConsumerTransformer:
             return concept, canonical_value(attribute, declared.type, data, event.time)
         except (LookupError, TypeError, ValueError):
             message = f"event {event.id[:60]!r} is no reading of {event.type}"
-            raise Rejected("reading.malformed", message) from None
+            raise RejectedValue("reading.malformed", message) from None
 
     def _fast_result(self, event: Event, type_name: str, data: bytes) -> ConsumerResult:
         headers = self._headers(event)
@@ -181,7 +181,7 @@ class ConsumerTransformer:
         concept, _, attribute = type_name.partition(".")
         try:
             plan = self._transformer(type_name if declared is None else concept).plan
-        except Rejected:
+        except RejectedValue:
             return None  # reported for each event after its own faults
         if not is_written_as_json(self._format):
             return None
@@ -224,15 +224,15 @@ class ConsumerTransformer:
         if type_name not in self._transformers:
             self._transformers[type_name] = self._make(type_name)
         found = self._transformers[type_name]
-        if isinstance(found, Rejected):
-            raise Rejected(found.code, found.message, found.hint)
+        if isinstance(found, RejectedValue):
+            raise RejectedValue(found.code, found.message, found.hint)
         return found
 
-    def _make(self, type_name: str) -> Transformer | Rejected:
+    def _make(self, type_name: str) -> Transformer | RejectedValue:
         """The transformer, or why events of the type cannot be converted."""
         if self.is_one_way:
             message = f"{self.name!r} converts received events only, not canonical ones"
-            return Rejected("interpretation.one_way", message, "declare it with types")
+            return RejectedValue("interpretation.one_way", message, "declare it with types")
         try:
             made = make_transformer(
                 *(self._in_force.typed, self.name, type_name, "out", self._functions),
@@ -241,13 +241,15 @@ class ConsumerTransformer:
             )
         except InterpretationError as error:
             first = error.problems[0]
-            return Rejected(first.code, first.message, first.hint)
+            return RejectedValue(first.code, first.message, first.hint)
         except InvalidInput as error:
-            return Rejected(error.code, error.message, error.hint)
+            return RejectedValue(error.code, error.message, error.hint)
         if any(map(remembers, made.conversions)):
             # Consumers start at any position and must get the same results.
             message = f"{type_name} in {self.name!r} depends on the events before it"
-            return Rejected("conversion.remembers", message, "use it for what is received only")
+            return RejectedValue(
+                "conversion.remembers", message, "use it for what is received only"
+            )
         return made
 
 
@@ -349,14 +351,14 @@ class DeclaredTypes:
                 as_declared(document, scope.types, name, self._choice)
                 for document in self._format.read(raw, {})
             ]
-        except (Rejected, RapportError):
+        except (RejectedValue, RapportError):
             return False
         return not any(type_mismatch(value, name, scope.types) for value in values)
 
     def _format_type(self, raw: Event) -> str:
         try:
             return next((one.type for one in self._format.read(raw, {}) if one.type), "")
-        except (Rejected, RapportError):
+        except (RejectedValue, RapportError):
             return ""
 
 

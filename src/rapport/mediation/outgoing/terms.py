@@ -238,7 +238,7 @@ def reading_term(attribute: str, kind: AttributeType) -> Term:
     """The location of a concept's value in readings of one attribute (see `canonical_value`)."""
     parts: list[Term] = [Same(("data", "value", number)) for number in range(len(PARTS[kind]))]
     whole = parts[0]
-    if kind in ("point", "rectangle"):
+    if len(parts) > 1:
         whole = Members(None, dict(zip(PARTS[kind], parts, strict=True)), rest=False)
     known: dict[str, Term] = {KEY: Same(("data", "key")), TIME: Linear(("time",), ())}
     return Members(None, {**known, attribute: whole}, rest=False)

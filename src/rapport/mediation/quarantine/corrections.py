@@ -13,8 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from rapport.core.event import CAUSE, MAX_NAME, Event, StoredEvent, cause_text
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, MAX_NAME, Event, StoredEvent, cause_text, content_id
 from rapport.core.release import CORRECTS, RELEASED, ReleasedBatch, without_release_headers
 from rapport.core.signature import without_raw_signature
 from rapport.core.times import format_time

@@ -341,14 +341,14 @@ class QuarantineGroup(msgspec.Struct, kw_only=True):
 
 
 async def group_quarantined(
-    channels: Channels, held_back: QuarantineIndex, wanted: QuarantineFilter | None = None
+    channels: Channels, index: QuarantineIndex, wanted: QuarantineFilter | None = None
 ) -> list[QuarantineGroup]:
     """Groups by source and reason; reads the copies of events quarantined because of a unit.
     Memory is bounded by the groups.
     """
     groups: dict[_Key, QuarantineGroup] = {}
     places: list[int] = []
-    async for page in held_back.pages(wanted):
+    async for page in index.pages(wanted):
         for one in page:
             key = one.source, one.reason
             _add_to_group(
@@ -358,7 +358,7 @@ async def group_quarantined(
         if of_units:
             places = [min(of_units + places[:1]), max(of_units + places[1:])]
     if places:
-        found = await _field_values(channels, held_back, wanted, *places)
+        found = await _field_values(channels, index, wanted, *places)
         for key, fields in found.items():
             if key in groups:
                 groups[key].fields = fields
@@ -378,7 +378,7 @@ def _add_to_group(group: QuarantineGroup, one: QuarantinedEvent) -> None:
 
 async def _field_values(
     channels: Channels,
-    held_back: QuarantineIndex,
+    index: QuarantineIndex,
     wanted: QuarantineFilter | None,
     first: int,
     last: int,
@@ -391,7 +391,7 @@ async def _field_values(
     while position < last and (batch := await channel.read_after(position, limit=_GROUP_PAGE)):
         position = batch[-1].position
         for stored in batch:
-            one = held_back.newest(stored)
+            one = index.newest(stored)
             if one is None or not one.reason.startswith(_UNITS):
                 continue
             if wanted is not None and not wanted.fits(one):

@@ -9,8 +9,7 @@ import msgspec
 
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import InvalidInput
-from rapport.core.event import CAUSE, INTERPRETATION, Event, cause_text
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, INTERPRETATION, Event, cause_text, content_id
 from rapport.core.times import parse_time
 from rapport.mediation.rejections import Rejection
 from rapport.mediation.source_bindings import RAW_PREFIX

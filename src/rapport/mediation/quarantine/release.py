@@ -15,8 +15,7 @@ import msgspec
 from rapport.channel.channel import Channel, Channels, Subscription
 from rapport.channel.event_lookup import position_before
 from rapport.core.errors import InvalidInput, RapportError, UnknownName, Unsupported
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.core.release import (
     BATCH_RELEASED,
     REEVALUATED,

@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.policy.lifecycle.registry import WITH_TEXT, RecordedChange, text_of_version
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, conditions_plan
 from rapport.policy.replay.replay import renamed_plan
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text, policy_files, read_policy
@@ -103,7 +103,13 @@ def _compiled(site: Site, given: str, label: str, file: PolicyFile, text: str) -
     if compiled is None:
         errors = [one for one in (*faults, *problems) if one.severity == "error"]
         raise SiteError(errors)
-    return Contender(given=given, label=label, name=file.name, plan=compiled.plan, text=text)
+    return Contender(
+        given=given,
+        label=label,
+        name=file.name,
+        plan=conditions_plan(compiled.plan, "a back-test"),
+        text=text,
+    )
 
 
 def _recorded(

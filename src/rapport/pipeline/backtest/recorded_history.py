@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rapport.core.errors import InvalidInput, Problem, SiteError
+from rapport.core.schema import PART_UNITS
 from rapport.pipeline.backtest.pieces import BATCH, Feed, History, HistoryFile, Piece
 from rapport.pipeline.history.files import RowGroup, bad_file, read_footer
 from rapport.policy.ontology import Ontology, PushSource
@@ -213,7 +214,7 @@ def _check_units(ontology: Ontology, source: PushSource, file: Path, heading: He
     """A file that says its units must say those of the site."""
     declared = ontology.units.get(source.concept, {}).get(source.attribute, "")
     kind = ontology.streams()[source.stream]
-    expected = "m" if kind in ("point", "rectangle") else declared
+    expected = PART_UNITS.get(kind, declared)
     problems = [
         Problem(
             file=file.name,

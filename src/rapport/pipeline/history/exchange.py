@@ -27,10 +27,10 @@ from rapport.pipeline.history.keys import EVERY
 from rapport.pipeline.history.operators import PORTION, Found, PlanRun
 from rapport.pipeline.history.partitions import HistoryPart
 from rapport.pipeline.history.results import (
-    Counted,
+    DetectionCount,
     Faulty,
-    Refused,
     Report,
+    WorkerRefusal,
     detection_rows,
     packed,
     report_rows,
@@ -46,7 +46,7 @@ from rapport.pipeline.history.rows import (
 )
 from rapport.pipeline.history.tables import Pull
 from rapport.policy.ontology import PushSource
-from rapport.policy.plan import decode_plan
+from rapport.policy.plan import conditions_plan, decode_plan
 from rapport.policy.replay.replay import RowFaults
 
 EXCHANGE_COLUMNS = "part INT, first BIGINT, kind STRING, body BINARY"
@@ -141,7 +141,7 @@ class _Spread:
         self._facts: list[GroupFacts] = []
         self._group: _JudgedGroup | None = None
         self._waiting: list[pa.RecordBatch] = []
-        plans = [decode_plan(plan) for plan in job.plans]
+        plans = [conditions_plan(decode_plan(plan), "Spark") for plan in job.plans]
         self._needs = Needs.of(plans, job.sources)
         alike: dict[HistoryPart, list[int]] = {}
         for number, part in enumerate(job.parts):
@@ -378,7 +378,7 @@ class _PartRun:
     def __init__(self, job: Job, number: int, pull: Pull) -> None:
         self.number, self._schema = number, job.schema
         part = job.parts[number]
-        plans = [decode_plan(job.plans[index]) for index in part.plans]
+        plans = [conditions_plan(decode_plan(job.plans[index]), "Spark") for index in part.plans]
         self._found: Counter[str] = Counter()
         self._policies = [plan.policy for plan in plans]
         self._waiting: list[pa.RecordBatch] = []
@@ -399,7 +399,8 @@ class _PartRun:
         yield from self._rows_of(self._run.finish())
         suppressed = self._run.suppressed()
         counted = [
-            Counted(name, self._found[name], suppressed.get(name, 0)) for name in self._policies
+            DetectionCount(name, self._found[name], suppressed.get(name, 0))
+            for name in self._policies
         ]
         reports = [*packed(counted), *packed(list(self._run.failed.values()))]
         if reports:
@@ -445,7 +446,7 @@ def _refused(error: RapportError) -> list[tuple[str, bytes]]:
     ]
     if isinstance(error, SiteError):
         problems = list(error.problems)
-    return list(packed([Refused(problem) for problem in problems]))
+    return list(packed([WorkerRefusal(problem) for problem in problems]))
 
 
 def _times(rows: pa.RecordBatch) -> Numbers:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from rapport.core.detection import Detection, Undecided
 from rapport.pipeline.history.interest import Interest, Needs
 from rapport.pipeline.history.partitions import BEGIN_OF_TIME, HistoryPart
-from rapport.pipeline.history.results import Failed
+from rapport.pipeline.history.results import PolicyFailure
 from rapport.pipeline.history.rows import TIME, Codes, as_readings
 from rapport.pipeline.history.tables import Pull
 from rapport.policy.ontology import PushSource
@@ -121,7 +121,7 @@ class PlanRun:
         began: int | None,
     ) -> None:
         self.codes = Codes.none()
-        self.failed: dict[str, Failed] = {}
+        self.failed: dict[str, PolicyFailure] = {}
         self._part, self._plans = part, plans
         needs = Needs.of(plans, sources)
         heard = {name: sources[name] for name in sorted(needs.sources)}
@@ -220,7 +220,7 @@ class PlanRun:
     def _note_failed(self) -> None:
         for name, failed in self._running.failed.items():
             if name not in self.failed:
-                self.failed[name] = Failed(name, self._watermark, failed.problem)
+                self.failed[name] = PolicyFailure(name, self._watermark, failed.problem)
 
 
 def _with_begin(readings: pa.RecordBatch | None, began: int) -> pa.RecordBatch:

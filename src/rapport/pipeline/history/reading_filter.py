@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from rapport.core.schema import PARTS
 from rapport.policy import measures, relations
 from rapport.policy.language.tree import Operator
 from rapport.policy.ontology import PushSource
@@ -45,6 +46,7 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
+from rapport.units import sphere
 
 _MOST_PAIRS = 10_000_000
 """More pairs of instances are not tried here: the operators will, where it is needed."""
@@ -148,17 +150,22 @@ class ListedTexts(msgspec.Struct, frozen=True):
     texts: frozenset[str]
 
 
+PLANE, SPHERE = ("x", "y"), ("lon", "lat")
+
+
 class Boxes(msgspec.Struct, frozen=True):
     """Points in one of many closed rectangles, kept as the bytes of (n, 4) numbers."""
 
     raw: bytes
+    axes: tuple[str, str] = PLANE
+    """The parts of a point."""
 
     @staticmethod
-    def of(boxes: npt.NDArray[Any]) -> Boxes:
+    def of(boxes: npt.NDArray[Any], axes: tuple[str, str] = PLANE) -> Boxes:
         """Of rectangles (x1, y1, x2, y2), each once, without those in which no point lies."""
         holding = (boxes[:, 0] <= boxes[:, 2]) & (boxes[:, 1] <= boxes[:, 3])
         distinct = np.unique(np.asarray(boxes[holding], np.float64), axis=0)
-        return Boxes(np.ascontiguousarray(distinct).tobytes())
+        return Boxes(np.ascontiguousarray(distinct).tobytes(), axes)
 
     def array(self) -> Floats:
         """The rectangles, (n, 4)."""
@@ -196,7 +203,7 @@ def union(parts: Iterable[Values]) -> Values | None:
     if len(texts) == len(every):
         return texts_of(text for part in texts for text in part.texts)
     if len(boxes) == len(every):
-        return Boxes.of(np.concatenate([part.array() for part in boxes]))
+        return Boxes.of(np.concatenate([part.array() for part in boxes]), boxes[0].axes)
     return None
 
 
@@ -374,7 +381,7 @@ FLIPPED: dict[Operator, Operator] = {
 Column = npt.NDArray[Any]
 
 
-class Deciding:
+class DecidingTerm:
     """One term of which one event at a time decides, beside the tables."""
 
     def __init__(self, term: QueryTerm | ReadingTerm, pull: PullData, possible: Possible) -> None:
@@ -389,13 +396,21 @@ class Deciding:
         relation = relations.get(self._term.function)
         other = self._sides[1 - self._place]
         if relation.shape == "contains":
-            return Boxes.of(_wide(self._column(other), 4)) if self._place == 0 else None
+            return self._inside(relation, other) if self._place == 0 else None
         if relation.shape == "distance":
             reach = float(self._term.parameter or 0.0)
-            return _around(_wide(self._column(other), 2), reach)
+            points = _wide(self._column(other), 2)
+            return _around(points, reach, on_sphere=relation.space is not None)
         if relation is relations.SAME:
             return texts_of(text for text in self._column(other).tolist() if text is not None)
         return None
+
+    def _inside(self, relation: relations.Relation, other: Side) -> Boxes:
+        column = self._column(other)
+        if relation.bounds is None:
+            return Boxes.of(_wide(column, 4))
+        axes = PARTS[relation.first_type]
+        return Boxes.of(relation.bounds(column.reshape(-1, 1)), (axes[0], axes[1]))
 
     def _by_comparison(self, compared: Compared) -> Values | None:
         """Where one operand is what the event brings, by what the other can be."""
@@ -420,7 +435,8 @@ class Deciding:
         known = [float(reach) for reach in reaches if not math.isnan(reach)]
         side = self._sides[others[0].side]
         points = _wide(self._column(side, others[0].attribute), 2)
-        return _around(points, max(max(known, default=0.0), 0.0))
+        on_sphere = measures.get(measure.function).space is not None
+        return _around(points, max(max(known, default=0.0), 0.0), on_sphere=on_sphere)
 
     def _is_own(self, operand: Operand) -> bool:
         """Whether it is the value that the event brings."""
@@ -474,7 +490,10 @@ class Deciding:
         return np.asarray(column[rows])
 
 
-def _around(points: Column, reach: float) -> Boxes | None:
+def _around(points: Column, reach: float, *, on_sphere: bool) -> Boxes | None:
+    if on_sphere:
+        known = points[~np.isnan(points).any(axis=1)]
+        return Boxes.of(sphere.bounds_many(known, reach), SPHERE)
     boxes = boxes_around(points, reach)
     return None if boxes is None else Boxes.of(boxes)
 
@@ -496,7 +515,7 @@ _MOST_PARTS = 24
 Keys = frozenset[str]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ReadingSelection(msgspec.Struct, frozen=True):
     """Readings of a stream: whose, and with which values; None: anybody's, any."""
 
     stream: str
@@ -507,7 +526,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class WantedReadings(msgspec.Struct, frozen=True):
     """The readings that matter: those that some part wants, and all of the watched sources."""
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[ReadingSelection, ...]
     sources: frozenset[str] = frozenset()
     """Their readings of any stream matter: how long they were silent makes absence doubtful."""
     began: int | None = None
@@ -517,13 +536,13 @@ class WantedReadings(msgspec.Struct, frozen=True):
         """The streams of which something is wanted, besides those of watched sources."""
         return frozenset(part.stream for part in self.wanted)
 
-    def of_stream(self, stream: str) -> tuple[Wanted, ...]:
+    def of_stream(self, stream: str) -> tuple[ReadingSelection, ...]:
         """What is wanted of one stream."""
         return tuple(part for part in self.wanted if part.stream == stream)
 
     def takes_all_of(self, stream: str) -> bool:
         """Whether no reading of the stream can be left out."""
-        return Wanted(stream) in self.wanted
+        return ReadingSelection(stream) in self.wanted
 
 
 def interest_of(
@@ -552,22 +571,22 @@ def counts_silence(plan: Plan, sources: Mapping[str, PushSource]) -> bool:
     return silent or bool(watched_sources(plan, sources))
 
 
-def simplified(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+def simplified(wanted: Iterable[ReadingSelection]) -> tuple[ReadingSelection, ...]:
     """The same readings in fewer parts, sorted by stream."""
-    by_stream: dict[str, list[Wanted]] = {}
+    by_stream: dict[str, list[ReadingSelection]] = {}
     for part in wanted:
         if part.keys != frozenset() and not is_nothing(part.values):
             by_stream.setdefault(part.stream, []).append(part)
     return tuple(one for stream in sorted(by_stream) for one in _of_one(stream, by_stream[stream]))
 
 
-def _wanted_by(plan: Plan, pull: PullData) -> Iterator[Wanted]:
+def _wanted_by(plan: Plan, pull: PullData) -> Iterator[ReadingSelection]:
     possible = possible_identities(plan, pull)
     for term in plan.terms:
         yield from _wanted_for(term, pull, possible)
 
 
-def _wanted_for(term: TermStep, pull: PullData, possible: Possible) -> Iterator[Wanted]:
+def _wanted_for(term: TermStep, pull: PullData, possible: Possible) -> Iterator[ReadingSelection]:
     """Of a term that one event decides, the events that can make it hold: others are no
     occurrences, and only occurrences count, under a NOT as well. Of all other terms, every event
     of those who can take part: one of a pair may meet any other, a state ends by what makes it
@@ -576,34 +595,34 @@ def _wanted_for(term: TermStep, pull: PullData, possible: Possible) -> Iterator[
     match term:
         case QueryTerm() | ReadingTerm():
             side = term.first if term.first.stream is not None else term.second
-            values = Deciding(term, pull, possible).values()
+            values = DecidingTerm(term, pull, possible).values()
             yield _by_side(side, pull, possible, values)
         case CorrelationTerm():
             yield _by_side(term.first, pull, possible)
             yield _by_side(term.second, pull, possible)
         case SilentTerm():
             for stream in term.streams:
-                yield Wanted(stream, satisfying(term.first, pull, possible))
+                yield ReadingSelection(stream, satisfying(term.first, pull, possible))
         case LastingTerm():
             by_alias = {side.alias: side for side in (term.second, term.first)}
             for atom in state_atoms(term.state):
                 for side in (atom.term.first, atom.term.second):
                     if side.stream is not None:
                         whose = satisfying(by_alias[side.alias], pull, possible)
-                        yield Wanted(side.stream, whose)
+                        yield ReadingSelection(side.stream, whose)
 
 
 def _by_side(
     side: Side, pull: PullData, possible: Possible, values: Values | None = None
-) -> Wanted:
+) -> ReadingSelection:
     assert side.stream is not None
-    return Wanted(side.stream, satisfying(side, pull, possible), values)
+    return ReadingSelection(side.stream, satisfying(side, pull, possible), values)
 
 
-def _of_one(stream: str, parts: list[Wanted]) -> list[Wanted]:
+def _of_one(stream: str, parts: list[ReadingSelection]) -> list[ReadingSelection]:
     """Parts of one stream, taken together where that adds nothing or there are too many."""
     if any(part.keys is None and part.values is None for part in parts):
-        return [Wanted(stream)]
+        return [ReadingSelection(stream)]
     by_values: dict[Values | None, Keys | None] = {}
     for part in parts:
         known = by_values.get(part.values, frozenset())
@@ -611,7 +630,7 @@ def _of_one(stream: str, parts: list[Wanted]) -> list[Wanted]:
     by_keys: dict[Keys | None, list[Values | None]] = {}
     for values, keys in by_values.items():
         by_keys.setdefault(keys, []).append(values)
-    merged = [Wanted(stream, keys, _union_of(values)) for keys, values in by_keys.items()]
+    merged = [ReadingSelection(stream, keys, _union_of(values)) for keys, values in by_keys.items()]
     kept = [one for one in merged if not any(_adds_nothing(one, other) for other in merged)]
     return kept if len(kept) <= _MOST_PARTS else [_together(stream, kept)]
 
@@ -621,17 +640,17 @@ def _union_of(values: list[Values | None]) -> Values | None:
     return union(known) if len(known) == len(values) else None
 
 
-def _adds_nothing(one: Wanted, other: Wanted) -> bool:
+def _adds_nothing(one: ReadingSelection, other: ReadingSelection) -> bool:
     """Whether another part wants the same and more."""
     if one == other or (other.values is not None and one.values != other.values):
         return False
     return other.keys is None or (one.keys is not None and one.keys <= other.keys)
 
 
-def _together(stream: str, parts: list[Wanted]) -> Wanted:
+def _together(stream: str, parts: list[ReadingSelection]) -> ReadingSelection:
     keys = [part.keys for part in parts if part.keys is not None]
     whose = frozenset().union(*keys) if len(keys) == len(parts) else None
-    return Wanted(stream, whose, _union_of([part.values for part in parts]))
+    return ReadingSelection(stream, whose, _union_of([part.values for part in parts]))
 
 
 Mask = npt.NDArray[np.bool_]
@@ -692,7 +711,7 @@ class RowFilter:
             return _listed(part("value"), values.texts)
         if values not in self._squares:
             self._squares[values] = _Squares(cover_of(values.array()))
-        return self._squares[values].hold(part("x"), part("y"))
+        return self._squares[values].hold(part(values.axes[0]), part(values.axes[1]))
 
 
 class _Squares:
@@ -767,7 +786,7 @@ def describe_wanted(interest: WantedReadings, pull: PullData) -> str:
     return "; ".join(parts) or "nothing at all"
 
 
-def _wanted(part: Wanted, pull: PullData) -> str:
+def _wanted(part: ReadingSelection, pull: PullData) -> str:
     found = part.stream
     if part.keys is not None:
         concept = part.stream.partition(".")[0]

@@ -51,7 +51,7 @@ _MOST_LINES = 4
 _STRUCTS_AT_ONCE = 8_192
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True):
+class PolicyFailure(msgspec.Struct, frozen=True, array_like=True):
     """A policy that failed, and from when on nothing of it counts."""
 
     policy: str
@@ -59,13 +59,13 @@ class Failed(msgspec.Struct, frozen=True, array_like=True):
     problem: Problem
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True):
+class WorkerRefusal(msgspec.Struct, frozen=True, array_like=True):
     """Why a worker could not do its part: a damaged file, a function it does not have."""
 
     problem: Problem
 
 
-class Counted(msgspec.Struct, frozen=True, array_like=True):
+class DetectionCount(msgspec.Struct, frozen=True, array_like=True):
     """How many detections of a policy a part found, and how many `at most once per` left out."""
 
     policy: str
@@ -80,7 +80,7 @@ class Faulty(msgspec.Struct, frozen=True, array_like=True):
     by_reason: list[FaultyRows]
 
 
-Report = Late | GroupFacts | Failed | Faulty | Refused | Counted
+Report = Late | GroupFacts | PolicyFailure | Faulty | WorkerRefusal | DetectionCount
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Report)}
 _READ = {name: msgspec.msgpack.Decoder(list[kind]) for name, kind in _KINDS.items()}  # type: ignore[valid-type]
@@ -146,7 +146,9 @@ class OutputFiles:
         found = Reports(
             self._read(REPORT, pa.schema([OUTPUT.field("report"), OUTPUT.field("body")]))
         )
-        reasons = {(one.problem.code, one.problem.file): one.problem for one in found.of(Refused)}
+        reasons = {
+            (one.problem.code, one.problem.file): one.problem for one in found.of(WorkerRefusal)
+        }
         if reasons:
             raise SiteError(list(reasons.values()))
         return found
@@ -207,7 +209,7 @@ class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
     late_count: int
     problems: list[Problem]
     faulty: list[FaultyRows]
-    failed: dict[str, Failed]
+    failed: dict[str, PolicyFailure]
     first: int | None
     last: int | None
     """The smallest and the largest time of a reading."""
@@ -286,13 +288,13 @@ def found_of(
     """The reports of all tasks put together."""
     late = sorted(reports.of(Late), key=lambda one: (one.clock, one.series, one.position))
     faulty = list(reports.of(Faulty))
-    failed: dict[str, Failed] = {}
-    for one in reports.of(Failed):
+    failed: dict[str, PolicyFailure] = {}
+    for one in reports.of(PolicyFailure):
         known = failed.get(one.policy)
         if known is None or one.since < known.since:
             failed[one.policy] = one
     counts, suppressed = Counter[str](), Counter[str]()
-    for counted in reports.of(Counted):
+    for counted in reports.of(DetectionCount):
         counts[counted.policy] += counted.found
         suppressed[counted.policy] += counted.suppressed
     groups = list(reports.of(GroupFacts))

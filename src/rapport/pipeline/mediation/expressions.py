@@ -22,15 +22,20 @@ from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.datasource.rows import CHANNEL_ROWS
 from rapport.pipeline.mediation.meanings import Meanings
 from rapport.pipeline.mediation.operations import (
-    Given,
     NativePlan,
+    ReadingColumns,
     fields_of,
 )
 from rapport.pipeline.mediation.payload import doubts_of_payload, parsed
 from rapport.pipeline.mediation.python_rows import ByRows, part_columns
 from rapport.pipeline.mediation.source_plans import Ways, ways_of
 from rapport.pipeline.mediation.spark_columns import ColumnWriter
-from rapport.pipeline.mediation.worker_rows import OUTCOME_ROWS, PART_COLUMNS, RAW_COLUMNS, Asking
+from rapport.pipeline.mediation.worker_rows import (
+    OUTCOME_ROWS,
+    PART_COLUMNS,
+    RAW_COLUMNS,
+    WorkerMediation,
+)
 from rapport.policy.readings import FARTHEST_MS
 
 if TYPE_CHECKING:
@@ -76,7 +81,7 @@ def _asked(meanings: Meanings) -> Column:
     fields = [name for name in RAW_COLUMNS if name not in ("position", "received", "data")]
     data = functions.base64("data").alias("data")
     row = functions.to_json(functions.struct(*fields, data), {"ignoreNullFields": "true"})
-    ask = arrow_udf(Asking(*meanings.sent).outcomes, "string")
+    ask = arrow_udf(WorkerMediation(*meanings.sent).outcomes, "string")
     return ask(functions.when(~functions.col(_CERTAIN), row))
 
 
@@ -155,17 +160,19 @@ def _doubts_of_results(plan: NativePlan, writer: ColumnWriter) -> list[Column]:
     return found
 
 
-def _lacks(given: Given, writer: ColumnWriter) -> Column:
+def _lacks(given: ReadingColumns, writer: ColumnWriter) -> Column:
     return _any([writer.column(part).isNull() for part in given.parts])
 
 
-def _is_there(given: Given, writer: ColumnWriter) -> Column:
+def _is_there(given: ReadingColumns, writer: ColumnWriter) -> Column:
     if given.within and not given.needed:
         return writer.present(given.within)
     return ~_lacks(given, writer)
 
 
-def _reading(plan: NativePlan, given: Given, writer: ColumnWriter, meanings: Meanings) -> Column:
+def _reading(
+    plan: NativePlan, given: ReadingColumns, writer: ColumnWriter, meanings: Meanings
+) -> Column:
     """One reading as a struct; null where the attribute is not there."""
     from pyspark.sql import functions
 
@@ -178,7 +185,7 @@ def _reading(plan: NativePlan, given: Given, writer: ColumnWriter, meanings: Mea
 
 
 def _values(
-    plan: NativePlan, given: Given, writer: ColumnWriter, meanings: Meanings
+    plan: NativePlan, given: ReadingColumns, writer: ColumnWriter, meanings: Meanings
 ) -> dict[str, Any]:
     """The columns of a reading; those that it does not name are null."""
     from pyspark.sql import functions
@@ -209,7 +216,7 @@ PLACE = ("channel", "position", "received")
 REJECTION = ("interpretation", "reason", "message", "hint")
 
 
-class Mediated(msgspec.Struct, frozen=True):
+class MediationOutcomes(msgspec.Struct, frozen=True):
     """What became of raw events. `outcomes` has a row for each reading and each rejection; to use
     both, persist it or write it once, since each use does the work again. Its column `native` says
     whether columns alone were certain, or Python was asked.
@@ -270,7 +277,7 @@ def mediated(
     *,
     sources: Iterable[str] | None = None,
     native: bool = True,
-) -> Mediated:
+) -> MediationOutcomes:
     """What the rows of raw channels mean; batch or stream, lazily.
 
     Args:
@@ -300,7 +307,7 @@ def mediated(
     if others is not None:
         found.append(_by_rows(others, ByRows(meanings)))
     outcomes = reduce(lambda one, other: one.unionByName(other), found)
-    return Mediated(outcomes, dict(meanings.ontology.streams()))
+    return MediationOutcomes(outcomes, dict(meanings.ontology.streams()))
 
 
 def _others(rows: DataFrame, ways: Ways, sources: Iterable[str] | None) -> DataFrame | None:

@@ -16,28 +16,28 @@ from rapport.mediation.interpretations.model import (
     TimeRule,
     dotted_path,
 )
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.source_bindings import SourceBinding
 from rapport.pipeline.mediation.instants import is_fixed_pattern
 from rapport.pipeline.mediation.meanings import SentTables
 from rapport.pipeline.mediation.operations import (
     Arithmetic,
-    Concatenated,
+    Concatenation,
     Constant,
     EnvelopeTime,
     Epoch,
     FirstOf,
-    Given,
     Instant,
     InTable,
     NativePlan,
     Need,
     Node,
     NotColumnsError,
-    Stepped,
+    PayloadField,
+    ReadingColumns,
+    StepResult,
     StepShown,
     Sum,
-    Taken,
     Unless,
     bare,
 )
@@ -98,6 +98,8 @@ class _FieldsPlan:
         if said.conversions:
             call = said.conversions[0].call
             raise NotColumnsError("convert", f"the function {call} of the site is called")
+        if binding.type == "geo_point":
+            raise NotColumnsError(binding.attribute, "longitudes and latitudes have ranges")
         for value in self._resolved.values:
             if value.kind == "number" and value.affine is None:
                 raise NotColumnsError(dotted_path(value.rule.field), "its unit is not declared")
@@ -114,7 +116,7 @@ class _FieldsPlan:
             time=time,
             key=key,
             concept=binding.concept,
-            given=(Given(binding.stream, binding.attribute, found, columns),),
+            given=(ReadingColumns(binding.stream, binding.attribute, found, columns),),
             needed=(*map(Need, unused), *self._needed),
             event_types=(said.type,) if said.type else (),
             plain=self._formatted,
@@ -135,22 +137,26 @@ class _FieldsPlan:
         if rule.format == "root":
             self._show(place, "time in milliseconds or ISO 8601")
             self._absent.append(rule.field)
-            moment = Taken(rule.field, "moment")
+            moment = PayloadField(rule.field, "moment")
             return FirstOf((moment, EnvelopeTime()), "integer") if rule.optional else moment
-        text = Taken(rule.field, "bare")
+        text = PayloadField(rule.field, "bare")
         pattern = "" if rule.format == "iso8601" else rule.format
         if pattern and not is_fixed_pattern(pattern):
             self._show(place, f"time, {pattern}", "only Python reads this pattern")
-            text = Taken(rule.field, "text")
-            return Stepped((text,), InstantStep(pattern, rule.zone, "first"), ("integer",), 0)
+            text = PayloadField(rule.field, "text")
+            return StepResult((text,), InstantStep(pattern, rule.zone, "first"), ("integer",), 0)
         self._show(place, f"time, {rule.format}" + (f" in {rule.zone}" if rule.zone else ""))
         return Instant(text, pattern, rule.zone)
 
-    def _number(self, field: tuple[str, ...], decimal: DecimalMark | None) -> Taken:
-        return Taken(field, "number-text", decimal) if decimal else Taken(field, "number")
+    def _number(self, field: tuple[str, ...], decimal: DecimalMark | None) -> PayloadField:
+        return (
+            PayloadField(field, "number-text", decimal)
+            if decimal
+            else PayloadField(field, "number")
+        )
 
     def _identity(self, rule: IdentityRule) -> Node:
-        seen: Node = Taken(rule.field, "name")
+        seen: Node = PayloadField(rule.field, "name")
         what = "identity"
         if rule.otherwise:  # for null, but not for what is missing
             self._needed.append(Need(seen))
@@ -169,10 +175,10 @@ class _FieldsPlan:
         if not rule.otherwise:
             return seen
         pieces: list[Node] = [
-            Constant(piece, "text") if isinstance(piece, str) else Taken(piece, "name")
+            Constant(piece, "text") if isinstance(piece, str) else PayloadField(piece, "name")
             for piece in rule.otherwise
         ]
-        return FirstOf((seen, Concatenated(tuple(pieces))), "text")
+        return FirstOf((seen, Concatenation(tuple(pieces))), "text")
 
     def _texts(self, table: str, column: str) -> tuple[tuple[str, str], ...]:
         keys = self._keys(table)
@@ -189,7 +195,7 @@ class _FieldsPlan:
         rule, place = value.rule, dotted_path(value.rule.field)
         if value.kind != "number":
             self._show(place, value.kind)
-            return Taken(rule.field, value.kind)
+            return PayloadField(rule.field, value.kind)
         affine = value.affine
         assert affine is not None
         self._show(place, f"number, {affine.expression('x')}")
@@ -209,7 +215,7 @@ class _FieldsPlan:
             self._show("place", "bearing and distance", "sine and cosine differ in the last bit")
             polar = (bearing, values["distance"])
             found["x"], found["y"] = (
-                Stepped(polar, PolarStep(), ("number", "number"), number) for number in (0, 1)
+                StepResult(polar, PolarStep(), ("number", "number"), number) for number in (0, 1)
             )
         elif origin is not None and origin.heading:
             x, y, ahead_x, ahead_y = found["x"], found["y"], at[3], at[4]
@@ -229,7 +235,7 @@ class _FieldsPlan:
         columns += [(origin.heading, units[1])] if origin.heading else []
         self._show(dotted_path(origin.key), f"place of the device, looked up in {origin.table}")
         rows = origin_rows(self._tables, origin.table, self._keys(origin.table), tuple(columns))
-        device = bare(Taken(origin.key, "name"), (str(row[0]) for row in rows))
+        device = bare(PayloadField(origin.key, "name"), (str(row[0]) for row in rows))
         kinds = ("number",) * (5 if origin.heading else 2)
         return tuple(
             InTable(device, f"{origin.table} as origin", rows, kinds, number)  # type: ignore[arg-type]
@@ -258,7 +264,7 @@ def origin_rows(
     for key in keys:
         try:
             numbers = find(key)
-        except Rejected:
+        except RejectedValue:
             continue
         if north and len(numbers) == 2:
             numbers = (*numbers, 0.0)

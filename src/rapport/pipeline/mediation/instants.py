@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
-from rapport.units.timeformats import zone_named
+from rapport.core.times import zone_named
 
 FIRST_YEAR, LAST_YEAR = 1980, 2060
 _PIECES = {"%Y": "0000", "%m": "00", "%d": "00", "%H": "00", "%M": "00", "%S": "00"}

@@ -24,12 +24,17 @@ from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.lake.spark_tables import chosen_channels, read_bronze, spark_path
-from rapport.pipeline.mediation.expressions import Mediated, laid_out, mediated, outcomes_schema
+from rapport.pipeline.mediation.expressions import (
+    MediationOutcomes,
+    laid_out,
+    mediated,
+    outcomes_schema,
+)
 from rapport.pipeline.mediation.meanings import Meanings, why_with_others
 from rapport.pipeline.mediation.python_rows import ByRows
 from rapport.pipeline.mediation.worker_rows import NAMES, OUTCOME
 from rapport.policy.readings import FARTHEST_MS
-from rapport.site.raw_files import NO_TIME, Naming, RawFile
+from rapport.site.raw_files import NO_TIME, EnvelopeFields, RawFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,7 +57,7 @@ def mediated_files(
     *,
     id: str = "",
     time: str = "",
-) -> Mediated:
+) -> MediationOutcomes:
     """What the rows of recorded files mean, lazily; `position` is the line or row, counted from 1.
 
     `id`, `time`: fields that say what a door would know from the envelope, as the source declares
@@ -64,7 +69,7 @@ def mediated_files(
     why = why_with_others(meanings, source)
     if why:
         raise Unsupported(f"mediating {source!r}: {why},", "Spark")
-    naming = Naming(source=source, id=id, time=time, zone=meanings.bindings[source].zone)
+    naming = EnvelopeFields(source=source, id=id, time=time, zone=meanings.bindings[source].zone)
     plain = [path for path in paths if _is_plain(path, naming)]
     others = [path for path in paths if path not in plain]
     found = [
@@ -76,7 +81,7 @@ def mediated_files(
     outcomes = found[0]
     for each in found[1:]:
         outcomes = outcomes.unionByName(each)
-    return Mediated(_with_times(outcomes), dict(meanings.ontology.streams()))
+    return MediationOutcomes(_with_times(outcomes), dict(meanings.ontology.streams()))
 
 
 def _with_times(outcomes: DataFrame) -> DataFrame:
@@ -95,7 +100,7 @@ def _with_times(outcomes: DataFrame) -> DataFrame:
 # --- Parquet
 
 
-def _is_plain(path: Path, naming: Naming) -> bool:
+def _is_plain(path: Path, naming: EnvelopeFields) -> bool:
     """Spark writes its columns as JSON that reads back as what Python would have read."""
     if path.suffix.lower() != ".parquet":
         return False
@@ -122,7 +127,7 @@ def _is_plain_type(kind: pa.DataType) -> bool:
     )
 
 
-def _parquet_rows(spark: SparkSession, path: Path, naming: Naming) -> DataFrame:
+def _parquet_rows(spark: SparkSession, path: Path, naming: EnvelopeFields) -> DataFrame:
     """Rows of a file as the events a door would have received."""
     from pyspark.sql import functions
 
@@ -159,7 +164,7 @@ def _as_json(rows: DataFrame, name: str, kind: str) -> Column:
 
 
 def _read_in_tasks(
-    spark: SparkSession, meanings: Meanings, naming: Naming, paths: Sequence[Path]
+    spark: SparkSession, meanings: Meanings, naming: EnvelopeFields, paths: Sequence[Path]
 ) -> DataFrame:
     listed = spark.createDataFrame([(str(path),) for path in paths], "path string")
     spread = listed.repartition(max(1, len(paths)))
@@ -170,7 +175,7 @@ def _read_in_tasks(
 class _Reading:
     """Made on the driver, called in tasks."""
 
-    def __init__(self, meanings: Meanings, naming: Naming) -> None:
+    def __init__(self, meanings: Meanings, naming: EnvelopeFields) -> None:
         self._rows, self._naming = ByRows(meanings, in_order=True), naming
         name = meanings.bindings[naming.source].interpretation
         in_force = meanings.in_force
@@ -279,7 +284,7 @@ def mediate_lake(
 def mediate_files(
     spark: SparkSession,
     meanings: Meanings,
-    files: Mapping[Naming, Sequence[Path]],
+    files: Mapping[EnvelopeFields, Sequence[Path]],
     into: Path,
 ) -> MediatedHistory:
     """Mediates recorded raw files, by whose they are; raises what `recorded.mediated_files` raises,
@@ -295,10 +300,10 @@ def mediate_files(
         whole = frames[0]
         for each in frames[1:]:
             whole = whole.unionByName(each)
-        return _written(Mediated(whole, dict(meanings.ontology.streams())), into)
+        return _written(MediationOutcomes(whole, dict(meanings.ontology.streams())), into)
 
 
-def _written(found: Mediated, into: Path) -> MediatedHistory:
+def _written(found: MediationOutcomes, into: Path) -> MediatedHistory:
     """Writes beside and renames: the folder is there whole, or not at all."""
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise Conflict(
@@ -309,7 +314,7 @@ def _written(found: Mediated, into: Path) -> MediatedHistory:
     beside = into.with_name(f".{into.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     outcomes = found.outcomes.persist()
-    kept = Mediated(outcomes, found.streams)
+    kept = MediationOutcomes(outcomes, found.streams)
     try:
         told = _counted(outcomes, into)
         for stream in told.readings:

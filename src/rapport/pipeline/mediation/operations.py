@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from rapport.core.times import Fold
 from rapport.mediation.types import TAG, Types
 from rapport.units.quantities import Affine, DecimalMark
-from rapport.units.timeformats import Fold
 
 Path = tuple[str, ...]
 Kind = Literal["number", "integer", "text", "boolean"]
@@ -26,7 +26,7 @@ Look = Literal["number", "integer", "text", "boolean", "name", "moment", "number
 _WRITTEN = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false|[\[{].*|", re.DOTALL)
 
 
-class Taken(msgspec.Struct, frozen=True, tag=True):
+class PayloadField(msgspec.Struct, frozen=True, tag="Taken"):
     """A field of the payload; nothing when it is missing or null."""
 
     path: Path
@@ -74,7 +74,7 @@ class Arithmetic(msgspec.Struct, frozen=True, tag=True):
     kind: Kind = "number"
 
 
-class Matched(msgspec.Struct, frozen=True, tag=True):
+class KeyMatch(msgspec.Struct, frozen=True, tag="Matched"):
     """The value beside an equal key; else `otherwise`, nothing without."""
 
     of: Node
@@ -109,7 +109,7 @@ class NumberOf(msgspec.Struct, frozen=True, tag=True):
     kind: Kind = "number"
 
 
-class Concatenated(msgspec.Struct, frozen=True, tag=True):
+class Concatenation(msgspec.Struct, frozen=True, tag="Concatenated"):
     """Texts one after the other."""
 
     of: tuple[Node, ...]
@@ -156,7 +156,7 @@ class Sum(msgspec.Struct, frozen=True, tag=True):
     kind: Kind = "number"
 
 
-class Stepped(msgspec.Struct, frozen=True, tag=True):
+class StepResult(msgspec.Struct, frozen=True, tag="Stepped"):
     """One of the results of a Python function on few values; see `steps.py`."""
 
     of: tuple[Node, ...]
@@ -185,20 +185,20 @@ class Unless(msgspec.Struct, frozen=True, tag=True):
 
 
 Node = (
-    Taken
+    PayloadField
     | Present
     | Constant
     | EnvelopeTime
     | Arithmetic
-    | Matched
+    | KeyMatch
     | Epoch
     | Instant
     | NumberOf
-    | Concatenated
+    | Concatenation
     | Cut
     | InTable
     | Sum
-    | Stepped
+    | StepResult
     | FirstOf
     | Unless
 )
@@ -208,16 +208,16 @@ def bare(node: Node, words: Iterable[str]) -> Node:
     """The node for who compares it with these words only: a number or an object, written out, is
     none of them, so it needs no second look.
     """
-    if not isinstance(node, Taken) or node.look not in ("text", "name"):
+    if not isinstance(node, PayloadField) or node.look not in ("text", "name"):
         return node
     if any(_WRITTEN.fullmatch(word) for word in words):
         return node
-    return Taken(node.path, "bare")
+    return PayloadField(node.path, "bare")
 
 
 def inputs_of(node: Node) -> tuple[Node, ...]:
     """What it is made of."""
-    if isinstance(node, (Taken, Present, Constant, EnvelopeTime)):
+    if isinstance(node, (PayloadField, Present, Constant, EnvelopeTime)):
         return ()
     if isinstance(node, Sum):
         factors = [each for product in node.products for each in product if each is not None]
@@ -226,7 +226,7 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-class Given(msgspec.Struct, frozen=True):
+class ReadingColumns(msgspec.Struct, frozen=True):
     """A reading of one attribute and the columns that take its parts.
 
     `needed`: without it the row is in doubt. Else it is there when the object at `within` is, and
@@ -270,7 +270,7 @@ class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     time: Node
     key: Node
     concept: str
-    given: tuple[Given, ...]
+    given: tuple[ReadingColumns, ...]
     needed: tuple[Need, ...] = ()
     looked_at: tuple[Node, ...] = ()
     event_types: tuple[str, ...] = ()
@@ -301,7 +301,7 @@ class Field(msgspec.Struct):
     optional: bool
 
 
-class Made(msgspec.Struct):
+class CalculatedValue(msgspec.Struct):
     """Something calculated."""
 
     node: Node
@@ -314,13 +314,13 @@ class Obj(msgspec.Struct):
     path: Path = ()
 
 
-Symbol = Field | Made | Obj
+Symbol = Field | CalculatedValue | Obj
 
 
 class Around(Protocol):
     """The plan under way."""
 
-    def field(self, field: Field, look: str) -> Taken:
+    def field(self, field: Field, look: str) -> PayloadField:
         """How a field is taken out of the payload."""
 
     def show(self, place: str, what: str, why: str = "") -> None:
@@ -356,7 +356,7 @@ def fields_of(plan: NativePlan) -> Tree:
     """
     tree: Tree = {}
     for node in _all_nodes(plan):
-        if isinstance(node, Taken):
+        if isinstance(node, PayloadField):
             _plant(tree, node.path, "string" if node.look in _STRINGS else node.look)
         elif isinstance(node, Present):
             _plant(tree, node.path, None)

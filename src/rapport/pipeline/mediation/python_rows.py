@@ -33,6 +33,7 @@ from rapport.pipeline.mediation.worker_rows import (
 )
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import FARTHEST_MS, split_events
+from rapport.units.areas import check_position
 
 Outcome = tuple[Any, ...]
 """In the order of `OUTCOME`."""
@@ -62,7 +63,8 @@ def part_columns(kind: AttributeType) -> dict[str, str]:
 
 def of_reading(reading: Event, kind: AttributeType, ontology: Ontology, source: str) -> Outcome:
     """A reading as mediation appends it to `events`; one that policies cannot use, since no float
-    can hold its numbers or its time is too far away, is rejected with what they say of it.
+    can hold its numbers, they are no longitude and latitude, or its time is too far away, is
+    rejected with what they say of it.
     """
     data = _READ.decode(reading.data)
     source = reading.source if reading.source in ontology.sources else source
@@ -72,7 +74,8 @@ def of_reading(reading: Event, kind: AttributeType, ontology: Ontology, source: 
     try:
         for column, part in zip(part_columns(kind).values(), data.value, strict=True):
             parts[_PLACES[column]] = float(part) if column in NUMBERS else part
-        if -FARTHEST_MS < reading.time < FARTHEST_MS:
+        is_place = kind != "geo_point" or not check_position(*map(float, data.value))
+        if is_place and -FARTHEST_MS < reading.time < FARTHEST_MS:
             return (*first, *parts, stamp, None, None, None)
     except OverflowError:
         parts = [None] * _PARTS

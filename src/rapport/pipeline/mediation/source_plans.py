@@ -79,7 +79,7 @@ def _as_columns(found: Ways, meanings: Meanings, source: str, native: bool) -> N
         found.why[source] = str(error)
 
 
-class Explained(msgspec.Struct, frozen=True):
+class SourceExplanation(msgspec.Struct, frozen=True):
     """How Spark mediates one source."""
 
     source: str
@@ -99,7 +99,9 @@ class Explained(msgspec.Struct, frozen=True):
         return found
 
 
-def explain_mediation(meanings: Meanings, sources: Iterable[str] | None = None) -> list[Explained]:
+def explain_mediation(
+    meanings: Meanings, sources: Iterable[str] | None = None
+) -> list[SourceExplanation]:
     """Of each source which steps are native columns, which call Python, and why; no Spark needed.
 
     In every way, rows that columns are not certain about go through the generated Python.
@@ -113,7 +115,7 @@ def explain_mediation(meanings: Meanings, sources: Iterable[str] | None = None) 
     kinds |= dict.fromkeys(steps, "native")
     chosen = meanings.bindings if sources is None else list(sources)
     return [
-        Explained(
+        SourceExplanation(
             source,
             meanings.bindings[source].interpretation,
             kinds[source],

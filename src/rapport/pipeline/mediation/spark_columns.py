@@ -11,12 +11,12 @@ from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from rapport.core.times import EARLIEST_MS, LATEST_MS
 from rapport.pipeline.mediation import operations
 from rapport.pipeline.mediation.instants import FIRST_YEAR, ZoneDays, fixed_pattern, zone_days
 from rapport.pipeline.mediation.operations import Instant, Node
 from rapport.pipeline.mediation.payload import PAYLOAD, at
 from rapport.pipeline.mediation.steps import StepRunner
-from rapport.units.timeformats import EARLIEST_MS, LATEST_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -177,30 +177,35 @@ class ColumnWriter:
         """Equal for operations that give the same; without comparing tables."""
         if isinstance(
             node,
-            (operations.Taken, operations.Present, operations.Constant, operations.EnvelopeTime),
+            (
+                operations.PayloadField,
+                operations.Present,
+                operations.Constant,
+                operations.EnvelopeTime,
+            ),
         ):
             return node.__class__, node
         if isinstance(node, operations.InTable):
             return operations.InTable, id(node.rows), inputs, node.number
-        if isinstance(node, operations.Stepped):
-            return operations.Stepped, node.step, inputs, node.number
+        if isinstance(node, operations.StepResult):
+            return operations.StepResult, node.step, inputs, node.number
         return id(node)
 
     def _expression(self, node: Node) -> Column:
         writers: dict[type, Callable[[Any], Column]] = {
-            operations.Taken: self._taken,
+            operations.PayloadField: self._taken,
             operations.Present: lambda each: self._f.when(self.present(each.path), True),
             operations.Constant: lambda each: self._f.lit(each.value).cast(_SPARK[each.kind]),
             operations.EnvelopeTime: lambda each: self._f.col("time"),
             operations.Arithmetic: self._arithmetic,
-            operations.Matched: self._matched,
+            operations.KeyMatch: self._matched,
             operations.Epoch: lambda each: self._times.epoch(self.column(each.of), each.unit_ms),
             operations.Instant: lambda each: self._times.instant(self.column(each.of), each),
             operations.NumberOf: lambda each: self._number(self.column(each.of), each.decimal),
-            operations.Concatenated: self._concatenated,
+            operations.Concatenation: self._concatenated,
             operations.Cut: self._cut,
             operations.Sum: self._sum,
-            operations.Stepped: self._stepped,
+            operations.StepResult: self._stepped,
             operations.FirstOf: lambda each: self._f.coalesce(*map(self.column, each.of)),
             operations.Unless: self._unless,
         }
@@ -208,7 +213,7 @@ class ColumnWriter:
 
     # --- fields
 
-    def _taken(self, node: operations.Taken) -> Column:
+    def _taken(self, node: operations.PayloadField) -> Column:
         field = at(self._payload, node.path)
         if node.look == "number":
             found = self._finite(field)
@@ -254,7 +259,7 @@ class ColumnWriter:
         assert found is not None
         return self._finite(found)
 
-    def _matched(self, node: operations.Matched) -> Column:
+    def _matched(self, node: operations.KeyMatch) -> Column:
         value, kind = self.column(node.of), _SPARK[node.kind]
         found: Any = self._f
         for key, result in node.entries:
@@ -271,7 +276,7 @@ class ColumnWriter:
 
     # --- texts
 
-    def _concatenated(self, node: operations.Concatenated) -> Column:
+    def _concatenated(self, node: operations.Concatenation) -> Column:
         pieces: list[Column] = []
         for each in node.of:
             if pieces and node.separator:
@@ -313,7 +318,7 @@ class ColumnWriter:
             self.doubts.append(self._f.col(of).isNotNull() & self._f.col(on).isNull())
         return name
 
-    def _stepped(self, node: operations.Stepped) -> Column:
+    def _stepped(self, node: operations.StepResult) -> Column:
         from pyspark.sql.functions import arrow_udf
 
         inputs = tuple(self._names[id(each)] for each in node.of)

@@ -13,14 +13,14 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import RapportError
+from rapport.core.times import from_iso, from_pattern
 from rapport.mediation.codegen.runtime import callable_of
 from rapport.mediation.conversion.conversions import Conversion
 from rapport.mediation.conversion.lookups import ConversionEnvironment, SiteTables
 from rapport.mediation.memory import ConversionMemory
-from rapport.mediation.rejections import Rejected
+from rapport.mediation.rejections import RejectedValue
 from rapport.mediation.types import Types
 from rapport.units.coordinates import polar_to_cartesian
-from rapport.units.timeformats import from_iso, from_pattern
 
 ARROW_TYPES = {
     "number": pa.float64(),
@@ -125,7 +125,7 @@ def called(
     """The results; None when it refuses, or gives something else."""
     try:
         results = function(*values)
-    except (Rejected, RapportError, ArithmeticError, ValueError, TypeError):
+    except (RejectedValue, RapportError, ArithmeticError, ValueError, TypeError):
         return None  # the generated Python says what is wrong with it
     if not all(map(_is_of, results, kinds)):
         return None

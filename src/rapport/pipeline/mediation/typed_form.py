@@ -63,24 +63,24 @@ from rapport.pipeline.mediation.meanings import SentTables
 from rapport.pipeline.mediation.operations import (
     Arithmetic,
     Around,
+    CalculatedValue,
     Constant,
     EnvelopeTime,
     Field,
     FirstOf,
-    Given,
     Kind,
-    Made,
     NativePlan,
     Need,
     Node,
     NotColumnsError,
     Obj,
     Path,
+    PayloadField,
     Present,
+    ReadingColumns,
     StepShown,
     Sum,
     Symbol,
-    Taken,
     bare,
     opened,
 )
@@ -162,7 +162,7 @@ class Conversions:
         how = conversion.how
         if isinstance(how, (Formula, UnitChange)):  # written into the generated text
             self._around.show(place, f"{conversion.name}: {how.affine().expression('x')}")
-            return Made(Arithmetic(self._node(value, "number", place), how.affine()))
+            return CalculatedValue(Arithmetic(self._node(value, "number", place), how.affine()))
         found, *_ = self.many(conversion, [value], 1, place)
         return found
 
@@ -232,23 +232,23 @@ class Conversions:
         how = conversion.how
         if isinstance(how, (Formula, UnitChange)):
             node = self._node(values[0], "number", place)
-            return [Made(Arithmetic(node, how.affine(), every=True))]
+            return [CalculatedValue(Arithmetic(node, how.affine(), every=True))]
         if isinstance(how, Enumeration):
             how = how.lookup()
         if isinstance(how, Lookup):
             return self._matched(how, values[0], place)
         if isinstance(how, Join):
             texts = tuple(self._node(each, "text", place) for each in values)
-            return [Made(operations.Concatenated(texts, how.separator))]
+            return [CalculatedValue(operations.Concatenation(texts, how.separator))]
         if isinstance(how, Cut) and how.separator:
             text, pieces = self._node(values[0], "text", place), len(conversion.results)
             return [
-                Made(operations.Cut(text, how.separator, pieces, number))
+                CalculatedValue(operations.Cut(text, how.separator, pieces, number))
                 for number in range(pieces)
             ]
         if isinstance(how, ParseNumber) and not self._types.is_complex(conversion.argument):
             text = self._node(values[0], "text", place)
-            return [Made(operations.NumberOf(text, how.decimal))]
+            return [CalculatedValue(operations.NumberOf(text, how.decimal))]
         if isinstance(how, ParseTime) and not how.attributes:
             return self._time(how, values, place)
         if isinstance(how, (ToAbsolute, ToRelative)):
@@ -270,20 +270,22 @@ class Conversions:
         if not has_otherwise:
             node = bare(node, (str(key) for key, _ in entries))
         otherwise = how.otherwise if has_otherwise else None
-        return [Made(operations.Matched(node, entries, made, otherwise))]
+        return [CalculatedValue(operations.KeyMatch(node, entries, made, otherwise))]
 
     def _time(self, how: ParseTime, values: list[Symbol], place: str) -> list[Symbol] | None:
         if how.format in (EPOCH_SECONDS, EPOCH_MILLISECONDS):
             unit = 1_000.0 if how.format == EPOCH_SECONDS else 1.0
-            return [Made(operations.Epoch(self._node(values[0], "number", place), unit))]
+            return [CalculatedValue(operations.Epoch(self._node(values[0], "number", place), unit))]
         pattern = "" if how.format == ISO else how.format
         if pattern and not is_fixed_pattern(pattern):
             return None
         texts = tuple(self._node(each, "text", place) for each in values)
         whole: Node = (
-            bare(texts[0], ()) if len(texts) == 1 else operations.Concatenated(texts, how.separator)
+            bare(texts[0], ())
+            if len(texts) == 1
+            else operations.Concatenation(texts, how.separator)
         )
-        return [Made(operations.Instant(whole, pattern, how.zone, how.fold))]
+        return [CalculatedValue(operations.Instant(whole, pattern, how.zone, how.fold))]
 
     def _framed(
         self,
@@ -348,7 +350,9 @@ class Conversions:
             for each, port in zip(taken, ports, strict=True)
         )
         step = self._step(conversion, how)
-        made = tuple(operations.Stepped(given, step, kinds, number) for number in range(len(kinds)))
+        made = tuple(
+            operations.StepResult(given, step, kinds, number) for number in range(len(kinds))
+        )
         return self._given(conversion, how, held, made)
 
     def _step(self, conversion: Conversion, how: Any) -> ConversionStep:
@@ -377,13 +381,13 @@ class Conversions:
     ) -> list[Symbol]:
         """The results, one by one or as an object, which keeps what its type has."""
         if not (len(conversion.results) == 1 and self._types.is_complex(conversion.result)):
-            return [Made(node) for node in made]
+            return [CalculatedValue(node) for node in made]
         kept: dict[str, Any] = dict(held.parts) if held is not None else {}
         if conversion.argument != conversion.result:
             there = self._types.attributes(conversion.result)
             kept = {name: each for name, each in kept.items() if name in there}
         names = [port.name for port in how.gives(1)]
-        kept |= {name: Made(node) for name, node in zip(names, made, strict=True)}
+        kept |= {name: CalculatedValue(node) for name, node in zip(names, made, strict=True)}
         return [Obj(kept, held.path if held is not None else ())]
 
     def _result_kinds(self, conversion: Conversion, how: Any) -> tuple[Kind, ...] | None:
@@ -396,7 +400,7 @@ class Conversions:
         return kinds if all(kind in _SCALARS for kind in kinds) else None  # type: ignore[return-value]
 
     def _kind(self, value: Symbol) -> str:
-        if isinstance(value, Made):
+        if isinstance(value, CalculatedValue):
             return value.node.kind
         return self._types.kind(value.type) if isinstance(value, Field) else "object"
 
@@ -404,7 +408,7 @@ class Conversions:
         """A value as an operation of a kind."""
         if isinstance(value, Field) and self._types.kind(value.type) in (*_SCALARS, "json"):
             return self._around.field(value, wanted)
-        if isinstance(value, Made) and value.node.kind == wanted:
+        if isinstance(value, CalculatedValue) and value.node.kind == wanted:
             return value.node
         raise NotColumnsError(place, f"it is no {wanted}")
 
@@ -431,8 +435,8 @@ class Results:
         """Whom it is about."""
         symbol = value.parts.get(KEY)
         if isinstance(symbol, Field) and self._types.kind(symbol.type) != "object":
-            return Taken(symbol.path, "name")
-        if isinstance(symbol, Made) and symbol.node.kind == "text":
+            return PayloadField(symbol.path, "name")
+        if isinstance(symbol, CalculatedValue) and symbol.node.kind == "text":
             return symbol.node
         raise NotColumnsError(KEY, "it is no text")
 
@@ -443,8 +447,8 @@ class Results:
             return EnvelopeTime()
         node: Node
         if isinstance(symbol, Field):
-            node = Taken(symbol.path, "moment")
-        elif isinstance(symbol, Made) and symbol.node.kind == "integer":
+            node = PayloadField(symbol.path, "moment")
+        elif isinstance(symbol, CalculatedValue) and symbol.node.kind == "integer":
             node = symbol.node
         else:
             raise NotColumnsError(TIME, "it is no time")
@@ -452,7 +456,7 @@ class Results:
 
     def given(
         self, value: Obj, binding: SourceBinding, attributes: Mapping[str, ConceptAttribute]
-    ) -> tuple[Given, ...]:
+    ) -> tuple[ReadingColumns, ...]:
         """The attributes that can be there."""
         there = [name for name in binding.attributes if value.parts.get(name) is not None]
         return tuple(
@@ -460,10 +464,16 @@ class Results:
             for name in there
         )
 
-    def _given(self, stream: str, name: str, symbol: Symbol, attribute: ConceptAttribute) -> Given:
+    def _given(
+        self, stream: str, name: str, symbol: Symbol, attribute: ConceptAttribute
+    ) -> ReadingColumns:
         kind, columns = attribute.type, tuple(part_columns(attribute.type).values())
-        if kind not in ("point", "rectangle"):
-            return Given(stream, name, (self._scalar(symbol, kind, name),), columns, needed=False)
+        if kind == "geo_point":
+            raise NotColumnsError(name, "longitudes and latitudes have ranges")
+        if len(PARTS[kind]) == 1:
+            return ReadingColumns(
+                stream, name, (self._scalar(symbol, kind, name),), columns, needed=False
+            )
         whole = opened(symbol, self._types, name)
         parts = []
         for part in PARTS[kind]:
@@ -471,15 +481,17 @@ class Results:
                 raise NotColumnsError(name, f"nothing gives its {part}")
             parts.append(self._scalar(whole.parts[part], "number", f"{name}.{part}"))
         if whole.path:
-            return Given(stream, name, tuple(parts), columns, needed=False, within=whole.path)
-        return Given(stream, name, tuple(parts), columns)
+            return ReadingColumns(
+                stream, name, tuple(parts), columns, needed=False, within=whole.path
+            )
+        return ReadingColumns(stream, name, tuple(parts), columns)
 
     def _scalar(self, symbol: Symbol, kind: str, place: str) -> Node:
         if isinstance(symbol, Field):
             found = self._types.kind(symbol.type)
             if found == kind or (found, kind) == ("integer", "number"):
                 return self._around.field(symbol, kind)
-        elif isinstance(symbol, Made) and symbol.node.kind == kind:
+        elif isinstance(symbol, CalculatedValue) and symbol.node.kind == kind:
             return symbol.node
         raise NotColumnsError(place, f"it is no {kind}")
 
@@ -581,12 +593,12 @@ class _TypedPlan:
 
     # --- fields
 
-    def field(self, field: Field, look: str) -> Taken:
+    def field(self, field: Field, look: str) -> PayloadField:
         """How a field is taken out of the payload."""
         kind = self._types.kind(field.type)
         if self._decimal and look == "number" and kind == "number":
-            return Taken(field.path, "number-text", self._decimal)  # type: ignore[arg-type]
-        return Taken(field.path, look)  # type: ignore[arg-type]
+            return PayloadField(field.path, "number-text", self._decimal)  # type: ignore[arg-type]
+        return PayloadField(field.path, look)  # type: ignore[arg-type]
 
     def _read_texts(self, event: Obj) -> None:
         """A format of texts reads every number that is declared, used or not."""
@@ -639,14 +651,14 @@ class _TypedPlan:
 
     def _require(self, found: Symbol, value: Symbol, within: Path, optional: bool) -> None:
         """A conversion of what must be there: nothing is a doubt; else only a failed one is."""
-        if isinstance(found, Made):
+        if isinstance(found, CalculatedValue):
             self.looked_at.append(found.node)
             if not optional:
                 self.needed.append(Need(found.node, within))
         elif isinstance(found, Obj):
             inner = value.path if isinstance(value, Field) else within
             for each in found.parts.values():
-                if isinstance(each, Made):
+                if isinstance(each, CalculatedValue):
                     self.needed.append(Need(each.node, inner if optional else within))
 
     def _shape(
@@ -683,7 +695,7 @@ class _TypedPlan:
             if kind not in ("text", "number", "integer", "boolean"):
                 raise NotColumnsError(path, f"{shape.name} is no scalar")
             given = float(shape.value) if kind == "number" else shape.value
-            value.parts[shape.name] = Made(Constant(given, kind))  # type: ignore[arg-type]
+            value.parts[shape.name] = CalculatedValue(Constant(given, kind))  # type: ignore[arg-type]
 
     def _must(self, value: Obj, name: str, path: str) -> Symbol:
         held: Symbol | None = value.parts.pop(name, None)
@@ -693,7 +705,7 @@ class _TypedPlan:
 
     def _need_all(self, made: list[Symbol], within: Path) -> None:
         for each in made:
-            if isinstance(each, Made):
+            if isinstance(each, CalculatedValue):
                 self.needed.append(Need(each.node, within))
             elif isinstance(each, Obj):
                 self._need_all(list(each.parts.values()), within)

@@ -40,7 +40,7 @@ RAW_COLUMNS = tuple(CHANNEL_SCHEMA.names)
 """Those of a raw event in its channel."""
 
 
-class Asking:
+class WorkerMediation:
     """Made on the driver, called in tasks; carries the meanings as bytes."""
 
     def __init__(self, digest: str, packed: bytes) -> None:

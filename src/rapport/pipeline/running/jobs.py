@@ -18,7 +18,7 @@ from rapport.core.errors import Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
 from rapport.lake.bronze import export_channels
-from rapport.lake.maintenance import Compacted, expire, join_files, vacuum
+from rapport.lake.maintenance import CompactionResult, expire, join_files, vacuum
 from rapport.pipeline.figures.reports import make_report
 from rapport.pipeline.lake.silver import silver_positions, update_silver
 from rapport.pipeline.streaming.live_query import ReloadedSite
@@ -36,7 +36,7 @@ class JobDone(msgspec.Struct, frozen=True):
     problem: Problem | None = None
 
 
-class Stopped(RapportError):
+class JobStopped(RapportError):
     """The job was asked to end, between two steps."""
 
     code = "pipeline.stopped"
@@ -82,11 +82,11 @@ def export_step(site: Site, lake: Path, said: TomlFile | None = None) -> JobDone
 
 
 def silver_step(spark: SparkSession, site: Site, lake: Path, stop: threading.Event) -> JobDone:
-    """What bronze has beyond the last run goes to silver; raises Stopped between two steps."""
+    """What bronze has beyond the last run goes to silver; raises JobStopped between two steps."""
 
     def progress(_taken: int, _all: int) -> None:
         if stop.is_set():
-            raise Stopped("asked to end")
+            raise JobStopped("asked to end")
 
     done = update_silver(spark, lake, site.ontology, progress=progress)
     rows = done.readings + done.quarantined + done.detections
@@ -111,19 +111,19 @@ def compact_step(lake: Path) -> JobDone:
     """Joins small files; `rows` counts the files saved. Raises after the last table when one could
     not be compacted.
     """
-    done = join_files(lake) if lake.is_dir() else Compacted()
+    done = join_files(lake) if lake.is_dir() else CompactionResult()
     _refuse_waiting(done)
     return JobDone(done.files_before - done.files_after)
 
 
 def vacuum_step(lake: Path) -> JobDone:
     """Deletes files that no recent version names; `rows` counts them. Raises as `compact_step`."""
-    done = vacuum(lake) if lake.is_dir() else Compacted()
+    done = vacuum(lake) if lake.is_dir() else CompactionResult()
     _refuse_waiting(done)
     return JobDone(done.deleted)
 
 
-def _refuse_waiting(done: Compacted) -> None:
+def _refuse_waiting(done: CompactionResult) -> None:
     if done.waiting:
         reasons = "; ".join(f"{table}: {why}" for table, why in sorted(done.waiting.items()))
         raise RapportError(reasons, code="lake.maintenance_failed")

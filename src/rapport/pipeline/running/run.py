@@ -1,6 +1,6 @@
 """A site's pipeline in one process: live policies, and history into the lake at intervals. [PI-12]
 
-It ends when it is asked to (`holding.ask_to_stop`, or the event given), or when Spark itself has
+It ends when it is asked to (`run_lock.ask_to_stop`, or the event given), or when Spark itself has
 gone: whoever started it may start it again, and nothing is lost or told twice.
 """
 
@@ -18,7 +18,7 @@ from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.errors import FATAL
-from rapport.pipeline.running.jobs import Job, Stopped, history_jobs
+from rapport.pipeline.running.jobs import Job, JobStopped, history_jobs
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.running.live_thread import NOTHING_TO_DO, LiveThread, problem_of
 from rapport.pipeline.running.run_state import StatusWriter, allow_start, error_of, hold_pipeline
@@ -241,7 +241,7 @@ class _Running:
         self._writer.write()
         try:
             done = job()
-        except Stopped:
+        except JobStopped:
             told.state = "waiting"
             return
         except Exception as found:  # the other jobs go on, and this one is tried again

@@ -30,7 +30,7 @@ from rapport.pipeline.worker_tables import WorkerTables, decode_tables
 from rapport.policy.engine.stream_steps import TimeMoved
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME
-from rapport.policy.plan import Plan, decode_plan, encode_plan
+from rapport.policy.plan import Plan, conditions_plan, decode_plan, encode_plan
 from rapport.policy.runner.local import LocalRunner
 
 POSITION, HIGH = "position", "high"
@@ -288,7 +288,7 @@ class Bucket:
         plan = BucketPlan(
             number=saved.number,
             buckets=saved.buckets,
-            plans=tuple(decode_plan(raw) for raw in saved.plans),
+            plans=tuple(conditions_plan(decode_plan(raw), "Spark") for raw in saved.plans),
             keys=saved.keys,
             lateness_ms=saved.lateness_ms,
             sources=sources if saved.sources is None else saved.sources,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rapport.core.codec import encode_block
 from rapport.core.errors import Conflict, SiteError
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.pipeline.datasource.locations import Location
 from rapport.pipeline.datasource.offsets import PositionRange
 from rapport.pipeline.history.keys import EVERY, Key, Router, choose_key
@@ -35,10 +35,12 @@ from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.uncertainty import watched_sources
-from rapport.policy.plan import Plan, decode_plan, encode_plan
+from rapport.policy.plan import Plan, conditions_plan, decode_plan, encode_plan
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site
+
+_RUNNER = "a live job on Spark"
 
 Mask = npt.NDArray[np.bool_]
 
@@ -213,7 +215,7 @@ class LiveJob(msgspec.Struct, frozen=True, kw_only=True):
 
     def plans(self) -> list[Plan]:
         """The plans of all policies."""
-        return [decode_plan(raw) for raw in self.encoded]
+        return [conditions_plan(decode_plan(raw), _RUNNER) for raw in self.encoded]
 
 
 def make_job(
@@ -260,7 +262,8 @@ def plans_on_spark(site: Site, place: Location) -> list[Plan]:
     chosen = SparkPolicies(site.on_spark)
     registry = _registry(place)
     if not registry.entries:  # no node has run yet: what its files say will run
-        return [one.plan for name, one in sorted(site.policies.items()) if name in chosen]
+        known = sorted(site.policies.items())
+        return [conditions_plan(one.plan, _RUNNER) for name, one in known if name in chosen]
     entries = [one for one in registry.alive() if one.state == "running" and one.name in chosen]
     return [_plan(site, entry) for entry in entries]
 
@@ -279,7 +282,7 @@ def _registry(place: Location) -> PolicyRegistry:
 def _plan(site: Site, entry: PolicyEntry) -> Plan:
     known = site.policies.get(entry.name)
     if known is not None and known.plan.version() == entry.version:
-        return known.plan
+        return conditions_plan(known.plan, _RUNNER)
     terms, faults = terms_of_policies(site.file, site.directory, site.ontology, [entry.name])
     file = PolicyFile(entry.name, Path(f"{entry.name}.dpl"), f"{entry.name} (on record)")
     compiled, problems = compile_text(
@@ -294,4 +297,4 @@ def _plan(site: Site, entry: PolicyEntry) -> Plan:
             code="live.other_policy",
             hint="let the node take in the site: rapport policy reload",
         )
-    return compiled.plan
+    return conditions_plan(compiled.plan, _RUNNER)

@@ -183,17 +183,22 @@ def _converted(constant: Quantity, measured: OperandType, written: str) -> Quant
 
 
 def check_property(
-    definition: ConceptDef, item: Property, scope: Scope, faults: Diagnostics
+    definition: ConceptDef,
+    item: Property,
+    scope: Scope,
+    faults: Diagnostics,
+    *,
+    section: str = "conditions",
 ) -> Constraint | None:
     """The property as a constraint with a canonical constant; None if a fault was added."""
     try:
-        return _constraint(definition, item, scope)
+        return _constraint(definition, item, scope, section)
     except ComparisonFault as fault:
         faults.add(fault.code, str(fault), fault.place or item.place, hint=fault.hint)
         return None
 
 
-def _constraint(definition: ConceptDef, item: Property, scope: Scope) -> Constraint:
+def _constraint(definition: ConceptDef, item: Property, scope: Scope, section: str) -> Constraint:
     concept = scope.concepts[definition.alias]
     attributes = scope.attributes_of(definition.alias)
     kind = attributes.get(item.attribute)
@@ -203,8 +208,10 @@ def _constraint(definition: ConceptDef, item: Property, scope: Scope) -> Constra
         raise ComparisonFault("policy.unknown_attribute", message, hint)
     unit = scope.ontology.units.get(concept, {}).get(item.attribute, "")
     if f"{concept}.{item.attribute}" in scope.streams:
-        is_comparable = kind not in ("point", "rectangle")
-        raise _comes_as_events(definition, concept, item, unit, is_comparable=is_comparable)
+        is_comparable = kind in ("number", "text", "boolean")
+        fault = _comes_as_events(definition, concept, item, unit, is_comparable=is_comparable)
+        fault.hint = fault.hint.replace("in the conditions", f"in the {section}")
+        raise fault
     shown = repr(item.attribute)
     sort = OperandType(comparable(kind, shown, item.place), unit, shown, item.place)
     constant = canonical_constant(item.constant, sort)
@@ -386,7 +393,7 @@ class ComparisonCheck(_NameCheck):
             case AttributeOf():
                 return self._known_attribute(operand)
             case Call():
-                return self._known_call(operand)
+                return self.known_call(operand)
 
     def _known_attribute(self, operand: AttributeOf) -> bool:
         if not self.alias(operand.alias, operand.alias_place):
@@ -400,7 +407,8 @@ class ComparisonCheck(_NameCheck):
         self.faults.add("policy.unknown_attribute", message, operand.place, hint=hint)
         return False
 
-    def _known_call(self, call: Call) -> bool:
+    def known_call(self, call: Call) -> bool:
+        """True if function and aliases are known and fit; else adds faults."""
         known = [
             self.alias(alias, place)
             for alias, place in zip(call.aliases, call.alias_places, strict=True)
@@ -572,7 +580,7 @@ def check_policy(tree: PolicyTree, ontology: Ontology, faults: Diagnostics) -> C
     """Checks names, types and units against the ontology; adds every fault found."""
     checker = _Checker(tree.concepts, ontology, faults)
     constraints = {
-        concept.alias: _definition(concept, checker.scope, faults) for concept in tree.concepts
+        concept.alias: check_definition(concept, checker.scope, faults) for concept in tree.concepts
     }
     condition = checker.expression(tree.condition)
     return CheckedPolicy(condition, constraints, checker.text_atoms)
@@ -585,7 +593,9 @@ def positive_text(atomic: Atomic) -> str:
     return print_expression(atomic)
 
 
-def _definition(concept: ConceptDef, scope: Scope, faults: Diagnostics) -> tuple[Constraint, ...]:
+def check_definition(
+    concept: ConceptDef, scope: Scope, faults: Diagnostics, *, section: str = "conditions"
+) -> tuple[Constraint, ...]:
     """The typed constraints of an alias; those of its kind come first."""
     ontology = scope.ontology
     kind = resolve_kind(ontology, concept.concept)
@@ -595,7 +605,9 @@ def _definition(concept: ConceptDef, scope: Scope, faults: Diagnostics) -> tuple
         hint = hint or did_you_mean(concept.concept, known_kinds(ontology))
         faults.add("policy.unknown_concept", message, concept.place, hint=hint)
         return ()
-    found = (check_property(concept, item, scope, faults) for item in concept.properties)
+    found = (
+        check_property(concept, item, scope, faults, section=section) for item in concept.properties
+    )
     own = (constraint for constraint in found if constraint is not None)
     return tuple(dict.fromkeys((*kind.constraints, *own)))
 

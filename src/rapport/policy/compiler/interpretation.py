@@ -590,6 +590,8 @@ class _Rewriter:
         single one."""
         known = [each.whole for each in self._terms.concepts.values() if each.concept == concept]
         kind = self._ontology.concepts[concept][attribute]
+        if kind == "geo_point":
+            return Fraction(1)  # in degrees, whose distances are in metres
         found = [scale_of(whole, attribute, PARTS[kind]) for whole in known]
         return found[0] if found else None
 

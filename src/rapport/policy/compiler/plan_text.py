@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rapport.core.times import format_duration
 from rapport.policy.compiler.logic_tree import within_text
+from rapport.policy.compiler.situation_text import condition_lines, situation_text
 from rapport.policy.language.printer import print_value
 from rapport.policy.plan import (
     Absent,
@@ -18,6 +19,7 @@ from rapport.policy.plan import (
     Measure,
     Operand,
     Plan,
+    PolicyPlan,
     Positive,
     QueryTerm,
     ReadingTerm,
@@ -31,13 +33,18 @@ from rapport.policy.plan import (
     StateTerm,
     TermStep,
 )
+from rapport.policy.situation_plan import SituationPlan
 
 
-def plan_text(plan: Plan) -> str:
-    """The plan as lines: options, numbered terms, clauses, actions."""
+def plan_text(plan: PolicyPlan) -> str:
+    """The plan as lines: options, terms and clauses, or the conditions of a situation; actions."""
+    if isinstance(plan, SituationPlan):
+        return situation_text(plan)
     lines = [f"policy {plan.policy}", *option_lines(plan)]
     lines += ["terms", *(f"  {number} {_term(term)}" for number, term in enumerate(plan.terms))]
     lines += ["clauses", *(f"  {clause_text(clause)}" for clause in plan.clauses)]
+    if plan.guard is not None:
+        lines += ["while", *condition_lines(plan.guard)]
     return "\n".join([*lines, "actions", *_actions(plan)])
 
 

@@ -94,6 +94,8 @@ class CompilerDraft(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None = None
     rewritten: tuple[TermRewrite, ...] = ()
     """The terms translated from an interpretation."""
+    has_own_terms: bool = False
+    """The policy is written in the terms of an interpretation."""
 
     @property
     def scope(self) -> Scope:

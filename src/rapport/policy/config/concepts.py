@@ -22,6 +22,10 @@ from rapport.policy.ontology import AnyOf, Derivation, Kind, Link
 from rapport.policy.plan import Constraint
 from rapport.units.quantities import unit_named
 
+_UNIT_HINTS: dict[AttributeType, str] = {
+    **dict.fromkeys(("point", "rectangle", "area"), "points, rectangles and areas are in metres"),
+    **dict.fromkeys(("geo_point", "geo_area"), "longitudes and latitudes are in degrees"),
+}
 Attributes = dict[str, AttributeType]
 AttributeEnd = tuple[str, str]
 """A concept and one of its attributes."""
@@ -242,7 +246,7 @@ def _units(
     for name, unit in written.values.items():
         if attributes.get(name) != "number":
             message = f"{concept}.{name} is no number, so it has no unit of its own"
-            hint = "points and rectangles are in metres" if name in attributes else ""
+            hint = _UNIT_HINTS.get(attributes[name], "") if name in attributes else ""
             hint = hint or did_you_mean(name, attributes)
             draft.problems.append(written.problem(name, "ontology.bad_unit", message, hint=hint))
             continue

@@ -7,7 +7,7 @@ concepts, attributes and relationships.
 from __future__ import annotations
 
 from rapport.core.errors import Problem
-from rapport.core.schema import PARTS, AttributeType
+from rapport.core.schema import AREAS, PARTS, AttributeType
 from rapport.kernel.config_fields import Fields, read_zone
 from rapport.kernel.toml import TomlFile
 from rapport.policy.config.concepts import OntologyDraft, read_concepts, read_groups
@@ -65,6 +65,12 @@ def _is_known(draft: OntologyDraft, fields: Fields, source: PushSource) -> bool:
             hint = "name an attribute of the concept"
             fields.fault(key, "ontology.key_as_event", message, hint=hint)
             return False
+        concepts = [each for each in draft.concepts_of(source.concept) if each in draft.concepts]
+        if any(draft.type_of((each, attribute)) in AREAS for each in concepts):
+            message = f"{source.concept}.{attribute} is an area, which does not come as events"
+            hint = "name it in the columns of a table; what moves is a point"
+            fields.fault(key, "ontology.area_as_event", message, hint=hint)
+            return False
     if source.concept not in draft.concepts:
         message = f"{source.concept!r} is a group of several concepts; a source is of one"
         fields.fault("concept", "ontology.bad_concept", message, hint="declare a source for each")
@@ -121,6 +127,11 @@ def _value_fits(fields: Fields, source: PushSource, kind: AttributeType) -> None
         message = f"a {kind} has {len(parts)} parts, but 'value' names {len(source.value)} fields"
         hint = f"such as value = [{example}]"
         fields.fault("value", "ontology.wrong_parts", message, hint=hint)
+    elif kind == "geo_point" and source.value and source.value[0].lower().startswith("lat"):
+        lat, lon = source.value
+        message = "a geo_point is a longitude and then a latitude"
+        hint = f'write value = ["{lon}", "{lat}"]'
+        fields.fault("value", "ontology.latitude_first", message, hint=hint)
 
 
 def check_streams(draft: OntologyDraft, ontology: Ontology) -> None:
@@ -209,6 +220,17 @@ def ontology_from_site(file: TomlFile, *, trusted: bool = True) -> tuple[Ontolog
         parents=draft.parents,
         containers=draft.containers,
         derived=derived,
+        zone=draft.site_zone,
+        day_tables=_day_tables(draft),
     )
     check_streams(draft, ontology)
     return ontology, draft.problems
+
+
+def _day_tables(draft: OntologyDraft) -> tuple[str, ...]:
+    """The tables that can list days: without a concept, with one key."""
+    return tuple(
+        name
+        for name, section in draft.tables("tables", quiet=True)
+        if not section.values.get("concept") and isinstance(section.values.get("key"), str)
+    )

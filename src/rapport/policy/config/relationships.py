@@ -18,8 +18,8 @@ from rapport.policy.config.concepts import IDENTITY, AttributeEnd, OntologyDraft
 from rapport.policy.language.diagnostics import did_you_mean
 from rapport.policy.ontology import (
     Derivation,
-    Enclosed,
-    Enclosing,
+    EnclosedInstance,
+    EnclosingColumn,
     Identity,
     Link,
     PairTable,
@@ -50,12 +50,16 @@ def read_relationships(
         fields = Fields(section, draft.problems, known=_RELATIONSHIP_KEYS)
         pairs = _pairs(draft, fields)
         function = fields.text("function")
-        relation = _relation(draft, fields, function) if function else None
-        if not draft.is_phrase(name, fields, "relationship") or relation is None:
+        known = _relations(draft, fields, function) if function else ()
+        if not draft.is_phrase(name, fields, "relationship") or not known:
             continue
-        sound = [ends for ends in pairs if _relation_fits(draft, fields, ends, relation)]
+        sound = [
+            Relationship(name, *ends, _variant_name(function, known, fitting))
+            for ends in pairs
+            if (fitting := _fitting_relation(draft, fields, ends, known)) is not None
+        ]
         if sound and len(sound) == len(pairs) and _is_clear(fields, name, pairs):
-            add_variants(found, [Relationship(name, *ends, function) for ends in pairs])
+            add_variants(found, sound)
             _note_identities(pairs, derived)
     return found
 
@@ -124,14 +128,17 @@ def _is_clear(fields: Fields, name: str, pairs: list[Ends]) -> bool:
     return True
 
 
-def _relation(draft: OntologyDraft, fields: Fields, function: str) -> relations.Relation | None:
+def _relations(
+    draft: OntologyDraft, fields: Fields, function: str
+) -> tuple[relations.Relation, ...]:
+    """The functions of a name, for different types of values; none with a fault."""
     if not may_import(draft, fields, "function", function, "relations.untrusted"):
-        return None
+        return ()
     try:
-        return relations.get(function)
+        return relations.variants(function)
     except RapportError as error:
         fields.report("function", error)
-        return None
+        return ()
 
 
 def may_import(draft: OntologyDraft, fields: Fields, key: str, function: str, code: str) -> bool:
@@ -144,20 +151,34 @@ def may_import(draft: OntologyDraft, fields: Fields, key: str, function: str, co
     return False
 
 
-def _relation_fits(
-    draft: OntologyDraft, fields: Fields, ends: Ends, relation: relations.Relation
-) -> bool:
-    fit = True
-    for end, wanted in zip(ends, (relation.first_type, relation.second_type), strict=True):
-        given = draft.type_of(end)
-        if given != wanted:
-            fit = False
-            shown = f"{'.'.join(end)} is a {given}"
-            message = f"the function {relation.name!r} needs a {wanted} here, but {shown}"
-            types = f"a {relation.first_type} and a {relation.second_type}"
-            hint = f"{relation.name} takes {types}, in this order"
+def _fitting_relation(
+    draft: OntologyDraft, fields: Fields, ends: Ends, known: tuple[relations.Relation, ...]
+) -> relations.Relation | None:
+    """The function for the types of the ends; None with a fault."""
+    given = draft.type_of(ends[0]), draft.type_of(ends[1])
+    for relation in known:
+        if (relation.first_type, relation.second_type) == given:
+            return relation
+    nearest = max(
+        known, key=lambda one: (one.first_type == given[0]) + (one.second_type == given[1])
+    )
+    name = fields.text("function") if len(known) > 1 else known[0].name
+    takes = " or ".join(f"a {one.first_type} and a {one.second_type}" for one in known)
+    wanted_types = (nearest.first_type, nearest.second_type)
+    for end, kind, wanted in zip(ends, given, wanted_types, strict=True):
+        if kind != wanted:
+            shown = f"{'.'.join(end)} is a {kind}"
+            message = f"the function {name!r} needs a {wanted} here, but {shown}"
+            hint = f"{name} takes {takes}, in this order"
             fields.fault("between", "ontology.wrong_type", message, hint=hint)
-    return fit
+    return None
+
+
+def _variant_name(
+    function: str, known: tuple[relations.Relation, ...], fitting: relations.Relation
+) -> str:
+    """What the ontology names: that of the site, if no other function is meant by it."""
+    return fitting.name if len(known) > 1 else function
 
 
 def read_containers(
@@ -183,8 +204,8 @@ def read_containers(
             found[name] = _relationships(name, links)
             for relationship in found[name]:
                 (inner, within), (outer, itself) = relationship.first, relationship.second
-                derived.setdefault(inner, {})[within] = Enclosing(name)
-                derived.setdefault(outer, {})[itself] = Enclosed()
+                derived.setdefault(inner, {})[within] = EnclosingColumn(name)
+                derived.setdefault(outer, {})[itself] = EnclosedInstance()
     return found
 
 
@@ -304,14 +325,18 @@ def _function(draft: OntologyDraft, name: str, fields: Fields) -> SiteFunction |
         lookup = _lookup(draft, fields, ends)
         return SiteFunction(name=name, of=tuple(ends), lookup=lookup, unit=unit) if lookup else None
     _needless(fields, ("keys", "value", "symmetric"))
-    measuring = _measuring(draft, fields)
-    if measuring is None or not ends or not _measure_fits(draft, fields, ends, measuring):
+    known = _measures(draft, fields)
+    measuring = _fitting_measure(draft, fields, ends, known) if ends and known else None
+    if measuring is None:
         return None
     if unit and measuring.unit and unit != measuring.unit:
         message = f"the measure {measuring.name!r} gives {measuring.unit}, not {unit}"
         fields.fault("unit", "ontology.bad_unit", message, hint="leave the unit out")
     return SiteFunction(
-        name=name, of=tuple(ends), measure=fields.text("measure"), unit=unit or measuring.unit
+        name=name,
+        of=tuple(ends),
+        measure=measuring.name if len(known) > 1 else fields.text("measure"),
+        unit=unit or measuring.unit,
     )
 
 
@@ -354,34 +379,44 @@ def _needless(fields: Fields, keys: tuple[str, ...]) -> None:
             fields.fault(key, "ontology.bad_function", message, hint="leave it out")
 
 
-def _measuring(draft: OntologyDraft, fields: Fields) -> measures.Measuring | None:
+def _measures(draft: OntologyDraft, fields: Fields) -> tuple[measures.MeasuringFunction, ...]:
+    """The measures of a name, for different types of values; none with a fault."""
     name = fields.filled_text("measure", example='"distance"')
     if not name or not may_import(draft, fields, "measure", name, "measures.untrusted"):
-        return None
+        return ()
     try:
-        return measures.get(name)
+        return measures.variants(name)
     except RapportError as error:
         fields.report("measure", error)
-        return None
+        return ()
 
 
-def _measure_fits(
-    draft: OntologyDraft, fields: Fields, ends: list[AttributeEnd], measuring: measures.Measuring
-) -> bool:
-    takes = f"{measuring.name} takes a {' and a '.join(measuring.types)}"
-    if len(ends) != len(measuring.types):
-        message = f"{measuring.name!r} is of {len(measuring.types)} values, not {len(ends)}"
+def _fitting_measure(
+    draft: OntologyDraft,
+    fields: Fields,
+    ends: list[AttributeEnd],
+    known: tuple[measures.MeasuringFunction, ...],
+) -> measures.MeasuringFunction | None:
+    """The measure for the types of the ends; None with a fault."""
+    given = tuple(draft.type_of(end) for end in ends)
+    for one in known:
+        if one.types == given:
+            return one
+    name = fields.text("measure") if len(known) > 1 else known[0].name
+    takes = f"{name} takes {' or '.join('a ' + ' and a '.join(one.types) for one in known)}"
+    if len(ends) != len(known[0].types):
+        message = f"{name!r} is of {len(known[0].types)} values, not {len(ends)}"
         fields.fault("of", "ontology.bad_of", message, hint=takes)
-        return False
-    fit = True
-    for end, wanted in zip(ends, measuring.types, strict=True):
-        given = draft.type_of(end)
-        if given != wanted:
-            fit = False
-            shown = f"{'.'.join(end)} is a {given}"
-            message = f"the measure {measuring.name!r} needs a {wanted} here, but {shown}"
+        return None
+    nearest = max(
+        known, key=lambda one: sum(a == b for a, b in zip(one.types, given, strict=False))
+    )
+    for end, kind, wanted in zip(ends, given, nearest.types, strict=True):
+        if kind != wanted:
+            shown = f"{'.'.join(end)} is a {kind}"
+            message = f"the measure {name!r} needs a {wanted} here, but {shown}"
             fields.fault("of", "ontology.wrong_type", message, hint=takes)
-    return fit
+    return None
 
 
 def _lookup(draft: OntologyDraft, fields: Fields, ends: list[AttributeEnd]) -> PairTable | None:

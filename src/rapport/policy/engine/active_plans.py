@@ -21,17 +21,20 @@ import pyarrow as pa
 
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Corrupt, Problem
-from rapport.core.event import CAUSE, Event, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, cause_text, content_id, make_event
 from rapport.core.release import ReleaseDone
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.metrics import PolicyMeter
+from rapport.policy.engine.open_situations import OpenSituation, OpenSituations, bindings_key
 from rapport.policy.engine.stream_steps import PlanChange, PlansAt
+from rapport.policy.engine.value_record import NeededBy, ValueRecord
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.plan_shape import longest_window_ms
-from rapport.policy.plan import Plan, longest_duration_ms
+from rapport.policy.plan import Plan, PolicyPlan, conditions_plan, longest_duration_ms
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situations.current_states import SituationStates
 
 SHADOW_TYPE = "rapport.policy.shadow"
 
@@ -84,6 +87,18 @@ class ShadowState(msgspec.Struct):
     tally: ShadowTally
     open: list[_Situation]
     runner: bytes = b""
+
+
+def is_state(plan: PolicyPlan) -> bool:
+    """Whether its detections are about something that lasts."""
+    return isinstance(plan, SituationPlan) or plan.is_lasting()
+
+
+def _aliases_of(plan: PolicyPlan | None) -> dict[str, str] | None:
+    """The aliases of a situation with their concepts; None without a situation."""
+    if not isinstance(plan, SituationPlan):
+        return None
+    return {bound.alias: bound.concept for bound in plan.aliases}
 
 
 def longest_memory(plan: Plan) -> int:
@@ -277,6 +292,9 @@ class EngineState(msgspec.Struct):
     """Imported readings that wait for evaluation: those of silent imports, and the others."""
     resets: int = 0
     """Number of times that stream time was reset after a clock jump."""
+    open: list[OpenSituation] = []
+    named: dict[str, bytes] = {}
+    """The readings of streams that texts name."""
 
 
 def encode_state(state: EngineState) -> bytes:
@@ -298,15 +316,17 @@ class ActivePlans:
 
     def __init__(
         self,
-        plans: Iterable[Plan],
+        plans: Iterable[PolicyPlan],
         pull: PullData,
         ontology: Ontology,
         *,
         lateness_ms: int,
         steady_ns: Callable[[], int],
         elsewhere: Container[str] = (),
+        values: ValueRecord | None = None,
     ) -> None:
-        """`elsewhere`: policies that run on Spark and are skipped here."""
+        """`elsewhere`: policies that run on Spark and are skipped here; `values`: keeps the
+        readings that texts name."""
         self._elsewhere = elsewhere
         self._pull, self._ontology = pull, ontology
         self._lateness_ms, self._steady_ns = lateness_ms, steady_ns
@@ -317,6 +337,12 @@ class ActivePlans:
         """The watermark at which each policy was deployed."""
         self.left: list[ShadowDifference] = []
         """Differences of ended shadows that are not emitted yet."""
+        self.situations = OpenSituations()
+        self._ends: list[Detection] = []
+        """Ends of situations whose policy does not run any more, not emitted yet."""
+        self.values = values or ValueRecord()
+        self._valued: dict[str, str] | None = None
+        """The versions whose named values are kept."""
 
     # --- plans ---
 
@@ -327,7 +353,7 @@ class ActivePlans:
             case "deploy" if plan is not None:
                 self.deploy(plan)
             case "withdraw":
-                self.stop(policy)
+                self.stop(policy, change.why)
             case "shadow" if plan is not None:
                 self._start_shadow(plan)
             case "promote" if plan is not None:
@@ -342,10 +368,12 @@ class ActivePlans:
         plan, running = change.plan, self.runner.policies()
         if change.act in ("shadow", "drop"):
             self.end_shadow(change.policy)
-        elif plan is None or running.get(change.policy) != plan.version():
-            self.stop(change.policy)
+        elif plan is None:
+            self.stop(change.policy, change.why)
+        elif running.get(change.policy) != plan.version():
+            self._withdraw_for(plan)
 
-    def deploy(self, plan: Plan) -> None:
+    def deploy(self, plan: PolicyPlan) -> None:
         """Starts a plan and replaces an older version; it sees readings from now on. Does nothing
         if this version runs already.
         """
@@ -354,23 +382,88 @@ class ActivePlans:
         running = self.runner.policies()
         if running.get(plan.policy) == plan.version():
             return
-        self.end_shadow(plan.policy)
-        if plan.policy in running:
-            self.runner.withdraw(plan.policy)
+        self._withdraw_for(plan)
         self.runner.deploy(plan)
+        self._continue_situations([plan.policy])
         self.began[plan.policy] = self.runner.watermark
         self.meter.deployed(plan, self.runner.spent_ns.get(plan.policy, 0))
 
-    def withdraw(self, policy: str) -> None:
-        """Stops a plan and drops its pending matches. Raises UnknownName."""
+    def _continue_situations(self, policies: Iterable[str]) -> None:
+        """Tells policies that began anew what is open."""
+        for policy in policies:
+            known = self.situations.of(policy)
+            if known:
+                began = {bindings_key(one.bindings): one.began for one in known}
+                self.runner.continue_open(policy, began)
+
+    def _withdraw_for(self, plan: PolicyPlan) -> None:
+        """Stops what runs in the place of a plan. Its open situations stay open if the plan has a
+        situation of the same aliases, and end otherwise.
+        """
+        policy = plan.policy
+        plans = (*self.runner.plans(), *self.runner.failed_plans())
+        before = next((one for one in plans if one.policy == policy), None)
+        if before is not None and _aliases_of(plan) != _aliases_of(before):
+            self._end_situations(policy, "the policy was replaced by one about other things")
+        self.end_shadow(policy)
+        if before is not None:
+            self.runner.withdraw(policy)
+
+    def withdraw(self, policy: str, why: str = "") -> None:
+        """Stops a plan, drops its pending matches and ends its open situations, with the reason.
+        Raises UnknownName.
+        """
+        self._end_situations(policy, why or "the policy was stopped")
         self.runner.withdraw(policy)
         self.began.pop(policy, None)
 
-    def stop(self, policy: str) -> None:
+    def stop(self, policy: str, why: str = "") -> None:
         """Stops a plan and its shadow if they run."""
         self.end_shadow(policy)
         if policy in self.runner.policies() or policy in self.runner.failed():
-            self.withdraw(policy)
+            self.withdraw(policy, why)
+
+    def _end_situations(self, policy: str, reason: str) -> None:
+        version = self.runner.policies().get(policy, "")
+        self._ends += self.situations.end(policy, version, reason, self.runner.watermark)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether situations ended because their policy was stopped."""
+        return bool(self._ends)
+
+    def new_ends(self) -> list[Detection]:
+        """The ends of situations whose policy was stopped, since the last call."""
+        taken, self._ends = self._ends, []
+        return self.values.with_values(taken, self._pull, self._ontology)
+
+    def still_lasts(self, detection: Detection) -> bool:
+        """Whether what a detection of a state is about still holds, as far as was read."""
+        if detection.policy in self.situation_plans():
+            known = self.situations.find(detection.policy, detection.bindings)
+            return known is not None and known.began == detection.time
+        return self.runner.still_lasts(detection)
+
+    def situation_plans(self) -> dict[str, SituationPlan]:
+        """The running policies with a situation."""
+        plans = (*self.runner.plans(), *self.runner.failed_plans())
+        return {plan.policy: plan for plan in plans if isinstance(plan, SituationPlan)}
+
+    def situation_states(self, policy: str) -> SituationStates | None:
+        """What is open, pending and unknown; None for a policy that has no situation or does not
+        run.
+        """
+        return self.runner.situation_states(policy, self._ontology)
+
+    def new_results(self, found: Sequence[Detection]) -> list[Detection]:
+        """The detections that were not emitted, with the values that texts name."""
+        new = self.situations.continued(found, self.situation_plans()) if found else []
+        return self.values.with_values(new, self._pull, self._ontology)
+
+    def emitted(self, found: Sequence[Detection]) -> None:
+        """Notes beginnings and ends that were emitted."""
+        if found:
+            self.situations.note(found, self.situation_plans())
 
     def end_shadow(self, policy: str) -> LocalRunner | None:
         """Ends the shadow if there is one and returns its runner."""
@@ -380,17 +473,18 @@ class ActivePlans:
         self.left += shadow.comparison.end()
         return shadow.runner
 
-    def _start_shadow(self, plan: Plan) -> None:
+    def _start_shadow(self, plan: PolicyPlan) -> None:
         self.end_shadow(plan.policy)
         running = next((one for one in self.runner.plans() if one.policy == plan.policy), None)
         if running is not None:
             # With time and buffered readings, but without the state of any policy.
             runner = self._runner_of([plan])
             runner.restore_known(self.runner.snapshot())
-            comparison = ShadowComparison(running, plan, self.runner.watermark)
+            plans = conditions_plan(running, "a shadow"), conditions_plan(plan, "a shadow")
+            comparison = ShadowComparison(*plans, self.runner.watermark)
             self._shadows[plan.policy] = Shadow(runner, comparison)
 
-    def _promote(self, plan: Plan) -> None:
+    def _promote(self, plan: PolicyPlan) -> None:
         """Turns the shadow into the policy and keeps its pending matches."""
         began = self.runner.watermark
         shadow = self.end_shadow(plan.policy)
@@ -408,7 +502,24 @@ class ActivePlans:
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.feed(readings, received)
             shadow.runner.take_late()
-        return self.runner.feed(readings, received)
+        self._keep_values()
+        watermark = self.runner.watermark
+        found = self.runner.feed(readings, received)
+        self.values.take(readings, self.runner.late_readings, watermark)
+        return found
+
+    def _keep_values(self) -> None:
+        """Keeps the readings that texts of the running versions name."""
+        versions = self.runner.policies()
+        if versions != self._valued:
+            self._valued = versions
+            plans = [plan for plan in self.runner.plans() if isinstance(plan, Plan)]
+            reach_ms = max(map(longest_memory, plans), default=0)
+            self.values.use_policies(versions, reach_ms + self._lateness_ms)
+
+    def use_texts(self, needed: NeededBy) -> None:
+        """Texts of actions were changed."""
+        self.values.needed, self._valued = needed, None
 
     def reset(self, clock_ms: int, skew_ms: int) -> list[Cause]:
         """Restarts time and all plans after the clock jumped back; returns the buffered readings
@@ -418,7 +529,9 @@ class ActivePlans:
             self.left += shadow.comparison.reset()
             shadow.runner.reset(clock_ms + skew_ms)
         self.began = dict.fromkeys(self.runner.policies(), clock_ms - self._lateness_ms)
-        return self.runner.reset(clock_ms + skew_ms)
+        dropped = self.runner.reset(clock_ms + skew_ms)
+        self._continue_situations(self.runner.policies())
+        return dropped
 
     def advance(self, time_ms: int) -> list[Detection]:
         for shadow in self._shadows.values():
@@ -436,7 +549,8 @@ class ActivePlans:
     def shortest_silence_ms(self) -> int | None:
         """The shortest silence that a plan waits for; None when no plan does."""
         runners = [self.runner, *(shadow.runner for shadow in self._shadows.values())]
-        found = [plan.shortest_silence_ms() for each in runners for plan in each.plans()]
+        plans = [plan for each in runners for plan in each.plans() if isinstance(plan, Plan)]
+        found = [plan.shortest_silence_ms() for plan in plans]
         return min((one for one in found if one is not None), default=None)
 
     def pending_until(self) -> int | None:
@@ -480,13 +594,17 @@ class ActivePlans:
         plans = [plan for plan in at.plans if plan.policy not in self._elsewhere]
         self.runner, self._shadows = self._runner_of(plans), {}
         self.runner.count_on(before)
-        self.began, self.left = {}, []
+        self.began, self.left, self._ends = {}, [], []
+        self.situations = OpenSituations(state.open if state is not None else ())
+        self._valued = None
+        self.values.restore(state.named if state is not None else {})
         if state is None:
             return
         anew = self.runner.restore_known(state.runner)
         known = self.runner.policies().keys() - set(anew)
         self.began = {name: at for name, at in state.began.items() if name in known}
         self.began |= dict.fromkeys(anew, self.runner.watermark)
+        self._continue_situations(anew)
         if anew:
             _log.info("policies begin anew", policies=anew)
         for plan in at.shadows:
@@ -507,7 +625,7 @@ class ActivePlans:
         fresh.count_on(runner)
         return fresh
 
-    def _runner_of(self, plans: Iterable[Plan]) -> LocalRunner:
+    def _runner_of(self, plans: Iterable[PolicyPlan]) -> LocalRunner:
         return LocalRunner(
             list(plans),
             self._pull,

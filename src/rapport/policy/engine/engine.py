@@ -23,13 +23,16 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import DegradedConditions
 from rapport.policy.engine.active_plans import ActivePlans, ShadowTally, decode_state, encode_state
 from rapport.policy.engine.metrics import MOST_LATE, EngineCounts, LateShare, PolicyCounts
+from rapport.policy.engine.open_situations import OpenSituation
 from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.engine.stream_reader import EngineOutput, EngineSchedule, StreamReader
 from rapport.policy.engine.stream_steps import FixedPlans, PlanChange, PlanSource, StreamPosition
+from rapport.policy.engine.value_record import NeededBy
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situations.current_states import SituationStates
 
 __all__ = ["EngineCounts", "EngineProgress", "PolicyEngine"]
 
@@ -55,7 +58,7 @@ class PolicyEngine:
         name: str,
         ontology: Ontology,
         pull: PullData,
-        plans: Sequence[Plan] = (),
+        plans: Sequence[PolicyPlan] = (),
         lateness_ms: int,
         skew_ms: int = ALLOWED_SKEW_MS,
         batch: int = 10_000,
@@ -125,11 +128,27 @@ class PolicyEngine:
 
     # --- plans ---
 
+    def use_texts(self, needed: NeededBy) -> None:
+        """`needed` gives the values that the texts of a version name; they are taken when a
+        detection is made. Call it again when texts were changed.
+        """
+        self._stream.active.use_texts(needed)
+
+    def situations(self, policy: str) -> list[OpenSituation]:
+        """The open situations of a policy."""
+        return self._stream.active.situations.of(policy)
+
+    def situation_states(self, policy: str) -> SituationStates | None:
+        """What is open, pending and unknown of a running policy with a situation, else None. Call
+        it while holding `turn`.
+        """
+        return self._stream.active.situation_states(policy)
+
     def follow(self, source: PlanSource) -> None:
         """Runs the plans of `source` from the next step on; forgets the plans given before."""
         self._stream.source, self._subscription = source, None
 
-    def deploy(self, plan: Plan) -> None:
+    def deploy(self, plan: PolicyPlan) -> None:
         """Starts a plan and replaces an older version; it sees readings from now on. For an engine
         without a plan source.
         """
@@ -374,5 +393,5 @@ class EngineProgress(msgspec.Struct, frozen=True):
 
     position: int
     watermark: int
-    plans: tuple[Plan, ...]
+    plans: tuple[PolicyPlan, ...]
     began: dict[str, int]

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Detection, Undecided
 from rapport.core.times import rough_duration
-from rapport.policy.operators.sharing import StepCounts
-from rapport.policy.plan import Plan
+from rapport.policy.operators.shared_cache import StepCounts
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.runner.local import LateCount, LocalRunner
 
 SPAN_MS = 60_000
@@ -65,7 +65,7 @@ class PolicyMeter:
         self._counts: dict[str, list[int]] = {}
         self._spent_before: dict[str, int] = {}
 
-    def deployed(self, plan: Plan, spent_ns: int) -> None:
+    def deployed(self, plan: PolicyPlan, spent_ns: int) -> None:
         """Starts counting for a policy; `spent_ns` is its cost so far according to the runner."""
         self._read_before[plan.policy] = dict(self._streams)
         self._counts[plan.policy] = [0, 0, 0]

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.core.event import Event, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import Event, content_id, make_event
 
 CHANNEL = "pipeline"
 """Channel of the pipeline's reports."""

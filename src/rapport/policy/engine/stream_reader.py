@@ -15,9 +15,8 @@ import numpy.typing as npt
 from rapport.channel.channel import Channels, events_between
 from rapport.core.detection import Cause, Detection, SkippedAction, Undecided, still_lasts_event
 from rapport.core.errors import Problem
-from rapport.core.event import BareStoredEvent, Event, StoredEvent, make_event
+from rapport.core.event import BareStoredEvent, Event, StoredEvent, content_id, make_event
 from rapport.core.event_columns import BlockEvents
-from rapport.core.ids import content_id
 from rapport.core.release import HISTORY, NOTIFY, RELEASE_DONE, RELEASES, ReleaseDone
 from rapport.core.times import format_time
 from rapport.kernel.telemetry import get_logger
@@ -26,6 +25,7 @@ from rapport.policy.engine.active_plans import (
     EngineState,
     ShadowDifference,
     difference_event,
+    is_state,
 )
 from rapport.policy.engine.metrics import EngineCounts, LateShares
 from rapport.policy.engine.stream_steps import (
@@ -337,6 +337,8 @@ class StreamReader:
             list(self._overdue.values()),
             list(self._history.values()),
             self._resets,
+            self.active.situations.state(),
+            self.active.values.state(self.active.runner.watermark),
         )
 
     async def restore(
@@ -500,19 +502,22 @@ class StreamReader:
 
     def _note_overdue(self, detections: Sequence[Detection]) -> None:
         """Keeps the newest late detection of each state."""
+        for one in detections:
+            if one.began is not None:
+                self._overdue.pop(_state_of(one), None)
         oldest_ms = self._now_ms() - self._act_within_ms
         overdue = [one for one in detections if one.time < oldest_ms]
         if overdue:
             plans = {plan.policy: plan for plan in self.active.runner.plans()}
-            lasting = {name for name, plan in plans.items() if plan.is_lasting()}
-            states = [one for one in overdue if one.policy in lasting]
+            lasting = {name for name, plan in plans.items() if is_state(plan)}
+            states = [one for one in overdue if one.policy in lasting and one.began is None]
             self._overdue |= {_state_of(one): one for one in states}
 
     async def report_still_true(self) -> None:
         """After the backlog is processed, reports the late-detected states that are still true."""
         if self._overdue:
             overdue, self._overdue = list(self._overdue.values()), {}
-            lasting = [one for one in overdue if self.active.runner.still_lasts(one)]
+            lasting = [one for one in overdue if self.active.still_lasts(one)]
             await self.output.report_still_true(lasting, self._act_within_ms)
             self._schedule.is_dirty = True
 
@@ -593,12 +598,16 @@ class StreamReader:
         policy, in the order of detections, are not emitted.
         """
         differences = self.active.differences(found)
-        results = EmittedResults(self.source, found, self.active.runner.take_undecided())
+        new = self.active.new_results(found) + self.active.new_ends()
+        results = EmittedResults(self.source, new, self.active.runner.take_undecided())
         await self.output.append_results(results, differences, late, moved)
+        self.active.emitted(results.detections)
         self.active.meter.found(results.detections, results.undecided)
         self._note_overdue(results.detections)
         for command in results.commands:
             await self._carry_out(command)
+        if self.active.has_ends:
+            await self._append([])
 
     async def _carry_out(self, command: PolicyCommand) -> None:
         """Stops a policy because of a detection, at once. On a second pass the change is already
@@ -613,7 +622,7 @@ class StreamReader:
         if change is None:
             self.active.meter.failed(command.detection.policy)
         elif change.position > self._changes_position:
-            self.active.stop(change.policy)
+            self.active.stop(change.policy, change.why)
             self._schedule.is_dirty = True
             if not self._steps and change.place <= self._here():
                 self._changes_position = change.position

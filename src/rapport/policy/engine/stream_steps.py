@@ -18,11 +18,10 @@ import msgspec
 from rapport.core.codec import to_cloudevent
 from rapport.core.detection import Cause, Detection, SkippedAction
 from rapport.core.errors import Problem
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 
 LATE_TYPE = "rapport.policy.late"
 TIME_TYPE = "rapport.policy.time"
@@ -164,7 +163,9 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     act: PlanChangeKind
     policy: str
-    plan: Plan | None = None
+    plan: PolicyPlan | None = None
+    why: str = ""
+    """Why a policy is withdrawn: its open situations end with this reason."""
 
 
 class TablesChange(msgspec.Struct, frozen=True):
@@ -184,8 +185,8 @@ StreamStep = TimeMoved | TimeReset | PlanChange | TablesChange
 class PlansAt(msgspec.Struct, frozen=True):
     """The running plans and their shadows."""
 
-    plans: tuple[Plan, ...] = ()
-    shadows: tuple[Plan, ...] = ()
+    plans: tuple[PolicyPlan, ...] = ()
+    shadows: tuple[PolicyPlan, ...] = ()
 
 
 class PolicyCommand(msgspec.Struct, frozen=True):
@@ -222,7 +223,7 @@ class PlanSource(Protocol):
 class FixedPlans:
     """Plans without a record of changes."""
 
-    def __init__(self, plans: Iterable[Plan]) -> None:
+    def __init__(self, plans: Iterable[PolicyPlan]) -> None:
         self.plans = {plan.policy: plan for plan in plans}
 
     async def plans_at(self, position: int) -> PlansAt:

@@ -45,7 +45,7 @@ from rapport.policy.operators.plan_shape import (
     NotFollowed,
     NotPreceded,
     Occurs,
-    Ordered,
+    OrderedTerms,
     Part,
     pair_window_ms,
 )
@@ -511,7 +511,7 @@ class CandidateBuilder:
         held = [self._nodes.held(self._plan.terms[term], assignment[term]) for term in part.needs()]
         if isinstance(part, Occurs):
             return held[0]
-        if isinstance(part, Ordered):
+        if isinstance(part, OrderedTerms):
             first, second = assignment[part.first], assignment[part.second]
             because = f"{duration(second.end - first.end)} later, less than "
             because += duration(part.window_ms)
@@ -628,7 +628,7 @@ class CandidateBuilder:
     def _wrong_order(
         self, part: Part, found: Mapping[int, Occurrence]
     ) -> tuple[str, tuple[ConditionNode, ...]]:
-        if isinstance(part, Ordered):
+        if isinstance(part, OrderedTerms):
             first, second = found[part.first], found[part.second]
             after = second.end - first.end
             if after >= part.window_ms:

@@ -14,7 +14,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import PolicyError, UnknownName
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
-from rapport.kernel.threads import run_in_thread
+from rapport.kernel.tasks import run_in_thread
 from rapport.policy.explain.answer import AnswerNote, Candidate, Explanation, WhyNotAnswer
 from rapport.policy.explain.evidence import (
     NeededRange,

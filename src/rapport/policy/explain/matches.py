@@ -19,7 +19,7 @@ from rapport.policy.operators.plan_shape import (
     NotFollowed,
     NotPreceded,
     Occurs,
-    Ordered,
+    OrderedTerms,
     Part,
     PlanShape,
     longest_window_ms,
@@ -99,7 +99,7 @@ class PlanMatches:
             case Occurs(term):
                 found = assignment[term]
                 return latest_end(assignment) if found.is_fact else found.end
-            case Ordered():
+            case OrderedTerms():
                 return self._ordered(part, assignment)
             case NotFollowed() | NotPreceded():
                 if self.part_refuters(part, assignment, bindings) is not None:
@@ -107,7 +107,7 @@ class PlanMatches:
                 end = part_end(part, assignment)
                 return end + part.window_ms if isinstance(part, NotFollowed) else end
 
-    def _ordered(self, part: Ordered, assignment: Assignment) -> int | None:
+    def _ordered(self, part: OrderedTerms, assignment: Assignment) -> int | None:
         first, second = assignment[part.first], assignment[part.second]
         surely = first.end + first.uncertainty < second.end - second.uncertainty
         return second.end if surely and second.end < first.end + part.window_ms else None

@@ -18,6 +18,13 @@ import msgspec
 
 from rapport.policy import measures, relations
 from rapport.policy.explain.evidence import Evidence, Reading, TimeSpan, Value
+from rapport.policy.explain.geometry import (
+    at_distance,
+    at_distance_on_sphere,
+    distance,
+    extent,
+    moved_point,
+)
 from rapport.policy.explain.matches import Decision, Decisions, PartialMatch, bindings_of, part_end
 from rapport.policy.explain.term_occurrences import (
     Occurrence,
@@ -31,13 +38,8 @@ from rapport.policy.explain.term_occurrences import (
 )
 from rapport.policy.explain.term_truth import (
     Attempt,
-    at_distance,
     attempts,
-    distance,
     event_places,
-    longest_side,
-    nearest_inside,
-    nearest_outside,
     operands,
     sides_of,
     values,
@@ -48,7 +50,7 @@ from rapport.policy.operators.plan_shape import (
     NotFollowed,
     NotPreceded,
     Occurs,
-    Ordered,
+    OrderedTerms,
     Part,
     pair_window_ms,
 )
@@ -62,6 +64,8 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
+from rapport.policy.relations import Space
+from rapport.units import sphere
 
 _SLIGHT_METRES = 0.001
 _MORE = {">": "more than ", "<": "less than ", ">=": "at least ", "<=": "at most "}
@@ -104,39 +108,51 @@ class ValueChanges:
         if term.compared is not None:
             yield from self._compared(term, attempt, wanted)
             return
-        shape = relations.get(term.function).shape
+        relation = relations.get(term.function)
         first, second = values(self._evidence, term, attempt.bindings, attempt.events)
         if first is None or second is None:
             return
-        if shape == "contains" and 0 in attempt.events:
-            yield self._area(term, attempt, first, second, wanted)
-        elif shape == "distance":
+        if relation.shape == "contains" and 0 in attempt.events:
+            yield from self._area(term, attempt, first, second, wanted)
+        elif relation.shape == "distance":
             reach = float(term.parameter or 0.0)
             operator = "<=" if wanted else ">"
-            yield from self._distance(attempt, (first, second), reach, operator)
+            points = (first, second)
+            yield from self._distance(attempt, points, reach, operator, relation.space)
         elif term.function == "same" and wanted:
             for place, reading in attempt.events.items():
                 yield self._other(reading, (second if place == 0 else first,)[0])
 
     def _area(
         self, term: StateTerm, attempt: Attempt, point: Value, area: Value, wanted: bool
-    ) -> ReadingChange:
-        reading = attempt.events[0]
-        target = nearest_inside(point, area) if wanted else nearest_outside(point, area)
-        move = distance(target, point)
+    ) -> Iterator[ReadingChange]:
+        reading, relation = attempt.events[0], relations.get(term.function)
+        target = moved_point(relation, point, area, inside=wanted)
+        if target is None:
+            return
+        on_sphere = relation.first_type == "geo_point"
+        move = distance(target, point, sphere.positions if on_sphere else None)
         name = attempt.bindings[term.second.alias]
         where = f"inside {name}" if wanted else f"outside {name}"
         text = f"{reading.key} {_moved_by(move)} away from there, {where}"
-        size = move / max(longest_side(area), move, 1e-9)
-        return ReadingChange(reading, msgspec.structs.replace(reading, value=target), size, text)
+        size = move / max(extent(relation, area), move, 1e-9)
+        yield ReadingChange(reading, msgspec.structs.replace(reading, value=target), size, text)
 
     def _distance(
-        self, attempt: Attempt, points: tuple[Value, Value], reach: float, operator: str
+        self,
+        attempt: Attempt,
+        points: tuple[Value, Value],
+        reach: float,
+        operator: str,
+        space: Space | None,
     ) -> Iterator[ReadingChange]:
-        apart, nearer = distance(*points), operator in ("<", "<=")
+        apart, nearer = distance(*points, space), operator in ("<", "<=")
         for place, reading in attempt.events.items():
             other = points[1 - place]
-            target = at_distance(points[place], other, reach, -1 if nearer else 1)
+            move = at_distance if space is None else at_distance_on_sphere
+            target = move(points[place], other, reach, -1 if nearer else 1)
+            if target is None:
+                continue
             how = "nearer" if nearer else "further away"
             text = (
                 f"{reading.key} {_moved_by(abs(apart - reach))} {how}: "
@@ -204,7 +220,8 @@ class ValueChanges:
         if len(places) != 2 or {one.side for one in operand.of} != {0, 1}:
             return
         points = (attempt.events[0].value, attempt.events[1].value)
-        yield from self._distance(attempt, points, float(bound), operator)
+        space = measures.get(operand.function).space
+        yield from self._distance(attempt, points, float(bound), operator, space)
 
     def _text(self, reading: Reading, needed: str, exact: float | None = None) -> str:
         """`exact`: the value, written in full where rounding would make it equal to the
@@ -295,7 +312,7 @@ class MissSearch:
         if isinstance(part, Occurs):
             return
         for found in self._filled(part, partial, bindings):
-            if isinstance(part, Ordered):
+            if isinstance(part, OrderedTerms):
                 yield from _in_order(found[part.first], found[part.second], part.window_ms)
             else:
                 own = bindings_of(found.values())

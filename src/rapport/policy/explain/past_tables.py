@@ -5,7 +5,7 @@ the external facts that they were made from. [PO-2, PO-11, CX-8]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -45,6 +45,9 @@ class TableVersions(Protocol):
     def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
         """The values of a looked-up function; only the newest are kept."""
 
+    def days(self, table: str) -> Collection[str]:
+        """The days of a table; only the newest are kept."""
+
 
 class PullAtTime:
     """The tables at one time."""
@@ -57,6 +60,9 @@ class PullAtTime:
 
     def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
         return self._tables.pairs(function)
+
+    def days(self, table: str) -> Collection[str]:
+        return self._tables.days(table)
 
 
 class EarlierTables:

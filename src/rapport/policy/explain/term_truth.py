@@ -5,15 +5,15 @@ came. [PO-3, PO-11]
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rapport.policy import measures, relations
 from rapport.policy.explain.evidence import Evidence, Reading, TimeSpan, Value, complete
+from rapport.policy.explain.geometry import distance, distance_outside, distances_outside
 from rapport.policy.explain.wording import Wording, approximate, value_text
 from rapport.policy.operators.columns import OPERATIONS
 from rapport.policy.plan import (
@@ -33,10 +33,6 @@ from rapport.policy.plan import (
 Events = Mapping[int, Reading]
 """The reading at each side (0 first, 1 second) that comes as events."""
 Bindings = Mapping[str, str]
-Point = tuple[float, float]
-_INWARD = 1e-12
-"""Relative margin, so that rounding cannot put a moved point on the wrong side of a border."""
-_LEAST = 1e-9
 _MOST_READINGS = 40
 _MOST_OTHERS = 12
 
@@ -143,57 +139,6 @@ def _same_type(left: Any, right: Any) -> tuple[Any, Any]:
     return left, right
 
 
-def distance(first: Sequence[float], second: Sequence[float]) -> float:
-    return math.hypot(first[0] - second[0], first[1] - second[1])
-
-
-def nearest_inside(point: Sequence[float], area: Sequence[float]) -> Point:
-    """The nearest point of a closed rectangle."""
-    x1, y1, x2, y2 = area
-    return (min(max(point[0], x1), x2), min(max(point[1], y1), y2))
-
-
-def nearest_outside(point: Sequence[float], area: Sequence[float]) -> Point:
-    """The nearest point just outside a closed rectangle."""
-    x, y = point[0], point[1]
-    x1, y1, x2, y2 = area
-    ways = [
-        (math.nextafter(x1, -math.inf), y),
-        (math.nextafter(x2, math.inf), y),
-        (x, math.nextafter(y1, -math.inf)),
-        (x, math.nextafter(y2, math.inf)),
-    ]
-    return min(ways, key=lambda way: distance(way, point))
-
-
-def at_distance(point: Sequence[float], other: Sequence[float], wanted: float, side: int) -> Point:
-    """Moves a point on the line to the other until their distance is `wanted`: surely not more
-    (`side` -1) or surely more (1).
-    """
-    apart = distance(point, other)
-    reach = wanted * (1 + side * _INWARD) if wanted else max(side, 0) * _LEAST
-    if apart == 0:
-        return (other[0] + reach, other[1])
-    factor = reach / apart
-    return (
-        other[0] + (point[0] - other[0]) * factor,
-        other[1] + (point[1] - other[1]) * factor,
-    )
-
-
-def longest_side(area: Sequence[float]) -> float:
-    return max(abs(area[2] - area[0]), abs(area[3] - area[1]))
-
-
-def distances_outside(point: Sequence[float], areas: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The distance of a point from each rectangle; 0 inside, infinite where one is missing."""
-    x, y = point[0], point[1]
-    dx = np.maximum(np.maximum(areas[:, 0] - x, x - areas[:, 2]), 0.0)
-    dy = np.maximum(np.maximum(areas[:, 1] - y, y - areas[:, 3]), 0.0)
-    found = np.hypot(dx, dy)
-    return np.asarray(np.where(np.isnan(found), np.inf, found), np.float64)
-
-
 class Attempt(NamedTuple):
     """Identities and readings that a term is evaluated for."""
 
@@ -276,10 +221,12 @@ def _others(
     column = instances.columns.get(side.attribute)
     known = evidence.instances(side)
     own = events.get(1 - place)
-    is_area = term.compared is None and relations.get(term.function).shape == "contains"
+    relation = None if term.compared is not None else relations.get(term.function)
+    is_area = relation is not None and relation.shape == "contains"
     if own is None or column is None or not is_area or place != 1 or not len(instances):
         return known[:_MOST_OTHERS]
-    order = np.argsort(distances_outside(own.value, column), kind="stable")
+    assert relation is not None
+    order = np.argsort(distances_outside(relation, own.value, column), kind="stable")
     nearest = (instances.ids[row] for row in order.tolist())
     return list(islice((one for one in nearest if evidence.allows(side, one)), _MOST_OTHERS))
 
@@ -308,11 +255,12 @@ class Proximity:
         if first is None or second is None:
             side = term.first if first is None else term.second
             return f"{side.attribute} of {bindings[side.alias]} is missing"
-        shape = relations.get(term.function).shape
-        if shape == "distance":
-            return f"{names[0]} and {names[1]} were {approximate(distance(first, second))} m apart"
-        if shape == "contains":
-            out = float(distances_outside(first, np.array([second]))[0])
+        relation = relations.get(term.function)
+        if relation.shape == "distance":
+            apart = approximate(distance(first, second, relation.space))
+            return f"{names[0]} and {names[1]} were {apart} m apart"
+        if relation.shape == "contains":
+            out = distance_outside(relation, first, second)
             where = "inside" if out == 0 else f"{approximate(out)} m outside"
             return f"{names[0]} was {where} {names[1]}"
         holds = "holds" if attempt.truth else "does not hold"
@@ -344,9 +292,9 @@ class Proximity:
         first, second = values(self.evidence, term, attempt.bindings, attempt.events)
         if first is None or second is None:
             return float("inf")
-        shape = relations.get(term.function).shape
-        if shape == "distance":
-            return distance(first, second)
-        if shape == "contains":
-            return float(distances_outside(first, np.array([second]))[0])
+        relation = relations.get(term.function)
+        if relation.shape == "distance":
+            return distance(first, second, relation.space)
+        if relation.shape == "contains":
+            return distance_outside(relation, first, second)
         return 0.0

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rapport.core.schema import PART_UNITS
 from rapport.core.times import format_time
 from rapport.policy import measures, relations
 from rapport.policy.explain.answer import ShownReading
 from rapport.policy.explain.evidence import Reading
 from rapport.policy.language.printer import print_value
 from rapport.policy.ontology import Ontology
-from rapport.policy.operators.plan_shape import NotFollowed, NotPreceded, Occurs, Ordered, Part
+from rapport.policy.operators.plan_shape import NotFollowed, NotPreceded, Occurs, OrderedTerms, Part
 from rapport.policy.plan import (
     Child,
     Clause,
@@ -107,9 +108,10 @@ class Wording:
         concept, _, attribute = stream.partition(".")
         kind = self._ontology.concepts.get(concept, {}).get(attribute, "text")
         unit = self._ontology.units.get(concept, {}).get(attribute, "")
-        if kind in ("point", "rectangle"):
-            unit = unit or "m"
+        unit = unit or PART_UNITS.get(kind, "")
         shown = ", ".join(value_text(part) for part in value)
+        if kind == "geo_point":  # the fourth decimal is eleven metres
+            shown = ", ".join(f"{float(part):.6f}".rstrip("0").rstrip(".") for part in value)
         return f"{shown} {unit}" if unit else shown
 
     def reading(self, reading: Reading) -> ShownReading:
@@ -279,7 +281,7 @@ class ClauseWords:
         match part:
             case Occurs(term):
                 return wording.term(terms[term])
-            case Ordered(first, second):
+            case OrderedTerms(first, second):
                 return f"{wording.term(terms[first])} FOLLOWED-BY {wording.term(terms[second])}"
             case NotFollowed(first, absent):
                 nots = " OR ".join(wording.term(terms[one], negated=True) for one in absent)

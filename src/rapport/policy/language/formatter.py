@@ -1,20 +1,28 @@
-"""Formats a policy text canonically and keeps its comments and the order of its lines. [PO-3]
+"""Formats a policy text canonically and keeps its comments and the order of its lines. [PO-3, SI-1]
 
 Comment lines stay above their line, trailing comments behind it; several blank lines become one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rapport.policy.language.conditions import parse_condition
 from rapport.policy.language.definitions import parse_definitions
 from rapport.policy.language.diagnostics import Diagnostics
-from rapport.policy.language.lexer import HEADERS, Token, comment_at, phrase_comment_at
+from rapport.policy.language.guards import GuardSection, split_guard
+from rapport.policy.language.lexer import Token, comment_at, phrase_comment_at
 from rapport.policy.language.parser import Options, Sections, parse_policy, split_sections
 from rapport.policy.language.printer import print_definition, print_expression
-from rapport.policy.language.tree import SourceSpan
+from rapport.policy.language.situations import (
+    SituationSections,
+    format_line,
+    is_situation,
+    parse_situation_policy,
+    says_same,
+)
+from rapport.policy.language.tree import Action, SourceSpan
 
 _INDENT = "  "
 
@@ -46,14 +54,22 @@ def format_policy(text: str, *, name: str) -> str:
 
     Raises PolicyError with every fault of a text that does not parse. Takes linear time.
     """
-    parse_policy(text, name=name)
-    sections = split_sections(text, Diagnostics(name, text))
-    lines = list(_lines(sections))
+    faults = Diagnostics(name, text)
+    sections: Sections | SituationSections
+    if is_situation(text):
+        parse_situation_policy(name, text)
+        sections = SituationSections(text, faults)
+        lines = list(_situation_lines(sections))
+    else:
+        parse_policy(text, name=name)
+        guarding = split_guard(text, faults)
+        sections = split_sections(guarding.rest, faults)
+        lines = list(_lines(sections, guarding))
     comments = list(_comments(text, sections.headers["actions"].line))
     return "\n".join(_written(lines, comments)) + "\n"
 
 
-def _lines(sections: Sections) -> Iterator[_OutputLine]:
+def _lines(sections: Sections, guarding: GuardSection) -> Iterator[_OutputLine]:
     yield _header("concepts", sections)
     for tokens in sections.concepts:
         for concept in parse_definitions([tokens], Diagnostics("", "")):
@@ -65,14 +81,48 @@ def _lines(sections: Sections) -> Iterator[_OutputLine]:
     for tokens in sections.conditions:
         first, last = tokens[0].place.line, tokens[-1].place.line
         yield _OutputLine(_condition(tokens, aliases), first, last, 1)
+    if guarding.header is not None:
+        yield _line("while", guarding.header, depth=0)
+    for tokens in guarding.lines:
+        first, last = tokens[0].place.line, tokens[-1].place.line
+        yield _OutputLine(format_line(tokens, aliases), first, last, 1)
     yield _header("actions", sections)
-    for action in sections.actions:
+    yield from _action_lines(sections.actions)
+
+
+def _situation_lines(sections: SituationSections) -> Iterator[_OutputLine]:
+    if "concepts" in sections.headers:
+        yield _header("concepts", sections)
+    definitions = [tokens for tokens in sections.lines["concepts"] if not says_same(tokens)]
+    for tokens in sections.lines["concepts"]:
+        if says_same(tokens):
+            first, last = tokens[0].text, tokens[2].text
+            yield _line(f"{first} and {last} may be the same", tokens[0].place)
+            continue
+        for concept in parse_definitions([tokens], Diagnostics("", "")):
+            yield _line(print_definition(concept), concept.place)
+    found = parse_definitions(definitions, Diagnostics("", ""))
+    aliases = frozenset(concept.alias for concept in found)
+    for name in ("situation", "cleared by"):
+        if name in sections.headers:
+            yield _header(name, sections)
+        for tokens in sections.lines[name]:
+            first_line, last_line = tokens[0].place.line, tokens[-1].place.line
+            yield _OutputLine(format_line(tokens, aliases), first_line, last_line, 1)
+    for name in ("actions", "actions when cleared"):
+        if name in sections.headers:
+            yield _header(name, sections)
+        yield from _action_lines(sections.actions[name].actions())
+
+
+def _action_lines(actions: Iterable[Action]) -> Iterator[_OutputLine]:
+    for action in actions:
         yield _line(action.phrase, action.place)
         for delivery in action.delivery:
             yield _line(delivery.text, delivery.place, depth=2)
 
 
-def _header(name: str, sections: Sections) -> _OutputLine:
+def _header(name: str, sections: Sections | SituationSections) -> _OutputLine:
     return _line(name, sections.headers[name], depth=0)
 
 
@@ -114,7 +164,7 @@ def _written(lines: list[_OutputLine], comments: list[_Comment]) -> list[str]:
 def _indent(comment: _Comment, line: _OutputLine) -> str:
     """The indent of the line below. Before a header the comment may belong to the section above, so
     its indent stays."""
-    if line.text in HEADERS and line.depth == 0:
+    if line.depth == 0:
         return _INDENT if comment.indented and line.text != "concepts" else ""
     return line.indent
 

@@ -32,6 +32,8 @@ _SITUATION_TOKEN = re.compile(
 )
 """Situations also have times of day and signs for calculating."""
 _UNIT_PART = r"(?:[%‰°]\w*|\{\w+\}|[^\W\d]\w*(?:\[[\w']+\])?|\[[\w']+\])"
+_PER_TIME = re.compile(r"\s+1/(?:s|min|h|d)\b")
+"""The unit of how often per time, as in `2 1/min`."""
 _UNIT = re.compile(rf"\s*(dB\([AC]\)|/?{_UNIT_PART}(?:[/.·]{_UNIT_PART})*)")
 _PHRASE_COMMENT = re.compile(r"(?:^|\s)(?:#|//)")
 _QUOTED = re.compile(r'"[^"]*"')
@@ -117,7 +119,8 @@ def tokenize_situation(text: str, line: int, faults: Diagnostics) -> list[Token]
         )
         glued = True
         if token.kind == "number" or (token.kind == "word" and token.text.lower() == "in"):
-            end = _end_of_unit(text, position)
+            per_time = _PER_TIME.match(text, position)
+            end = per_time.end() if per_time is not None else _end_of_unit(text, position)
             if end > position:
                 tokens.append(_unit(text[position:end], line, position))
                 position = end

@@ -14,6 +14,7 @@ from rapport.core.times import format_duration
 from rapport.policy.language.conditions import parse_condition
 from rapport.policy.language.definitions import parse_definitions
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean, nearest_word
+from rapport.policy.language.guards import parse_guard, split_guard
 from rapport.policy.language.lexer import (
     HEADERS,
     SyntaxFault,
@@ -414,10 +415,12 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
     refuse_large(text, name=name)
     faults = Diagnostics(name, text)
     _refuse_situation(text, faults)
-    sections = split_sections(text, faults)
+    guarding = split_guard(text, faults)
+    sections = split_sections(guarding.rest, faults)
     concepts = parse_definitions(sections.concepts, faults)
     options = Options()
     aliases = frozenset(concept.alias for concept in concepts)
+    guard = parse_guard(guarding.lines, aliases, faults)
     parts = _conditions(sections.conditions, aliases, options, faults)
     if not parts and not faults.has_errors():
         place = sections.conditions[0][0].place
@@ -435,6 +438,7 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
         distinct=tuple(options.distinct),
         when_unsure=options.when_unsure,
         once_per_ms=options.once_per_ms,
+        guard=guard,
     )
 
 

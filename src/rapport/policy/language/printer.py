@@ -41,8 +41,18 @@ def print_policy(tree: PolicyTree) -> str:
     parts = tree.condition.parts if isinstance(tree.condition, And) else (tree.condition,)
     lines += ["conditions", *(f"  {print_expression(part)}" for part in parts)]
     lines += [f"  {option}" for option in _options(tree)]
+    lines += _guard(tree)
     lines += ["actions", *(line for action in tree.actions for line in print_action(action))]
     return "\n".join(lines) + "\n"
+
+
+def _guard(tree: PolicyTree) -> list[str]:
+    if tree.guard is None:
+        return []
+    # Imported here because that printer uses the functions of this one.
+    from rapport.policy.language.situation_printer import section_lines
+
+    return ["while", *section_lines(tree.guard)]
 
 
 def print_expression(expression: Expression) -> str:

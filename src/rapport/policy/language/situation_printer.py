@@ -45,11 +45,11 @@ def print_situation(tree: SituationTree) -> str:
     if tree.concepts:
         lines += ["concepts", *(f"  {print_definition(concept)}" for concept in tree.concepts)]
         lines += [f"  {first} and {second} may be the same" for first, second in tree.may_be_same]
-    lines += ["situation", *_section(tree.situation)]
+    lines += ["situation", *section_lines(tree.situation)]
     if tree.once_per_ms is not None:
         lines.append(f"  at most once per {format_duration(tree.once_per_ms)}")
     if tree.cleared_by is not None:
-        lines += ["cleared by", *_section(tree.cleared_by)]
+        lines += ["cleared by", *section_lines(tree.cleared_by)]
     lines += ["actions", *(line for action in tree.actions for line in print_action(action))]
     if tree.cleared_actions:
         lines.append("actions when cleared")
@@ -57,10 +57,11 @@ def print_situation(tree: SituationTree) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(condition: Condition) -> list[str]:
+def section_lines(condition: Condition) -> list[str]:
+    """The lines of a section, one for each part of its outermost AND."""
     if not isinstance(condition, AndOf):
         return [f"  {print_situation_condition(condition)}"]
-    return [f"  {_part(part)}" for part in condition.parts]
+    return [f"  {print_situation_condition(part)}" for part in condition.parts]
 
 
 def print_situation_condition(condition: Condition) -> str:
@@ -140,19 +141,21 @@ def _quantified(condition: Quantified) -> str:
 def _time(time: TimeOfDay) -> str:
     words = []
     if time.first_minute is not None and time.end_minute is not None:
-        words.append(f"between {_clock(time.first_minute)} and {_clock(time.end_minute)}")
+        words.append(f"between {clock_text(time.first_minute)} and {clock_text(time.end_minute)}")
     if time.days:
-        words.append("on " + ", ".join(map(_day, time.days)))
+        words.append("on " + ", ".join(map(day_text, time.days)))
     if time.zone:
         words.append(f"in {print_value(time.zone)}")
     return " ".join(words)
 
 
-def _clock(minutes: int) -> str:
+def clock_text(minutes: int) -> str:
+    """`06:30` for minutes of the day."""
     return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
-def _day(day: Day) -> str:
+def day_text(day: Day) -> str:
+    """`24 Dec`, `Mon-Fri`, or the name of a table."""
     match day:
         case CalendarDay(number, month):
             return f"{number} {MONTHS[month - 1]}"

@@ -7,6 +7,7 @@ expression.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from rapport.policy.language.tree import (
     Call,
     ConceptDef,
     Operator,
+    PolicyTree,
     Property,
     Quantity,
     SourceSpan,
@@ -221,3 +223,78 @@ class SituationTree(msgspec.Struct, frozen=True, kw_only=True):
     """`A and B may be the same`."""
     once_per_ms: int | None = None
     """`at most once per 10 min`, for equal bindings."""
+
+
+ParsedPolicy = PolicyTree | SituationTree
+
+
+def actions_of(tree: ParsedPolicy) -> tuple[Action, ...]:
+    """The actions, those at the end of a situation last."""
+    return (*tree.actions, *(tree.cleared_actions if isinstance(tree, SituationTree) else ()))
+
+
+def read_attributes(tree: SituationTree) -> Iterator[tuple[str, SourceSpan]]:
+    """The attributes that a policy names, with their places: those of values and of properties."""
+    for concept in tree.concepts:
+        yield from ((item.attribute, item.place) for item in concept.properties)
+    for node in tree_nodes(tree):
+        match node:
+            case AttributeOf():
+                yield node.attribute, node.place
+            case Quantified():
+                yield from ((item.attribute, item.place) for item in node.properties)
+
+
+def tree_nodes(tree: SituationTree) -> Iterator[Condition | Value]:
+    """Every condition and value of a policy in the order of its text, outer ones first."""
+    yield from nodes_of(tree.situation)
+    if tree.cleared_by is not None:
+        yield from nodes_of(tree.cleared_by)
+
+
+def nodes_of(node: Condition | Value) -> Iterator[Condition | Value]:
+    """A condition or value and everything in it, outer ones first."""
+    yield node
+    for inner in inner_parts(node):
+        yield from nodes_of(inner)
+
+
+def inner_parts(node: Condition | Value) -> tuple[Condition | Value, ...]:
+    """The conditions and values directly inside one."""
+    match node:
+        case AndOf() | OrOf():
+            return node.parts
+        case Not() | Lasting():
+            return (node.part,)
+        case Quantified():
+            return (node.condition,)
+        case ValueComparison() | Calculation():
+            return (node.left, node.right)
+        case Between():
+            return (node.value, node.low, node.high)
+        case OneOf():
+            return (node.value, *node.choices)
+        case InUnit():
+            return (node.value,)
+        case Aggregate():
+            return (node.of,)
+        case _:
+            return ()
+
+
+def named_aliases(condition: Condition | Value) -> Iterator[tuple[str, SourceSpan]]:
+    """The aliases that a condition names, with their places; not those of its own quantifiers."""
+    match condition:
+        case RelationshipAtom():
+            yield condition.first, condition.first_place
+            yield condition.second, condition.second_place
+        case Silence() | AttributeOf():
+            yield condition.alias, condition.alias_place
+        case Call():
+            yield from zip(condition.aliases, condition.alias_places, strict=True)
+        case Quantified():
+            inner = named_aliases(condition.condition)
+            yield from ((alias, place) for alias, place in inner if alias != condition.alias)
+        case _:
+            for part in inner_parts(condition):
+                yield from named_aliases(part)

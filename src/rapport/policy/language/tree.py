@@ -6,10 +6,13 @@ The condition is kept as written, not normalized; the judge of the tests evaluat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from rapport.policy.language.situation_tree import Condition
 
 Consumption = Literal["chronicle", "recent"]
 WhenUnsure = Literal["hold", "fire"]
@@ -214,6 +217,8 @@ class PolicyTree(msgspec.Struct, frozen=True, kw_only=True):
     """The handling of absence that a silent source might have refuted."""
     once_per_ms: int | None = None
     """`at most once per 10 min`, for equal bindings; None: no limit."""
+    guard: Condition | None = None
+    """`while`: what must be true at the time of a detection."""
 
 
 def negate(expression: Expression) -> Expression | None:

@@ -56,6 +56,11 @@ from rapport.policy.lifecycle.registry import (
     policy_view,
     text_of_version,
 )
+from rapport.policy.lifecycle.situations import (
+    AcknowledgedSituations,
+    PolicyStates,
+    SituationService,
+)
 
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
@@ -197,12 +202,15 @@ class PolicyLifecycle:
         detections are recorded but not carried out.
         """
         self._channels, self._engine, self._clock = channels, engine, clock
+        self.situations = SituationService(channels, engine, clock)
         self._record = PolicyRecord(
             channels, clock, engine.name, CompiledTexts(compile), act_within_ms=act_within_ms
         )
         engine.follow(self._record)
         self.phrases: Callable[[str, str], Sequence[str]] = self._record.phrases
         """The actions of a version, by policy and version; see `PolicyRecord.phrases`."""
+        self.end_phrases: Callable[[str, str], Sequence[str] | None] = self._record.end_phrases
+        """Those of `actions when cleared`; None without a situation."""
 
     @property
     def texts(self) -> CompiledTexts:
@@ -485,6 +493,24 @@ class PolicyLifecycle:
         faults = Diagnostics(compiled.tree.name, text)
         lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)
         return (*compiled.problems, *faults.problems())
+
+    # --- situations ---
+
+    async def states(self, name: str) -> PolicyStates:
+        """What is open, pending and unknown of a policy with a situation; raises UnknownName, or
+        Conflict for one without.
+        """
+        entry = known_entry(self._registry, name)
+        return await self.situations.states(name, entry.version, entry.state)
+
+    async def acknowledge(
+        self, name: str, bindings: Mapping[str, str], *, by: str
+    ) -> AcknowledgedSituations:
+        """Somebody looks after open situations: nobody is asked any more, the end is still told.
+        Raises UnknownName, InvalidInput, or Conflict when none of these is open.
+        """
+        known_entry(self._registry, name)
+        return await self.situations.acknowledge(name, bindings, by)
 
     # --- queries ---
 

@@ -19,7 +19,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.engine.stream_steps import PlanChange, PlansAt, PolicyCommand, StreamPosition
 from rapport.policy.language.diagnostics import Diagnostics
-from rapport.policy.language.tree import PolicyTree
+from rapport.policy.language.situation_tree import ParsedPolicy, actions_of
 from rapport.policy.lifecycle.registry import (
     BY_FILES,
     CHANNEL,
@@ -34,7 +34,8 @@ from rapport.policy.lifecycle.registry import (
     entry_after,
     recorded_change,
 )
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
+from rapport.policy.situation_plan import SituationPlan
 
 Compile = Callable[[str, str], CompiledPolicy]
 """Compiles a name and text; raises PolicyError with every fault."""
@@ -74,7 +75,7 @@ class CompiledTexts:
             raise PolicyError(found.problems)
         return found
 
-    def plan(self, name: str, text: str, version: str) -> Plan | None:
+    def plan(self, name: str, text: str, version: str) -> PolicyPlan | None:
         """The plan; None when the text does not compile or now gives another version, which runs
         only from its recorded position on.
         """
@@ -123,9 +124,9 @@ def stop_of(phrase: str) -> StopCommand | None:
     return StopCommand("delete" if found[1].lower() == "delete" else "pause", name)
 
 
-def lint_commands(tree: PolicyTree, known: Collection[str], faults: Diagnostics) -> None:
+def lint_commands(tree: ParsedPolicy, known: Collection[str], faults: Diagnostics) -> None:
     """Warns about commands for unknown policies."""
-    for action in tree.actions:
+    for action in actions_of(tree):
         stop = stop_of(action.phrase)
         if stop is None or stop.policy in known or stop.policy == tree.name:
             continue
@@ -140,6 +141,11 @@ def lint_commands(tree: PolicyTree, known: Collection[str], faults: Diagnostics)
         )
 
 
+def end_actions_of(plan: PolicyPlan) -> tuple[str, ...] | None:
+    """The phrases of `actions when cleared`; None without a situation."""
+    return plan.cleared_actions if isinstance(plan, SituationPlan) else None
+
+
 class DraftChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change without position and number."""
 
@@ -148,6 +154,7 @@ class DraftChange(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     version: str = ""
     actions: tuple[str, ...] = ()
+    end_actions: tuple[str, ...] | None = None
     by: str = ""
     is_from_file: bool = False
     problems: tuple[Problem, ...] = ()
@@ -159,7 +166,13 @@ class DraftChange(msgspec.Struct, frozen=True, kw_only=True):
         """A draft with a new version."""
         plan = compiled.plan
         return DraftChange(
-            what=what, name=name, text=text, version=plan.version(), actions=plan.actions, by=by
+            what=what,
+            name=name,
+            text=text,
+            version=plan.version(),
+            actions=plan.actions,
+            end_actions=end_actions_of(plan),
+            by=by,
         )
 
 
@@ -178,7 +191,12 @@ def drafts_of_files(
             draft = msgspec.structs.replace(draft, problems=problems)
         elif what != "deleted":
             plan = texts.get(name, text).plan
-            draft = msgspec.structs.replace(draft, version=plan.version(), actions=plan.actions)
+            draft = msgspec.structs.replace(
+                draft,
+                version=plan.version(),
+                actions=plan.actions,
+                end_actions=end_actions_of(plan),
+            )
         found.append(draft)
     return found
 
@@ -213,6 +231,13 @@ def _is_other_shadow(entry: PolicyEntry, texts: CompiledTexts) -> bool:
     return texts.plan(entry.name, entry.shadow_text, entry.shadow_version) is None
 
 
+_WHY_WITHDRAWN: dict[str, str] = {
+    "deleted": "the policy was deleted",
+    "paused": "the policy was paused",
+    "broken": "the policy does not compile any more",
+}
+
+
 def plan_change(
     kept: RecordedChange, entry: PolicyEntry | None, texts: CompiledTexts
 ) -> PlanChange:
@@ -221,7 +246,11 @@ def plan_change(
     """
     changed = kept.changed
     change = PlanChange(
-        place=changed.place, position=kept.position, act="withdraw", policy=changed.name
+        place=changed.place,
+        position=kept.position,
+        act="withdraw",
+        policy=changed.name,
+        why=_WHY_WITHDRAWN.get(changed.what, ""),
     )
     if entry is None:  # an unknown policy
         return change
@@ -265,6 +294,8 @@ class PolicyRecord:
         """The registry at an earlier position, for a second pass."""
         self._stops: dict[tuple[str, str], tuple[StopCommand, ...]] = {}
         self._phrases: dict[str, dict[str, tuple[str, ...]]] = {}
+        self._end_phrases: dict[str, dict[str, tuple[str, ...] | None]] = {}
+        self._end_stops: dict[tuple[str, str], tuple[StopCommand, ...]] = {}
         """Other actions by policy and version; versions in the order in which they last ran."""
 
     # --- PlanSource ---
@@ -300,7 +331,9 @@ class PolicyRecord:
 
     def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
         """The commands of the version that found it."""
-        stops = self._stops.get((detection.policy, detection.version), ())
+        is_end = detection.began is not None
+        known = self._end_stops if is_end else self._stops
+        stops = known.get((detection.policy, detection.version), ())
         return [
             PolicyCommand(stop.what, stop.policy, detection, self._skipped(stop, detection))
             for stop in stops
@@ -344,6 +377,7 @@ class PolicyRecord:
             position=known.position,
             act="withdraw",
             policy=command.policy,
+            why=_WHY_WITHDRAWN[what],
         )
 
     def _entry_at(self, policy: str, met: int, is_stopped: bool) -> PolicyEntry | None:
@@ -385,6 +419,13 @@ class PolicyRecord:
             return ()
         return versions[version] if version in versions else versions[next(reversed(versions))]
 
+    def end_phrases(self, policy: str, version: str) -> Sequence[str] | None:
+        """As `phrases`, of `actions when cleared`; None for a version without a situation."""
+        versions = self._end_phrases.get(policy)
+        if not versions:
+            return None
+        return versions[version] if version in versions else versions[next(reversed(versions))]
+
     # --- the record ---
 
     async def read_on(self) -> list[RecordedChange]:
@@ -411,15 +452,28 @@ class PolicyRecord:
         changed = kept.changed
         if not changed.version:
             return
-        stops = tuple(stop for phrase in changed.actions if (stop := stop_of(phrase)))
-        if stops:
-            self._stops[changed.name, changed.version] = stops
+        for phrases, kept_stops in (
+            (changed.actions, self._stops),
+            (changed.end_actions or (), self._end_stops),
+        ):
+            stops = tuple(stop for phrase in phrases if (stop := stop_of(phrase)))
+            if stops:
+                kept_stops[changed.name, changed.version] = stops
         if changed.what != "shadowed":
             phrases = tuple(phrase for phrase in changed.actions if stop_of(phrase) is None)
             versions = dict(self._phrases.get(changed.name, {}))
             versions.pop(changed.version, None)  # it comes last
             # Other threads read it, so it is replaced as a whole.
             self._phrases[changed.name] = {**versions, changed.version: phrases}
+            self._note_end_phrases(changed)
+
+    def _note_end_phrases(self, changed: PolicyChange) -> None:
+        found = changed.end_actions
+        if found is not None:
+            found = tuple(phrase for phrase in found if stop_of(phrase) is None)
+        versions = dict(self._end_phrases.get(changed.name, {}))
+        versions.pop(changed.version, None)
+        self._end_phrases[changed.name] = {**versions, changed.version: found}
 
 
 def is_stopped_by(entry: PolicyEntry, what: ChangeKind) -> bool:

@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.policy.engine.active_plans import ShadowTally
 from rapport.policy.engine.metrics import PolicyCounts
 from rapport.policy.engine.stream_steps import StreamPosition
@@ -56,6 +55,8 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The text of the new version."""
     version: str = ""
     actions: tuple[str, ...] = ()
+    end_actions: tuple[str, ...] | None = None
+    """The phrases of `actions when cleared`; None without a situation."""
     by: str = ""
     is_from_file: bool = False
     problems: tuple[Problem, ...] = ()

@@ -22,6 +22,7 @@ from rapport.policy.plan import (
     Clause,
     LastingTerm,
     Plan,
+    PolicyPlan,
     Positive,
     Sequence,
     SilentTerm,
@@ -31,6 +32,7 @@ from rapport.policy.plan import (
     streams_of_term,
     terms_of_child,
 )
+from rapport.policy.situation_plan import SituationPlan, table_attributes_of
 
 NEARLY_EQUAL = 0.9
 """Policies at least this similar get a hint."""
@@ -310,9 +312,13 @@ def effect_of(phrase: str, declared: Mapping[str, Any], ontology: Ontology) -> E
     return Effect(phrase, frozenset(gives))
 
 
-def reads_of(plan: Plan) -> frozenset[str]:
+def reads_of(plan: PolicyPlan) -> frozenset[str]:
     """Every `concept.attribute` that a plan reads, from events or tables."""
     found = set(plan.streams())
+    if isinstance(plan, SituationPlan):
+        return frozenset(found | {".".join(end) for end in plan.table_attributes()})
+    if plan.guard is not None:
+        found |= {".".join(end) for end in table_attributes_of([plan.guard])}
     for term in plan.terms:
         found |= {f"{side.concept}.{attribute}" for side, attribute in table_attributes(term)}
         for side in (term.first, term.second):
@@ -321,7 +327,7 @@ def reads_of(plan: Plan) -> frozenset[str]:
 
 
 def policy_graph(
-    plans: Mapping[str, Plan], effects: Mapping[str, list[Effect]]
+    plans: Mapping[str, PolicyPlan], effects: Mapping[str, list[Effect]]
 ) -> dict[str, set[str]]:
     """By policy, the policies that read its effects."""
     readers: dict[str, set[str]] = {}

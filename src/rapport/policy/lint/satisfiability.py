@@ -20,6 +20,7 @@ from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import (
     MIRRORED_OPERATORS,
     NEGATED_OPERATORS,
+    Action,
     Operator,
     PolicyTree,
     SourceSpan,
@@ -392,7 +393,7 @@ def lint_aliases(
     _contradictions(tree, constraints, faults)
     _coincidences(tree, constraints, used, faults)
     _pointless_distinct(tree, faults)
-    _repeated_actions(tree, faults)
+    lint_repeated_actions(tree.actions, faults)
 
 
 def _unused(tree: PolicyTree, used: frozenset[str], faults: Diagnostics) -> None:
@@ -450,9 +451,10 @@ def _pointless_distinct(tree: PolicyTree, faults: Diagnostics) -> None:
             )
 
 
-def _repeated_actions(tree: PolicyTree, faults: Diagnostics) -> None:
+def lint_repeated_actions(actions: Iterable[Action], faults: Diagnostics) -> None:
+    """Warns about actions that stand twice."""
     seen: set[str] = set()
-    for action in tree.actions:
+    for action in actions:
         if action.phrase in seen:
             faults.add(
                 "policy.repeated_action",

@@ -31,8 +31,8 @@ from rapport.policy.operators.columns import (
 from rapport.policy.operators.correlations import EventQuery
 from rapport.policy.operators.occurrences import Predicate
 from rapport.policy.operators.plan_shape import ClauseShape
-from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed
-from rapport.policy.operators.spatial import cells_of, partner_rows
+from rapport.policy.operators.shared_cache import SharedCache, is_shareable, renamed
+from rapport.policy.operators.spatial import partner_rows
 from rapport.policy.operators.variants import NEED
 from rapport.policy.operators.window import Window
 from rapport.policy.plan import CorrelationTerm, LastingTerm, SilentTerm, TermStep
@@ -209,7 +209,7 @@ def _put_cells(window: Window, term: int, *sides: Table) -> None:
     reach = window.predicate(term).reach
     for side in sides:
         if reach is not None and "cell" not in side.columns:
-            side.columns["cell"] = cells_of(side.columns["value"], reach)
+            side.columns["cell"] = reach.cells(side.columns["value"])
 
 
 def _partners(
@@ -235,7 +235,7 @@ def _partners(
     else:
         has_cells = "cell" in mine.columns and "cell" in theirs.columns
         cells = mine.columns["cell"][events] if has_cells else None
-        pairs = partner_rows(theirs, cells, low, high)
+        pairs = partner_rows(theirs, cells, predicate.reach, low, high)
     found = [_without_rows(window, term, frame) | {alias: NO_ROWS}]
     for owners, others in pairs:
         chosen = _holding(predicate, (near, mine, theirs), events[owners], others)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from rapport.tables.instances import Instances
@@ -23,3 +23,6 @@ class PullData(Protocol):
 
         A symmetric table contains both orders.
         """
+
+    def days(self, table: str) -> Collection[str]:
+        """The keys of a table of days, as ISO dates; raises UnknownName."""

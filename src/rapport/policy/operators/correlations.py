@@ -33,8 +33,8 @@ from rapport.policy.operators.deferred_terms import DeferredRowsReader, Deferred
 from rapport.policy.operators.identities import IdentityFilter, StreamRows
 from rapport.policy.operators.occurrences import Predicate, side_rows
 from rapport.policy.operators.plan_shape import is_of_tables_alone, pair_window_ms
-from rapport.policy.operators.sharing import Horizons, IdentityFilters, SharedCache, renamed
-from rapport.policy.operators.spatial import cells_of, partner_rows
+from rapport.policy.operators.shared_cache import Horizons, IdentityFilters, SharedCache, renamed
+from rapport.policy.operators.spatial import Reach, partner_rows
 from rapport.policy.plan import CorrelationTerm, Plan, Side
 
 _MOST_BOXES = 16
@@ -62,7 +62,7 @@ class DeferredSide:
     identity or area."""
 
     def __init__(
-        self, reader: DeferredRowsReader, id_filter: IdentityFilter, reach: float | None
+        self, reader: DeferredRowsReader, id_filter: IdentityFilter, reach: Reach | None
     ) -> None:
         self._reader, self._id_filter, self._reach = reader, id_filter, reach
         self._old: Columns | None = None
@@ -78,12 +78,12 @@ class DeferredSide:
 
     def _boxes(self, around: Table) -> list[tuple[Array, Array]]:
         """The extended bounding box of each identity's events; empty if there are many
-        identities."""
+        identities, or no plane."""
         codes, points = around.columns["code"], around.columns["value"]
         distinct = np.unique(codes)
-        if len(distinct) > _MOST_BOXES:
+        if len(distinct) > _MOST_BOXES or self._reach is None or self._reach.space is not None:
             return []
-        reach = float(self._reach or 0.0) * _MARGIN
+        reach = self._reach.metres * _MARGIN
         own = [points[codes == code] for code in distinct]
         # Missing points are near nothing.
         return [(np.fmin.reduce(each) - reach, np.fmax.reduce(each) + reach) for each in own]
@@ -93,7 +93,7 @@ class DeferredSide:
         if query.codes is not None:
             places = rows.of(self._id_filter.among(query.codes), self._reader.known(), span)
             return rows.columns_at(places) if len(places) else None
-        boxes = [] if query.around is None or self._reach is None else self._boxes(query.around)
+        boxes = [] if query.around is None else self._boxes(query.around)
         some = rows.columns_at(rows.in_boxes(boxes, span) if boxes else span)
         allowed = self._id_filter.allowed()[some["code"]]
         return take(some, allowed) if allowed.any() else None
@@ -108,7 +108,7 @@ class DeferredSide:
         found = self.query(EventQuery(floor, END_OF_TIME))
         if found is None or self._reach is None:
             return None if found is None else found.columns
-        return found.columns | {"cell": cells_of(found.columns["value"], self._reach)}
+        return found.columns | {"cell": self._reach.cells(found.columns["value"])}
 
     def restore(self, columns: Columns | None) -> None:
         self._old = None
@@ -121,7 +121,7 @@ class SideEvents:
     near events."""
 
     def __init__(
-        self, side: Side, id_filter: IdentityFilter, reach: float | None, shared: SharedCache
+        self, side: Side, id_filter: IdentityFilter, reach: Reach | None, shared: SharedCache
     ) -> None:
         self.stream, self._id_filter, self._reach = side.stream or "", id_filter, reach
         self._shared = shared
@@ -216,7 +216,7 @@ class Correlator:
         self, theirs: Table, new: Columns, low: Rows, high: Rows
     ) -> Iterator[tuple[Rows, Rows]]:
         if not self._one_alias:
-            return partner_rows(theirs, new.get("cell"), low, high)
+            return partner_rows(theirs, new.get("cell"), self._predicate.reach, low, high)
         owners, places = spread(*theirs.find("code", new["code"], low, high))
         return iter([(owners, theirs.rows_at("code", places))])
 

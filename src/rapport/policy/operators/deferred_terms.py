@@ -32,7 +32,7 @@ from rapport.policy.operators.occurrences import (
     query_occurrences,
     reading_occurrences,
 )
-from rapport.policy.operators.sharing import Horizons, IdentityFilters, SharedCache
+from rapport.policy.operators.shared_cache import Horizons, IdentityFilters, SharedCache
 from rapport.policy.operators.variants import VariantMask
 from rapport.policy.plan import QueryTerm, ReadingTerm, Side
 

@@ -27,6 +27,12 @@ class ValueNumbering(Protocol):
         """The number of each value, -1 without one."""
 
 
+_FEW = 16
+"""Below this many rows Python is faster than a call into Arrow."""
+_MANY_TIMES = 4
+"""Up to so many times as many identities as keys, looking all up in Arrow is faster."""
+
+
 class OneOfConstraint(Constraint, frozen=True, kw_only=True):
     """The attribute has one of the values that the members of a family ask for."""
 
@@ -47,6 +53,7 @@ class Identities:
         self._ranks: Codes = np.zeros(0, np.int64)
         self._rows: Codes = np.zeros(0, np.int64)
         self._rows_known = 0
+        self._column: pa.Array = pa.nulls(0, pa.string())
         self.encode_list(instances.ids)
 
     def encode_list(self, ids: Sequence[str]) -> Codes:
@@ -63,12 +70,23 @@ class Identities:
 
     def encode(self, keys: pa.Array) -> Codes:
         """Codes of a text column; Python handles only its distinct values."""
-        if len(keys) < 16:
+        if len(keys) < _FEW:
             return self.encode_list(keys.to_pylist())
+        if len(self.ids) <= _MANY_TIMES * len(keys):
+            places = pc.index_in(keys, value_set=self._as_column())
+            if not places.null_count:
+                known: Codes = places.to_numpy().astype(np.int64)
+                return known
         encoded = keys.dictionary_encode()
         codes = self.encode_list(encoded.dictionary.to_pylist())
         found: Codes = codes[encoded.indices.to_numpy()]
         return found
+
+    def _as_column(self) -> pa.Array:
+        """The ids as a column; cached until an identity is added."""
+        if len(self._column) != len(self.ids):
+            self._column = pa.array(self.ids, pa.string())
+        return self._column
 
     def begins_with(self, ids: Sequence[str] | None) -> bool:
         """Whether these ids have the codes 0, 1, 2, ...; true for None."""
@@ -77,6 +95,7 @@ class Identities:
     def restore(self, ids: list[str]) -> None:
         """Restores the codes of a snapshot; adds instances that are new since then."""
         self.ids, self._codes, self._rows_known = [], {}, 0
+        self._column = pa.nulls(0, pa.string())
         self.encode_list(ids)
         self.encode_list(self.instances.ids)
 
@@ -196,10 +215,6 @@ def _holds(value: Any, constraint: Constraint) -> bool:
     elif isinstance(value, str):
         wanted = str(wanted)
     return bool(OPERATIONS[constraint.operator](value, wanted))
-
-
-_FEW = 16
-"""Below this many rows Python is faster than a call into Arrow."""
 
 
 class StreamRows:

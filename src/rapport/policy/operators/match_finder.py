@@ -29,11 +29,11 @@ from rapport.policy.operators.plan_shape import (
     NotFollowed,
     NotPreceded,
     Occurs,
-    Ordered,
+    OrderedTerms,
     Part,
     PlanShape,
 )
-from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed
+from rapport.policy.operators.shared_cache import SharedCache, is_shareable, renamed
 from rapport.policy.operators.variants import NEED
 from rapport.policy.operators.window import Window
 from rapport.policy.plan import TermStep
@@ -186,13 +186,12 @@ class _PathMaker:
 
     def preference(self, term: int) -> tuple[int, bool]:
         """Larger values are joined first."""
-        step = self._window.plan.terms[term]
-        known = sum(alias in self._aliases for alias in {step.first.alias, step.second.alias})
+        known = sum(alias in self._aliases for alias in set(self._window.aliases[term]))
         return known, self._several(term)
 
     def add(self, term: int, *, old_only: bool) -> None:
-        step, suffix = self._window.plan.terms[term], str(len(self.steps))
-        first, second = (self._name(side.alias) for side in (step.first, step.second))
+        suffix = str(len(self.steps))
+        first, second = map(self._name, self._window.aliases[term])
         fact = self._window.is_constraint(term)
         operand = JoinOperand(self._window.occurrences[term], (first, second), suffix, fact)
         for part in PARTS:
@@ -301,7 +300,7 @@ def part_outcome(
             return always, t0, None
         end = frame[f"end{part.term}"]
         return always, end, end
-    if isinstance(part, Ordered):
+    if isinstance(part, OrderedTerms):
         second = frame[f"end{part.second}"]
         return _ordered(part, frame), second, second
     if isinstance(part, NotFollowed):
@@ -314,7 +313,7 @@ def part_outcome(
     return ~refuted(window, part.absent, bound, _span(window, part, frame, end)), when, end
 
 
-def _ordered(part: Ordered, frame: Columns) -> Mask:
+def _ordered(part: OrderedTerms, frame: Columns) -> Mask:
     """One certainly before the other, given clock uncertainty, and within the window."""
     first, second = frame[f"end{part.first}"], frame[f"end{part.second}"]
     surely = first + blur_of(frame, part.first) < second - blur_of(frame, part.second)
@@ -386,8 +385,8 @@ def latest_end(window: Window, combination: Combination, frame: Columns) -> Arra
 
 def aliases_of(window: Window, combination: Combination) -> list[str]:
     """The `@alias` columns of a combination."""
-    steps = [window.plan.terms[term] for term in combination.terms]
-    return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})
+    named = {alias for term in combination.terms for alias in window.aliases[term]}
+    return sorted(f"@{alias}" for alias in named)
 
 
 _NOTHING: Columns = {}

@@ -16,7 +16,7 @@ from rapport.policy.operators.match_finder import (
 from rapport.policy.operators.plan_shape import (
     ClauseShape,
     NotFollowed,
-    Ordered,
+    OrderedTerms,
     Part,
     PlanShape,
 )
@@ -141,7 +141,7 @@ class MixedClauses:
             if f"has{term}" in frame:
                 continue
             low, high = frame["t0"] - length + 1, frame["t0"] + length
-            if isinstance(part, Ordered) and term == part.first != part.second:
+            if isinstance(part, OrderedTerms) and term == part.first != part.second:
                 high = frame[f"end{part.second}"]
                 low = high - part.window_ms + 1
             frame = attach(self._window, frame, term, low, high)

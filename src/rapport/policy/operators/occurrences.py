@@ -40,8 +40,8 @@ from rapport.policy.operators.identities import (
     satisfies,
 )
 from rapport.policy.operators.plan_shape import is_of_tables_alone
-from rapport.policy.operators.sharing import SharedCache
-from rapport.policy.operators.spatial import Grid, cells_of
+from rapport.policy.operators.shared_cache import SharedCache
+from rapport.policy.operators.spatial import Grid, Reach
 from rapport.policy.plan import (
     Compared,
     Constant,
@@ -85,7 +85,7 @@ class Predicate:
         self._pull, self._compared, self._parameter = pull, term.compared, term.parameter
         self._relation = None if term.compared is not None else relations.get(term.function)
         self.contains = self._relation is not None and self._relation.shape == "contains"
-        """Whether the term is: the first value, a point, lies in the second, a closed rectangle."""
+        """Whether the term is: the first value, a point, lies in the second, a closed area."""
         compared = term.compared or _NEVER
         self._left, self._right = self._operand(compared.left), self._operand(compared.right)
         self.reach = self._reach()
@@ -101,6 +101,11 @@ class Predicate:
             return self._relation.holds_many(*ends, self._parameter)
         assert self._compared is not None
         return compare(self._left(operands), self._compared.operator, self._right(operands))
+
+    def bounds(self, areas: Array) -> Array:
+        """The rectangles around the second values of a term that `contains`; NaN if missing."""
+        assert self._relation is not None
+        return areas if self._relation.bounds is None else self._relation.bounds(areas)
 
     def holds_of(self, first: Columns, here: Rows, second: Columns, there: Rows) -> Mask:
         """The same for rows of two tables of events."""
@@ -164,13 +169,15 @@ class Predicate:
         pairs = self._pull.pairs(operand.function)
         return lambda operands: _looked_up(pairs, [value(operands)[:, 0] for value in values])
 
-    def _reach(self) -> float | None:
+    def _reach(self) -> Reach | None:
         if self._compared is not None:
             return self._compared_reach(self._compared)
         assert self._relation is not None
-        return float(self._parameter or 0.0) if self._relation.shape == "distance" else None
+        if self._relation.shape != "distance":
+            return None
+        return Reach(float(self._parameter or 0.0), self._relation.space)
 
-    def _compared_reach(self, compared: Compared) -> float | None:
+    def _compared_reach(self, compared: Compared) -> Reach | None:
         """The reach of `distance(A, B) < c` and similar comparisons."""
         near, bound = compared.left, compared.right
         if compared.operator in _LARGER:
@@ -186,7 +193,9 @@ class Predicate:
             reach = max((number for number in known if not math.isnan(number)), default=0.0)
         else:
             return None
-        return max(reach, 0.0) if math.isfinite(reach) else None
+        if not math.isfinite(reach):
+            return None
+        return Reach(max(reach, 0.0), measures.get(near.function).space)
 
 
 def _is_distance(measure: Measure, sides: tuple[Side, Side]) -> bool:
@@ -196,7 +205,7 @@ def _is_distance(measure: Measure, sides: tuple[Side, Side]) -> bool:
     return own == ends == {0, 1} and measures.get(measure.function).shape == "distance"
 
 
-def _measured(measuring: measures.Measuring, values: list[Array]) -> Array:
+def _measured(measuring: measures.MeasuringFunction, values: list[Array]) -> Array:
     """Evaluates a measure; NaN where a part is missing."""
     complete = np.logical_and.reduce([complete_rows(value) for value in values])
     if complete.all():
@@ -235,7 +244,8 @@ class Lookup:
             self._codes, self._values = self._codes[complete], values[complete]
         self._grid = None
         if predicate.contains and self._event_is_first and self._values is not None:
-            self._grid = Grid(self._values) if Grid.can_hold(self._values) else None
+            bounds = predicate.bounds(self._values)
+            self._grid = Grid(bounds) if Grid.can_hold(bounds) else None
 
     def find(self, values: npt.NDArray[Any], codes: Codes) -> tuple[Rows, Codes]:
         """Pairs (row of `values`, instance code) for which the relationship holds, by row; `codes`
@@ -513,7 +523,7 @@ def reading_occurrences(
     return _occurred(rows, places, rows.codes[places], rows.codes[places])
 
 
-def side_rows(rows: StreamRows, id_filter: IdentityFilter, reach: float | None) -> Columns | None:
+def side_rows(rows: StreamRows, id_filter: IdentityFilter, reach: Reach | None) -> Columns | None:
     """The rows of one side of a correlation, with grid cells if only near events matter; None if
     there are none."""
     chosen = np.flatnonzero(id_filter.allowed()[rows.codes])
@@ -527,7 +537,7 @@ def side_rows(rows: StreamRows, id_filter: IdentityFilter, reach: float | None) 
         "value": values,
     }
     if reach is not None:
-        columns["cell"] = cells_of(values, reach)
+        columns["cell"] = reach.cells(values)
     if rows.blurs is not None:
         columns["blur"] = rows.blurs[chosen]
     return _for_reading(columns)

@@ -51,7 +51,7 @@ from rapport.policy.operators.plan_shape import (
     memory_ms,
     plan_shape,
 )
-from rapport.policy.operators.sharing import SharedCache
+from rapport.policy.operators.shared_cache import SharedCache
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.operators.variants import FamilyMembers
 from rapport.policy.operators.window import Window, renumbered

@@ -42,7 +42,7 @@ class Occurs(msgspec.Struct, frozen=True, tag=True):
         return (self.term,)
 
 
-class Ordered(msgspec.Struct, frozen=True, tag=True):
+class OrderedTerms(msgspec.Struct, frozen=True, tag="Ordered"):
     """`first`, then `second` within the window."""
 
     first: int
@@ -75,7 +75,7 @@ class NotPreceded(msgspec.Struct, frozen=True, tag=True):
         return (self.second,)
 
 
-Part = Occurs | Ordered | NotFollowed | NotPreceded
+Part = Occurs | OrderedTerms | NotFollowed | NotPreceded
 
 
 class ClauseShape(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class Combination(msgspec.Struct, frozen=True):
     def longest_sequence_ms(self) -> int:
         """How far before the end of a part another of its terms may lie."""
         return max(
-            (part.window_ms for part in self.parts() if isinstance(part, Ordered)), default=0
+            (part.window_ms for part in self.parts() if isinstance(part, OrderedTerms)), default=0
         )
 
 
@@ -188,7 +188,7 @@ def _sequence(clause: Clause, child: Sequence, clause_ms: int) -> Part:
     if child.first_negated:
         absent = tuple(other.first for other in alike if other.second == child.second)
         return NotPreceded(absent, child.second, window_ms)
-    return Ordered(child.first, child.second, window_ms)
+    return OrderedTerms(child.first, child.second, window_ms)
 
 
 def _first_of(own_ms: int | None, around_ms: int) -> int:
@@ -303,6 +303,8 @@ def looks_ahead_only(plan: Plan, *, mixed: bool) -> bool:
 def check_supported(plan: Plan) -> list[str]:
     """The reasons why the plan cannot be executed, as sentences; empty if it can."""
     reasons = [*_bad_sequences(plan), *_bad_terms(plan)]
+    if plan.guard is not None:
+        reasons.append("its 'while' is not evaluated")
     if any(window <= 0 for window in _windows(plan)):
         reasons.append("the window is not longer than nothing")
     if plan.once_per_ms is not None and plan.once_per_ms <= 0:

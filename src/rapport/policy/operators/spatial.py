@@ -1,21 +1,28 @@
-"""Spatial indexes: a grid over rectangles, and square cells for events near each other. [PO-6]"""
+"""Spatial indexes: a grid over rectangles, and cells for events near each other. [PO-6]"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rapport.policy.operators.columns import Rows, Table, spread
+from rapport.policy.relations import Space
 
 Floats = npt.NDArray[np.float64]
 
 _FINEST = 1_024
 _MOST_ENTRIES_PER_RECTANGLE = 32
-_AROUND = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
 _FURTHEST = 1 << 30
+_FLAT = (4 * _FURTHEST, 1)
+_ROUND = (1 << 42, 1 << 21, 1)
+"""What a step along each axis adds to the number of a cell, on a plane and in space. Far cells in
+space may share a number, which gives more candidates; no two neighbours of a cell do."""
+_FINEST_ROUND_METRES = 1.0
+"""Positions in space are rounded, so their cells are not smaller."""
 # A little wider than the reach: two quotients of points just the reach apart may be rounded apart.
 _MARGIN = 1.001
 _MOST_PAIRS = 1 << 21
@@ -91,37 +98,60 @@ class Grid:
         return np.concatenate(([0], np.cumsum(counts))), rectangle[place][order]
 
 
-def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
-    """The cell of each point, as wide as the reach; points outside all cells, or missing, share the
-    outermost."""
-    width = reach * _MARGIN if reach > 0 else 1.0
-    # fmin and fmax skip missing values, which therefore share the outermost cell.
-    bounded = np.fmax(np.fmin(np.floor(points / width), _FURTHEST), -_FURTHEST)
-    cells = bounded.astype(np.int64)
-    packed: Rows = cells[:, 0] * (4 * _FURTHEST) + cells[:, 1]
-    return packed
+class Reach(NamedTuple):
+    """How far apart the values of two events may be for a term to hold."""
+
+    metres: float
+    space: Space | None = None
+    """Puts values where the distance is at least the straight one; None: they are on a plane."""
+
+    def positions(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Where values are, (n, 2) or (n, 3)."""
+        return values if self.space is None else self.space(values)
+
+    def least(self) -> float:
+        """The straight distance that is looked at, at least the reach."""
+        return self.metres if self.space is None else max(self.metres, _FINEST_ROUND_METRES)
+
+    def cells(self, values: npt.NDArray[Any]) -> Rows:
+        """The cell of each value, as wide as the reach; those outside all cells, or missing, share
+        the outermost."""
+        width = self.least() * _MARGIN if self.least() > 0 else 1.0
+        # fmin and fmax skip missing values, which therefore share the outermost cell.
+        steps = np.floor(self.positions(values) / width)
+        bounded = np.fmax(np.fmin(steps, _FURTHEST), -_FURTHEST).astype(np.int64)
+        packed: Rows = bounded @ np.array(self._axes(), np.int64)
+        return packed
+
+    def around(self) -> list[int]:
+        """What to add to a cell for itself and its neighbours."""
+        steps = product((-1, 0, 1), repeat=len(self._axes()))
+        return [sum(a * b for a, b in zip(step, self._axes(), strict=True)) for step in steps]
+
+    def _axes(self) -> tuple[int, ...]:
+        return _FLAT if self.space is None else _ROUND
 
 
 def partner_rows(
-    table: Table, cells: Rows | None, low: Rows, high: Rows
+    table: Table, cells: Rows | None, reach: Reach | None, low: Rows, high: Rows
 ) -> Iterator[tuple[Rows, Rows]]:
     """Pairs (query, row) of the rows in [low, high), with cells only near ones, in portions of
     bounded size."""
     step = _MOST_PAIRS // (_MANY_NEAR if cells is not None else max(len(table), 1))
     for first in range(0, len(low), max(step, 1)):
         some = slice(first, first + max(step, 1))
-        if cells is None:
+        if cells is None or reach is None:
             owners, rows = spread(low[some], np.maximum(low[some], high[some]))
         else:
-            owners, rows = near_rows(table, cells[some], low[some], high[some])
+            owners, rows = near_rows(table, cells[some], reach, low[some], high[some])
         yield owners + first, rows
 
 
-def near_rows(table: Table, cells: Rows, low: Rows, high: Rows) -> tuple[Rows, Rows]:
-    """Pairs (query, row) of the rows in [low, high) in the nine cells around the query's."""
+def near_rows(table: Table, cells: Rows, reach: Reach, low: Rows, high: Rows) -> tuple[Rows, Rows]:
+    """Pairs (query, row) of the rows in [low, high) in the cells around the query's."""
     found = []
-    for x, y in _AROUND:
-        start, stop = table.find("cell", cells + (x * 4 * _FURTHEST + y), low, high)
+    for step in reach.around():
+        start, stop = table.find("cell", cells + step, low, high)
         owners, places = spread(start, stop)
         found.append((owners, table.rows_at("cell", places)))
     return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])

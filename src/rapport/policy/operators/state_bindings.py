@@ -17,7 +17,7 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, spread
 from rapport.policy.operators.identities import Identities, IdentityFilter
 from rapport.policy.operators.occurrences import Predicate
-from rapport.policy.operators.spatial import Grid
+from rapport.policy.operators.spatial import Grid, Reach
 from rapport.policy.operators.timeline import (
     EXPIRED,
     HeldValues,
@@ -275,14 +275,15 @@ class TableBindings:
             and not literal.atom.negated
             and literal.places == (self._place, 1 - self._place)
             and literal.sides[0] is not None
-            and not np.isinf(self._rectangles(literal)).any()
+            and not np.isinf(self._bounds(literal)).any()
         )
 
-    def _rectangles(self, literal: StateLiteral) -> Array:
-        return self._partners.values(literal.atom.term.second.attribute, self._codes)
+    def _bounds(self, literal: StateLiteral) -> Array:
+        values = self._partners.values(literal.atom.term.second.attribute, self._codes)
+        return literal.predicate.bounds(values)
 
     def _index(self, literal: StateLiteral) -> _Index:
-        rectangles = self._rectangles(literal)
+        rectangles = self._bounds(literal)
         complete = ~np.isnan(rectangles).any(axis=1)
         end = literal.sides[0]
         assert end is not None
@@ -333,17 +334,18 @@ class Boxes(NamedTuple):
     high: Array
 
 
-def boxes_of(track: Track, codes: Rows) -> Boxes:
+def boxes_of(track: Track, codes: Rows, reach: Reach) -> Boxes:
     """The bounding boxes of identities (sorted codes) within a portion."""
     last = track.last
     last.grow(int(codes.max()) + 1 if len(codes) else 0, track.rows.values)
     assert last.values is not None
-    low = last.values[codes]
+    low = np.array(reach.positions(last.values[codes]))
     low[~last.known[codes]] = np.nan
     high = low.copy()
     readings = np.flatnonzero(track.readings != EXPIRED)
     if len(readings) and len(codes):
-        owners, points = track.codes[readings], track.rows.values[track.readings[readings]]
+        owners = track.codes[readings]
+        points = reach.positions(track.rows.values[track.readings[readings]])
         starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
         places = np.minimum(np.searchsorted(codes, owners[starts]), len(codes) - 1)
         queried = codes[places] == owners[starts]
@@ -473,9 +475,10 @@ def _near(
     ends: dict[int, StateEnd] = {end.place: end for end in literal.ends}
     if any(end.stream not in tracks for end in ends.values()):
         return NO_ROWS, NO_ROWS
-    first, second = (boxes_of(tracks[ends[place].stream], people[place]) for place in (0, 1))
-    assert literal.predicate.reach is not None
-    rows, others = near_pairs(first, second, literal.predicate.reach)
+    reach = literal.predicate.reach
+    assert reach is not None
+    first, second = (boxes_of(tracks[ends[place].stream], people[place], reach) for place in (0, 1))
+    rows, others = near_pairs(first, second, reach.least())
     return people[0][rows], people[1][others]
 
 

@@ -20,7 +20,7 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import Columns, concatenate, take
 from rapport.policy.operators.durations import DurationStep
 from rapport.policy.operators.identities import Identities
-from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed, sides_of
+from rapport.policy.operators.shared_cache import SharedCache, is_shareable, renamed, sides_of
 from rapport.policy.operators.silences import SilenceStep
 from rapport.policy.plan import LastingTerm, SilentTerm
 

@@ -40,7 +40,7 @@ from rapport.policy.operators.occurrences import (
     unnamed_facts,
 )
 from rapport.policy.operators.plan_shape import is_of_tables_alone, longest_window_ms, uncertainties
-from rapport.policy.operators.sharing import (
+from rapport.policy.operators.shared_cache import (
     IdentityFilters,
     SharedCache,
     SharedTables,
@@ -313,6 +313,8 @@ class Window:
         self.plan, self._pull, self.varying = plan, pull, varying
         self.concepts = {side.alias: side.concept for side in plan.sides()}
         """By alias."""
+        self.aliases = [(term.first.alias, term.second.alias) for term in plan.terms]
+        """The aliases of both sides of each term."""
         self._shared = shared = shared or SharedCache()
         self.identities = {
             name: shared.identities(name, pull.instances(name), (saved or {}).get(name))

@@ -24,10 +24,10 @@ import pyarrow.parquet
 
 from rapport.core.errors import InvalidInput, Problem, SiteError, nearest_names
 from rapport.core.schema import PARTS, AttributeType
-from rapport.core.times import parse_time
+from rapport.core.times import from_iso, parse_time
 from rapport.policy.ontology import PushSource
-from rapport.policy.readings import FARTHEST_MS, part_type
-from rapport.units.timeformats import from_iso
+from rapport.policy.readings import FARTHEST_MS, are_on_earth, part_type
+from rapport.units.areas import check_position
 
 Report = Callable[[Problem], None]
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
@@ -89,10 +89,15 @@ def row_values(mapping: FieldMapping, cells: Sequence[Any]) -> tuple[Any, ...]:
     """Time, id, key and parts from the cells of one row; raises CellError."""
     time = _time_cell(mapping.time, cells[0], mapping.zone)
     id, key = _name_cell(mapping.id, cells[1]), _name_cell(mapping.key, cells[2])
-    parts = (
+    parts = tuple(
         _value_cell(mapping.kind, field, cell)
         for field, cell in zip(mapping.value, cells[3:], strict=True)
     )
+    if mapping.kind == "geo_point":
+        lon, lat = parts
+        if hint := check_position(lon, lat):
+            shown = f"{lon:g} {lat:g} is no longitude and latitude"
+            raise CellError(mapping.value[0], shown, "events.bad_position", hint)
     return (time, id, key, *parts)
 
 
@@ -217,6 +222,8 @@ def convert_columns(rows: pa.RecordBatch, mapping: FieldMapping) -> pa.RecordBat
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     if len(arrays) != 3 + len(PARTS[mapping.kind]) or any(array.null_count for array in arrays):
+        return None
+    if mapping.kind == "geo_point" and not are_on_earth(*(one.to_numpy() for one in arrays[3:])):
         return None
     return pa.RecordBatch.from_arrays(arrays, schema=mapping.schema())
 

@@ -24,8 +24,7 @@ import msgspec
 from rapport.channel.channel import Channel, Channels, Subscription
 from rapport.channel.event_lookup import oldest, position_before
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
-from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, content_id, make_event
 from rapport.core.release import (
     HISTORY,
     LATE,
@@ -44,7 +43,7 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.operators.plan_shape import longest_window_ms, uncertainty_ms
 from rapport.policy.operators.uncertainty import watched_sources
-from rapport.policy.plan import CorrelationTerm, Plan, longest_duration_ms
+from rapport.policy.plan import CorrelationTerm, Plan, PolicyPlan, longest_duration_ms
 from rapport.policy.replay.history_runner import HistoryRunner, PlanSpan
 
 UNSUPPORTED = "rapport.policy.unsupported"
@@ -353,9 +352,13 @@ def _with_headers(event: Event, headers: Mapping[str, str]) -> Event:
     return msgspec.structs.replace(event, headers={**event.headers, **headers})
 
 
-def policies_of(streams: Collection[str], plans: Iterable[Plan]) -> list[Plan]:
-    """The plans that read one of the streams."""
-    return [plan for plan in plans if not set(plan.streams()).isdisjoint(streams)]
+def policies_of(streams: Collection[str], plans: Iterable[PolicyPlan]) -> list[Plan]:
+    """The plans with conditions that read one of the streams."""
+    return [
+        plan
+        for plan in plans
+        if isinstance(plan, Plan) and not set(plan.streams()).isdisjoint(streams)
+    ]
 
 
 class ReevaluationService:

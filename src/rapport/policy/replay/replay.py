@@ -25,15 +25,17 @@ from rapport.core.errors import (
     UnknownName,
     Unsupported,
 )
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.kernel.files import make_private_directory, sync_path
 from rapport.policy.explain.evidence import Reading, readings_of
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.recordings.files import merge_recordings, read_recorded, refuse
 from rapport.policy.recordings.formats import Report
+from rapport.policy.runner.deployed_plans import SituationCounts
 from rapport.policy.runner.local import LocalRunner
+from rapport.policy.situation_plan import SituationPlan
 
 _MOST_KEPT = 1_000
 _MOST_LINES = 4
@@ -94,7 +96,7 @@ class ReplayState(msgspec.Struct, kw_only=True):
 
 
 def digest_of(
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     lateness_ms: int,
     tables_version: str,
     files: Sequence[tuple[str, Path]],
@@ -200,7 +202,7 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
     suppressed: dict[str, int] = {}
 
 
-ReplayEngine = Callable[[Sequence[Plan], PullData, Iterable[pa.RecordBatch]], EngineResult]
+ReplayEngine = Callable[[Sequence[PolicyPlan], PullData, Iterable[pa.RecordBatch]], EngineResult]
 """Takes plans, tables and readings in order of arrival; the caller provides it, such as the Spark
 engine.
 """
@@ -221,6 +223,8 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     faulty: list[FaultyRows] = []
     suppressed: dict[str, int] = {}
     """By policy, the detections suppressed by `at most once per`."""
+    situations: dict[str, SituationCounts] = {}
+    """By policy, what is open and pending when recorded time ends."""
     first: int | None = None
     last: int | None = None
     """The smallest and the largest time of a reading."""
@@ -253,7 +257,7 @@ def recordings_of(
 def replay(
     ontology: Ontology,
     pull: PullData,
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     recordings: Sequence[Recording],
     *,
     lateness_ms: int,
@@ -264,6 +268,7 @@ def replay(
     state_directory: Path | None = None,
     tables_version: str = "",
     progress: Callable[[int], None] | None = None,
+    until_ms: int | None = None,
 ) -> ReplayResult:
     """Runs the plans over the recordings; decides pending matches at their end.
 
@@ -274,6 +279,7 @@ def replay(
         resume: continue from the saved state; refused when policies, tables or files differ.
         tables_version: identifies the content of the tables (`Tables.version()`).
         progress: called with the number of events after each step.
+        until_ms: for situations recorded time runs on to it, included.
     """
     _check_numbers(batch, stop_after)
     faults, span = RowFaults(), TimeExtent()
@@ -307,7 +313,7 @@ def replay(
             run.take_over(state)
         elif stop_after is not None:
             stop_after += state.events  # another engine stopped there: start from the beginning
-    run.go(readings, stop_after)
+    run.go(readings, stop_after, until_ms)
     if run.stopped and state_directory is not None:
         save_state(state_directory, run.state(digest))
     return ReplayResult(
@@ -319,6 +325,7 @@ def replay(
         undecided=unique_undecided(run.undecided),
         stopped=run.stopped,
         suppressed=runner.suppressed(),
+        situations=runner.situations(),
         first=span.first,
         last=span.last,
     )
@@ -373,7 +380,9 @@ class _LocalReplay:
             undecided=self.undecided,
         )
 
-    def go(self, readings: Iterator[pa.RecordBatch], stop_after: int | None) -> None:
+    def go(
+        self, readings: Iterator[pa.RecordBatch], stop_after: int | None, until_ms: int | None
+    ) -> None:
         """Feeds the remaining readings, at most `stop_after`."""
         left = stop_after
         for rows in _skip(readings, self.events):
@@ -390,7 +399,7 @@ class _LocalReplay:
                     for _ in readings:  # to the end, so that all faulty rows are reported
                         pass
                     return
-        self.detections += self._runner.finish()
+        self.detections += self._runner.finish(until_ms)
         self.undecided += self._runner.take_undecided()
 
 
@@ -481,8 +490,10 @@ def cause_values(
     return sorted(last.values(), key=lambda one: (one.time, one.id, one.stream))
 
 
-def cause_streams(plan: Plan) -> frozenset[str]:
+def cause_streams(plan: PolicyPlan) -> frozenset[str]:
     """The streams whose readings can be causes, without those of absences."""
+    if isinstance(plan, SituationPlan):
+        return frozenset(plan.streams())
     return plan.streams_of(plan.positive_terms())
 
 
@@ -518,14 +529,16 @@ class _DifferenceLine(msgspec.Struct):
     causes: list[str]
 
 
-def renamed_plan(plan: Plan) -> Plan:
+def renamed_plan(plan: PolicyPlan) -> PolicyPlan:
     """The changed plan under another name, so that both can run together."""
     return msgspec.structs.replace(
         plan, policy=f"{plan.policy} changed {content_id(plan.policy)[:8]}"
     )
 
 
-def compare_plans(site: Plan, changed: Plan, found: Iterable[Detection]) -> ReplayComparison:
+def compare_plans(
+    site: PolicyPlan, changed: PolicyPlan, found: Iterable[Detection]
+) -> ReplayComparison:
     """Compares the findings of both plans; `changed` is the result of `renamed_plan`."""
     ours: dict[tuple[object, ...], Detection] = {}
     theirs: dict[tuple[object, ...], Detection] = {}
@@ -561,4 +574,4 @@ def difference_lines(differences: Sequence[ReplayDifference]) -> bytes:
 
 
 def _situation_key(one: Detection) -> tuple[object, ...]:
-    return (one.time, *sorted(one.bindings.items()))
+    return (one.time, one.began is not None, *sorted(one.bindings.items()))

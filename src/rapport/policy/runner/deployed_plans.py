@@ -10,8 +10,7 @@ enough.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow as pa
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Corrupt, Problem, Unsupported
 from rapport.kernel.telemetry import get_logger
+from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME
 from rapport.policy.operators.columns import unpack_state
 from rapport.policy.operators.operator import (
@@ -35,8 +35,8 @@ from rapport.policy.operators.plan_shape import (
     plan_shape,
     uncertainty_ms,
 )
-from rapport.policy.operators.sharing import SharedCache, StepCounts
-from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
+from rapport.policy.operators.shared_cache import SharedCache, StepCounts
+from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, PolicyPlan, SilentTerm
 from rapport.policy.runner.families import (
     OperatorContext,
     PlanFamily,
@@ -45,6 +45,10 @@ from rapport.policy.runner.families import (
     family_key,
     slots_of,
 )
+from rapport.policy.runner.situation_group import SituationGroup, looked_up_functions
+from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situations.current_states import SituationStates
+from rapport.policy.situations.operator import BindingsKey
 
 
 class SavedGroup(msgspec.Struct):
@@ -55,6 +59,13 @@ class SavedGroup(msgspec.Struct):
     began: int
     slot: Slot | None = None
     bounds: list[str | float] = []
+
+
+class SituationCounts(NamedTuple):
+    """Of one policy, the situations that are open, and those that are told later."""
+
+    open: int
+    pending: int
 
 
 class FailedPlan(msgspec.Struct, frozen=True):
@@ -276,7 +287,10 @@ def _sample(together: Sequence[PlanGroup]) -> Plan:
     return next(plan for group in together for plan in group.plans.values())
 
 
-def saved_group(group: PlanGroup, versions: Mapping[str, str]) -> SavedGroup:
+AnyGroup = PlanGroup | SituationGroup
+
+
+def saved_group(group: AnyGroup, versions: Mapping[str, str]) -> SavedGroup:
     own = {name: versions[name] for name in group.plans}
     saved = SavedGroup(own, group.operator.snapshot(), group.began)
     if group.family is not None:
@@ -286,24 +300,29 @@ def saved_group(group: PlanGroup, versions: Mapping[str, str]) -> SavedGroup:
 
 def restored_group(
     saved: SavedGroup,
-    plans: list[Plan],
+    plans: Sequence[PolicyPlan],
     context: OperatorContext,
     since: int | None,
     watermark: int,
-) -> PlanGroup:
+) -> AnyGroup:
     """Restores some plans of a group. `since`: the start of silence if it began before the first
     reading."""
     began = saved.began if saved.began > BEGIN_OF_TIME else since
+    situations = [plan for plan in plans if isinstance(plan, SituationPlan)]
+    if situations:
+        found = SituationGroup(situations, context, began, saved.began)
+        found.take_over(saved.state)
+        return found
     state = unpack_state(saved.state)
     ids = saved_identities(state)
-    group = PlanGroup(saved.slot, plans, context, began, saved.began, saved.bounds, ids)
+    own = [plan for plan in plans if isinstance(plan, Plan)]
+    group = PlanGroup(saved.slot, own, context, began, saved.began, saved.bounds, ids)
     group.operator.take_over(state, watermark)
     return group
 
 
 Output = TypeVar("Output", Detection, Undecided)
 _log = get_logger(__name__)
-_time_and_policy = attrgetter("time", "policy")
 _FEW = 16
 """Below this many rows Python is faster than a call into Arrow."""
 # Not pa.array, which would load pandas (half a second) at import.
@@ -318,20 +337,20 @@ class PolicyCosts:
         self.spent_ns: dict[str, int] = {}
         self.steps: dict[str, StepCounts] = {}
 
-    def settle(self, groups: Iterable[PlanGroup]) -> None:
+    def settle(self, groups: Iterable[AnyGroup]) -> None:
         """Adds the costs of groups; call before their plans change."""
         for group in groups:
             if group.plans:
                 self._take_time(group)
                 self._take_steps(group)
 
-    def _take_time(self, group: PlanGroup) -> None:
+    def _take_time(self, group: AnyGroup) -> None:
         share = group.spent_ns // len(group.plans)
         for name in group.plans if share else ():
             self.spent_ns[name] = self.spent_ns.get(name, 0) + share
             group.spent_ns -= share
 
-    def _take_steps(self, group: PlanGroup) -> None:
+    def _take_steps(self, group: AnyGroup) -> None:
         share = group.computed / len(group.plans)
         for name in group.plans if group.wanted else ():
             before = self.steps.get(name, StepCounts())
@@ -409,27 +428,34 @@ class DeployedPlans:
         self._shared = SharedCache()
         self._context = context._replace(shared=self._shared)
         self._since, self._clock = since, clock
-        self.plans: dict[str, Plan] = {}
+        self.plans: dict[str, PolicyPlan] = {}
         """Running plans by policy; a plan either runs or has failed."""
         self.versions: dict[str, str] = {}
         self.failed: dict[str, FailedPlan] = {}
-        self.failed_plans: dict[str, Plan] = {}
-        self._groups: list[PlanGroup] = []
-        self._unbuilt: dict[str, Plan] = {}
+        self.failed_plans: dict[str, PolicyPlan] = {}
+        self._groups: list[AnyGroup] = []
+        self._unbuilt: dict[str, PolicyPlan] = {}
         """Plans that begin with the next reading, as families if possible."""
         self._settle_at: int | None = None
+        self._continued: dict[str, dict[BindingsKey, int]] = {}
+        """Open situations of policies that begin with the next reading."""
         self._costs = PolicyCosts()
         self._undecided: list[Undecided] = []
         self.given = OutputDedupe()
 
     # --- deployment ---
 
-    def deploy(self, plan: Plan, watermark: int) -> None:
+    def deploy(self, plan: PolicyPlan, watermark: int) -> None:
         """Starts a plan; raises Unsupported with all reasons, UnknownName for a missing table."""
-        reasons = check_supported(plan)
-        if reasons:
-            raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
-        for function in looked_up(plan):
+        if isinstance(plan, SituationPlan):
+            functions = sorted(looked_up_functions(plan))
+        else:
+            reasons = check_supported(plan)
+            if reasons:
+                what = f"policy {plan.policy!r} ({'; '.join(reasons)})"
+                raise Unsupported(what, "the local runner")
+            functions = sorted(looked_up(plan))
+        for function in functions:
             self._context.pull.pairs(function)
         self.failed.pop(plan.policy, None)
         self.failed_plans.pop(plan.policy, None)
@@ -455,20 +481,25 @@ class DeployedPlans:
         if not group.plans:
             self._groups.remove(group)
 
-    def _group_of(self, policy: str) -> PlanGroup:
+    def _group_of(self, policy: str) -> AnyGroup:
         return next(group for group in self._groups if policy in group.plans)
 
     def _build(self, watermark: int) -> None:
         """Starts plans deployed since the last time."""
         plans, self._unbuilt = list(self._unbuilt.values()), {}
-        for slot, own in gather_families(plans):
+        for slot, own in gather_families([plan for plan in plans if isinstance(plan, Plan)]):
             self._start(slot, own, watermark)
+        situations = [plan for plan in plans if isinstance(plan, SituationPlan)]
+        if situations:
+            self._start_situations(situations, watermark)
         self._settle_at = watermark
 
     def still_lasts(self, detection: Detection) -> bool:
         """Whether the states of a detection still hold."""
         plan = self.plans.get(detection.policy)
-        if plan is None or not plan.is_lasting() or plan.version() != detection.version:
+        if not isinstance(plan, Plan) or not plan.is_lasting():
+            return False
+        if plan.version() != detection.version:
             return False
         if detection.policy in self._unbuilt:
             return False
@@ -504,7 +535,22 @@ class DeployedPlans:
             except Exception as error:  # a function of the site may raise on its tables
                 self._fail(plan, error)
 
-    def _fail(self, plan: Plan, error: Exception) -> None:
+    def _start_situations(self, plans: Sequence[SituationPlan], watermark: int) -> None:
+        """Starts plans with situations together, or one by one if that raises."""
+        since = watermark if watermark > BEGIN_OF_TIME else self._since
+        try:
+            group = SituationGroup(plans, self._context, since, watermark)
+            self._hand_over([group])
+            self._groups.append(group)
+        except Exception as error:  # a function of the site may raise on its tables
+            if len(plans) == 1:
+                self._fail(plans[0], error)
+                return
+            _log.warning("policies run one by one", reason=str(error), policies=len(plans))
+            for plan in plans:
+                self._start_situations([plan], watermark)
+
+    def _fail(self, plan: PolicyPlan, error: Exception) -> None:
         """Stops a plan because something it uses raised."""
         problem = Problem(
             code="policy.failed",
@@ -514,7 +560,7 @@ class DeployedPlans:
         _log.error("policy stopped after an error", policy=plan.policy, reason=problem.message)
         self._stop(plan, FailedPlan(plan.version(), problem))
 
-    def _stop(self, plan: Plan, reason: FailedPlan) -> None:
+    def _stop(self, plan: PolicyPlan, reason: FailedPlan) -> None:
         name = plan.policy
         self.failed[name], self.failed_plans[name] = reason, plan
         del self.plans[name], self.versions[name]
@@ -528,6 +574,11 @@ class DeployedPlans:
             self._build(BEGIN_OF_TIME)
         found: list[list[Detection]] = []
         streams = _streams_of(ready)
+        if ready is not None and len(ready):
+            first = int(ready.column("time")[0].as_py())
+            for group in self._groups:
+                if isinstance(group, SituationGroup):
+                    group.operator.begin_at(first)
         for group in list(self._groups):
             taken = ready if group.reads_any(streams) else None
             own = self._process_group(group, taken, watermark)
@@ -539,7 +590,7 @@ class DeployedPlans:
         return _merged(found)
 
     def _process_group(
-        self, group: PlanGroup, ready: pa.RecordBatch | None, watermark: int
+        self, group: AnyGroup, ready: pa.RecordBatch | None, watermark: int
     ) -> list[Detection]:
         began_ns, operator, shared = self._clock(), group.operator, self._shared
         wanted, computed = shared.wanted, shared.computed
@@ -563,25 +614,30 @@ class DeployedPlans:
         return found
 
     def _without(
-        self, group: PlanGroup, error: Exception, ready: pa.RecordBatch | None, watermark: int
+        self, group: AnyGroup, error: Exception, ready: pa.RecordBatch | None, watermark: int
     ) -> list[Detection]:
         """Continues without a failed group, or with its members one by one."""
         self._costs.settle([group])
         self._groups.remove(group)
-        plans = list(group.plans.values())
-        if group.family is None:
+        plans: list[PolicyPlan] = list(group.plans.values())
+        if len(plans) == 1 and group.family is None:
             self._fail(plans[0], error)
             return []
         _log.warning("policies restart one by one", reason=str(error), policies=len(plans))
         before = len(self._groups)
-        self._start(None, plans, watermark)
+        for plan in plans:
+            if isinstance(plan, SituationPlan):
+                self._start_situations([plan], watermark)
+        self._start(None, [plan for plan in plans if isinstance(plan, Plan)], watermark)
         started = self._groups[before:]
         return _merged([self._process_group(each, ready, watermark) for each in started])
 
     def _settle(self, watermark: int) -> None:
         self._costs.settle(self._groups)
-        merged = GroupMerge(self._groups, self._context, watermark)
-        self._groups, self._settle_at = merged.groups, merged.again
+        own = [group for group in self._groups if isinstance(group, PlanGroup)]
+        others = [group for group in self._groups if isinstance(group, SituationGroup)]
+        merged = GroupMerge(own, self._context, watermark)
+        self._groups, self._settle_at = [*merged.groups, *others], merged.again
 
     def pending_until(self) -> int | None:
         """The watermark at which something is decided without a reading."""
@@ -601,6 +657,40 @@ class DeployedPlans:
         for group in self._groups:
             found |= {name: group.operator.suppressed_by(name) for name in group.plans}
         return found
+
+    def situation_states(self, policy: str, ontology: Ontology) -> SituationStates | None:
+        """What is open, pending and unknown; None for a policy without a running situation."""
+        for group in self._groups:
+            if isinstance(group, SituationGroup) and policy in group.plans:
+                return group.operator.states_of(policy, ontology)
+        plan = self._unbuilt.get(policy)
+        if not isinstance(plan, SituationPlan):
+            return None
+        return SituationStates(policy=policy, time=0, open=0, pending=0, unknown=0)
+
+    def continue_open(self, policy: str, began: Mapping[BindingsKey, int]) -> None:
+        """Continues situations that a former version of a policy began, at its first step."""
+        self._continued[policy] = dict(began)
+        self._hand_over(self._groups)
+
+    def _hand_over(self, groups: Iterable[AnyGroup]) -> None:
+        for group in groups:
+            if isinstance(group, SituationGroup):
+                for name in self._continued.keys() & group.plans.keys():
+                    group.operator.continue_open(name, self._continued.pop(name))
+
+    @property
+    def has_situations(self) -> bool:
+        return any(isinstance(plan, SituationPlan) for plan in self.plans.values())
+
+    def situations(self) -> dict[str, SituationCounts]:
+        """The open and pending situations by policy."""
+        return {
+            name: SituationCounts(group.operator.open_by(name), group.operator.pending_by(name))
+            for group in self._groups
+            if isinstance(group, SituationGroup)
+            for name in group.plans
+        }
 
     @property
     def costs(self) -> PolicyCosts:
@@ -656,7 +746,7 @@ class DeployedPlans:
             return False
         return True
 
-    def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> PlanGroup:
+    def _restored(self, saved: SavedGroup, plans: Sequence[PolicyPlan], watermark: int) -> AnyGroup:
         return restored_group(saved, plans, self._context, self._since, watermark)
 
     def adopt(self, other: DeployedPlans, watermark: int) -> None:
@@ -691,4 +781,9 @@ def _merged(found: list[list[Detection]]) -> list[Detection]:
     """Merges lists in output order with disjoint policies."""
     if len(found) < 2:
         return found[0] if found else []
-    return sorted((item for own in found for item in own), key=_time_and_policy)
+    return sorted((item for own in found for item in own), key=_output_order)
+
+
+def _output_order(detection: Detection) -> tuple[int, bool, str]:
+    """Ends before beginnings; those of one policy are in order."""
+    return (detection.time, detection.began is None, detection.policy)

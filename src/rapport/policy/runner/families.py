@@ -18,13 +18,13 @@ import msgspec
 from msgspec.structs import replace
 
 from rapport.core.errors import Unsupported
-from rapport.core.ids import content_id
+from rapport.core.event import content_id
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.operators.operator import PlanOperator, SavedIdentities
 from rapport.policy.operators.plan_shape import PlanShape, is_built_in, plan_shape
-from rapport.policy.operators.sharing import Change, SharedCache, sides_of, with_changed_sides
+from rapport.policy.operators.shared_cache import Change, SharedCache, sides_of, with_changed_sides
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.operators.variants import (
     FamilyMember,

@@ -14,13 +14,21 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Cause, Detection, Undecided, unique_undecided
 from rapport.core.errors import Corrupt, DuplicateName, Problem, UnknownName
-from rapport.policy.ontology import PushSource
+from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
-from rapport.policy.operators.sharing import StepCounts
+from rapport.policy.operators.shared_cache import StepCounts
 from rapport.policy.operators.uncertainty import SilenceState, SourceSilence
-from rapport.policy.plan import Plan
-from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan, RecentOutput, SavedGroup
+from rapport.policy.plan import PolicyPlan
+from rapport.policy.runner.deployed_plans import (
+    DeployedPlans,
+    FailedPlan,
+    RecentOutput,
+    SavedGroup,
+    SituationCounts,
+)
 from rapport.policy.runner.families import OperatorContext
+from rapport.policy.situations.current_states import SituationStates
+from rapport.policy.situations.operator import BindingsKey
 
 _MANY_TIES = 4
 _ORDERING = ["time", "id", "stream", "key"]
@@ -146,6 +154,8 @@ class RunnerSnapshot(msgspec.Struct):
     failed: dict[str, FailedPlan] = {}
     given: RecentOutput = {}
     """Missing in older snapshots."""
+    newest: int = BEGIN_OF_TIME
+    """Missing in older snapshots."""
 
 
 def pack_buffer(batches: list[pa.RecordBatch]) -> bytes:
@@ -205,7 +215,7 @@ class LocalRunner:
 
     def __init__(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[PolicyPlan],
         pull: PullData,
         *,
         lateness_ms: int,
@@ -223,6 +233,8 @@ class LocalRunner:
         self._running = DeployedPlans(context, began, self._steady_ns)
         self._undecided: list[Undecided] = []
         self._latest = self._watermark = BEGIN_OF_TIME
+        self.newest = BEGIN_OF_TIME
+        """The largest time of a reading that was not late."""
         self._waiting = ReorderBuffer()
         self.late = 0
         self.late_readings: list[Cause] = []
@@ -269,7 +281,7 @@ class LocalRunner:
             steady_ns=self._steady_ns,
         )
 
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[PolicyPlan]:
         return list(self._running.plans.values())
 
     def policies(self) -> dict[str, str]:
@@ -281,14 +293,14 @@ class LocalRunner:
         deployed again."""
         return {name: failed.problem for name, failed in self._running.failed.items()}
 
-    def failed_plans(self) -> list[Plan]:
+    def failed_plans(self) -> list[PolicyPlan]:
         return list(self._running.failed_plans.values())
 
     def suppressed(self) -> dict[str, int]:
         """Detections by policy that `at most once per` suppressed."""
         return self._running.suppressed()
 
-    def deploy(self, plan: Plan) -> None:
+    def deploy(self, plan: PolicyPlan) -> None:
         """Starts a plan; it sees readings processed from now on. Raises DuplicateName, Unsupported,
         UnknownName."""
         if plan.policy in self._running.plans:
@@ -325,6 +337,7 @@ class LocalRunner:
             times = times[~late]
         self._latest = int(latest[-1])
         if len(readings):
+            self.newest = max(self.newest, int(times.max()))
             self._waiting.add(readings, int(times.min()))
         return self._release(self._latest - self._lateness)
 
@@ -352,10 +365,33 @@ class LocalRunner:
         self._running.reset()
         return dropped
 
-    def finish(self) -> list[Detection]:
-        """Decides everything pending (the end of a recorded stream)."""
+    def finish(self, until_ms: int | None = None) -> list[Detection]:
+        """Decides everything pending (the end of a recorded stream). For situations recorded time
+        ends with the last reading, or with `until_ms` if that is later."""
+        found: list[Detection] = []
+        last = self.newest if until_ms is None else max(self.newest, until_ms)
+        if last > BEGIN_OF_TIME and self.has_situations:
+            found += self._release(last + 1)
         self._latest = max(self._latest, END_OF_TIME)
-        return self._release(END_OF_TIME)
+        return found + self._release(END_OF_TIME)
+
+    @property
+    def has_situations(self) -> bool:
+        return self._running.has_situations
+
+    def situation_states(self, policy: str, ontology: Ontology) -> SituationStates | None:
+        """What is open, pending and unknown; None for a policy without a running situation."""
+        return self._running.situation_states(policy, ontology)
+
+    def continue_open(self, policy: str, began: Mapping[BindingsKey, int]) -> None:
+        """Continues situations that a former version of a policy began: they are open from its
+        start, and end when this version says so.
+        """
+        self._running.continue_open(policy, began)
+
+    def situations(self) -> dict[str, SituationCounts]:
+        """The open and pending situations by policy."""
+        return self._running.situations()
 
     def pending_until(self) -> int | None:
         """The time that `advance` must reach to decide something pending; None if nothing is."""
@@ -395,6 +431,7 @@ class LocalRunner:
             self._silence.states,
             self._running.failed,
             self._running.given.state(self._watermark),
+            self.newest,
         )
         return msgspec.msgpack.encode(saved)
 
@@ -433,6 +470,7 @@ class LocalRunner:
     def _take_over(self, saved: RunnerSnapshot) -> list[str]:
         """Restores a snapshot; returns the policies that begin there."""
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
+        self.newest = saved.newest
         anew = self._running.restore(saved.groups, saved.failed, saved.watermark)
         self._running.given.take_over(saved.given)
         self._silence.restore(saved.silence, saved.watermark)

@@ -19,8 +19,8 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.scenarios.dangerous_goods.goods_scenes import EXPECTED, SITE, reports
+from rapport.scenarios.json_client import post_json
 from rapport.scenarios.mail_server import LocalMailServer
-from rapport.scenarios.posting import post_json
 from rapport.site.site import load_site
 from rapport.web.app import serving
 

@@ -17,8 +17,8 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
+from rapport.scenarios.json_client import post_json
 from rapport.scenarios.mail_server import LocalMailServer
-from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.building_scenes import (
     EXPECTED,
     EXPECTED_UNDECIDED,
@@ -76,7 +76,7 @@ def prepare_site(
     """Copies the scenario's site and fills in where the people of this play are reached.
 
     With `gate_is_watched` the reader at the gate promises to be heard, and sources that the site
-    does not declare are stored, as in the play; whoever sends only a few readings of his own would
+    does not declare are stored, as in the play; a source of a few readings would
     find them undecided.
     """
     shutil.copytree(SITE, directory, dirs_exist_ok=True)

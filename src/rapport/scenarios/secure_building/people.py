@@ -7,8 +7,8 @@ from collections.abc import Callable
 from email.message import EmailMessage
 
 from rapport.kernel.clock import Clock
+from rapport.scenarios.json_client import post_json
 from rapport.scenarios.mail_server import LocalMailServer
-from rapport.scenarios.posting import post_json
 
 _LINK = re.compile(r"http\S+/answer/\S+")
 SECONDS_TO_READ = 1.5

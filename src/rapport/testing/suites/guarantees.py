@@ -96,7 +96,7 @@ class _MortalSubscription:
         self._fate.come_to("after commit")
 
 
-class Counting:
+class CountingHandler:
     """A handler: notes what it meets, adds up in its state, and emits one event for each."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Counting:
 
 
 async def live_until_death(
-    channels: Channels, handler: Counting, guarantee: str, step: str, time: int
+    channels: Channels, handler: CountingHandler, guarantee: str, step: str, time: int
 ) -> None:
     """Runs the reader until it dies or has had everything."""
     handler.fate = Fate(step, time)
@@ -127,7 +127,7 @@ async def live_until_death(
         return
 
 
-async def _until_quiet(work: Any, channels: Channels, handler: Counting) -> None:
+async def _until_quiet(work: Any, channels: Channels, handler: CountingHandler) -> None:
     """The reader is stopped when it has met the last event and committed or given up."""
     task = asyncio.ensure_future(_as_result(work))
     turns = 0
@@ -168,7 +168,7 @@ class GuaranteeSuite:
         self, channel_place: ChannelPlace, step: str
     ) -> None:
         async def scenario(channels: Channels) -> None:
-            handler = Counting()
+            handler = CountingHandler()
             await _live_and_die(channels, handler, "at-most-once", step)
             assert len(handler.met) == len(set(handler.met))
             assert handler.met == sorted(handler.met)
@@ -182,7 +182,7 @@ class GuaranteeSuite:
         self, channel_place: ChannelPlace, step: str
     ) -> None:
         async def scenario(channels: Channels) -> None:
-            handler = Counting()
+            handler = CountingHandler()
             await _live_and_die(channels, handler, "at-least-once", step)
             assert set(handler.met) == set(range(1, COUNT + 1))
             assert set(await emitted_in(channels)) == set(range(1, COUNT + 1))
@@ -194,7 +194,7 @@ class GuaranteeSuite:
         self, channel_place: ChannelPlace, step: str
     ) -> None:
         async def scenario(channels: Channels) -> None:
-            await _live_and_die(channels, Counting(), "exactly-once", step)
+            await _live_and_die(channels, CountingHandler(), "exactly-once", step)
             assert await emitted_in(channels) == list(range(1, COUNT + 1))
             subscription = await channels.subscribe("c", "reader")
             assert subscription.position == COUNT
@@ -236,14 +236,16 @@ class GuaranteeSuite:
         async def scenario(channels: Channels) -> None:
             with pytest.raises(UnknownName, match="guarantee") as refused:
                 await serve_with(
-                    "at-leest-once", channels, "c", "r", Counting(), _clock_of(channels)
+                    "at-leest-once", channels, "c", "r", CountingHandler(), _clock_of(channels)
                 )
             assert refused.value.nearest[0] in GUARANTEES
 
         play(channel_place, scenario)
 
 
-async def _live_and_die(channels: Channels, handler: Counting, guarantee: str, step: str) -> None:
+async def _live_and_die(
+    channels: Channels, handler: CountingHandler, guarantee: str, step: str
+) -> None:
     """A reader that dies at the first, second and third time of a step, then lives on."""
     await channels.channel("c").append(numbered(1, COUNT))
     for time in (1, 2, 3):

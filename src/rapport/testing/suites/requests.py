@@ -13,7 +13,7 @@ import pytest
 
 from rapport.channel.dead_letters import DEAD_LETTERS, LetterFailure
 from rapport.channel.log.channels import LoggedChannels
-from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.leases import Answers, SettlementResult
 from rapport.channel.requests.request import Batch, Request
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import Event
@@ -144,8 +144,8 @@ class RequestSuite:
         self, channel_place: ChannelPlace
     ) -> None:
         async def scenario(channels: LoggedChannels) -> None:
-            asked = Request(query="id = '2'", wait_ms=5_000)
-            waiting = asyncio.create_task(ask(channels, asked))
+            request = Request(query="id = '2'", wait_ms=5_000)
+            waiting = asyncio.create_task(ask(channels, request))
             await channel_place.clock.sleep(0)
             await channels.channel("c").append(numbered(1, 2))
             assert ids_of(await waiting) == ["2"]
@@ -202,8 +202,8 @@ class RequestSuite:
         async def take(channels: LoggedChannels, number: int) -> list[str]:
             found: list[str] = []
             while len(found) < 200:
-                asked = Request(query={}, max_messages=1 + number, take=True)
-                batch = await ask(channels, asked, identity=f"taker{number}")
+                request = Request(query={}, max_messages=1 + number, take=True)
+                batch = await ask(channels, request, identity=f"taker{number}")
                 if not batch.events:
                     break
                 found += ids_of(batch)
@@ -286,8 +286,8 @@ class RequestSuite:
             assert ids_of(await ask(channels, leased())) == []
             assert ids_of(await ask(channels, Request(query={}))) == names(1, 4)
             answers = Answers(ack=ids_to_answer(mine))
-            assert await channels.source.settle("c", answers) == Settled(acked=2)
-            assert await channels.source.settle("c", answers) == Settled(acked=2)
+            assert await channels.source.settle("c", answers) == SettlementResult(acked=2)
+            assert await channels.source.settle("c", answers) == SettlementResult(acked=2)
             assert ids_of(await ask(channels, Request(query={}))) == names(3, 4)
             await channel_place.clock.advance(11_000)
             again = await ask(channels, leased())
@@ -306,7 +306,7 @@ class RequestSuite:
             assert ids_of(second) == names(1, 2)
             assert [one.tries for one in second.deliveries] == [2, 2]
             settled = await channels.source.settle("c", Answers(ack=ids_to_answer(first)))
-            assert settled == Settled(acked=1, stale=ids_to_answer(first)[:2])
+            assert settled == SettlementResult(acked=1, stale=ids_to_answer(first)[:2])
             await channels.channel("c").append(numbered(4, 4))
             await channel_place.clock.advance(10_000)
             assert ids_of(await ask(channels, leased())) == ["1", "2", "4"]
@@ -319,15 +319,17 @@ class RequestSuite:
             one, two = ids_to_answer(await ask(channels, leased()))
             waiting = asyncio.create_task(ask(channels, leased(wait_ms=5_000)))
             await channel_place.clock.sleep(0)
-            assert await channels.source.settle("c", Answers(nak=(one,))) == Settled(returned=1)
+            assert await channels.source.settle("c", Answers(nak=(one,))) == SettlementResult(
+                returned=1
+            )
             assert ids_of(await waiting) == ["1"]
             delayed = Answers(nak=(two,), delay_ms=3_000)
-            assert await channels.source.settle("c", delayed) == Settled(returned=1)
+            assert await channels.source.settle("c", delayed) == SettlementResult(returned=1)
             await channel_place.clock.advance(2_999)
             assert ids_of(await ask(channels, leased())) == []
             await channel_place.clock.advance(1)
             assert ids_of(await ask(channels, leased())) == ["2"]
-            assert await channels.source.settle("c", delayed) == Settled(stale=(two,))
+            assert await channels.source.settle("c", delayed) == SettlementResult(stale=(two,))
 
         play_requests(channel_place, scenario)
 
@@ -363,7 +365,9 @@ class RequestSuite:
 
         async def after(channels: LoggedChannels) -> None:
             assert ids_of(await ask(channels, leased(lease_ms=60_000))) == ["4"]
-            assert await channels.source.settle("c", Answers(ack=(kept[1],))) == Settled(acked=1)
+            assert await channels.source.settle("c", Answers(ack=(kept[1],))) == SettlementResult(
+                acked=1
+            )
             await channel_place.clock.advance(10_000)
             assert ids_of(await ask(channels, leased())) == ["3"]
 

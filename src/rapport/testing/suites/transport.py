@@ -24,13 +24,13 @@ class TransportMedium(Protocol):
         """A new endpoint in range of the others."""
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns when the condition holds, or after a while: whoever asks looks again."""
+        """Returns when the condition holds, or after a while: the caller looks again."""
 
     async def close(self) -> None:
         """Closes what was opened."""
 
 
-class Listening:
+class ListeningEndpoint:
     """An endpoint and all that it heard."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -65,7 +65,10 @@ class EndpointSuite:
         self, medium: TransportMedium
     ) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            one, other = Listening(await medium.open()), Listening(await medium.open())
+            one, other = (
+                ListeningEndpoint(await medium.open()),
+                ListeningEndpoint(await medium.open()),
+            )
             one.endpoint.send(b"hello", other.address)
             await medium.until(lambda: bool(other.heard))
             assert other.heard == [(b"hello", one.address)]
@@ -77,7 +80,7 @@ class EndpointSuite:
 
     def test_datagrams_of_every_size_arrive_whole(self, medium: TransportMedium) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            one, other = await medium.open(), Listening(await medium.open())
+            one, other = await medium.open(), ListeningEndpoint(await medium.open())
             sizes = [0, 1, 2, 255, 256, one.max_datagram - 1, one.max_datagram]
             sent = [bytes([size % 251]) * size for size in sizes]
             for datagram in sent:
@@ -91,7 +94,7 @@ class EndpointSuite:
         self, medium: TransportMedium
     ) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            one, other = await medium.open(), Listening(await medium.open())
+            one, other = await medium.open(), ListeningEndpoint(await medium.open())
             with pytest.raises(InvalidInput) as found:
                 one.send(b"x" * (one.max_datagram + 1), other.address)
             assert found.value.code == "transport.too_large"
@@ -103,7 +106,7 @@ class EndpointSuite:
 
     def test_many_datagrams_from_many_senders_all_arrive(self, medium: TransportMedium) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            other = Listening(await medium.open())
+            other = ListeningEndpoint(await medium.open())
             senders = [await medium.open() for _ in range(5)]
             sent = []
             for number in range(200):
@@ -117,7 +120,10 @@ class EndpointSuite:
 
     def test_sending_to_nobody_is_no_error(self, medium: TransportMedium) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            one, other = Listening(await medium.open()), Listening(await medium.open())
+            one, other = (
+                ListeningEndpoint(await medium.open()),
+                ListeningEndpoint(await medium.open()),
+            )
             gone = await medium.open()
             address = gone.address
             await gone.close()
@@ -132,7 +138,7 @@ class EndpointSuite:
 
     def test_one_may_send_to_oneself(self, medium: TransportMedium) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            one = Listening(await medium.open())
+            one = ListeningEndpoint(await medium.open())
             one.endpoint.send(b"note", one.address)
             await medium.until(lambda: bool(one.heard))
             assert one.heard == [(b"note", one.address)]
@@ -141,7 +147,7 @@ class EndpointSuite:
 
     def test_a_broadcast_reaches_all_others_and_not_oneself(self, medium: TransportMedium) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            all_three = [Listening(await medium.open()) for _ in range(3)]
+            all_three = [ListeningEndpoint(await medium.open()) for _ in range(3)]
             one, *others = all_three
             one.endpoint.broadcast(b"all")
             await medium.until(lambda: all(other.heard for other in others))
@@ -155,7 +161,7 @@ class EndpointSuite:
     def test_a_second_handler_takes_the_place_of_the_first(self, medium: TransportMedium) -> None:
         async def scenario(medium: TransportMedium) -> None:
             one, other = await medium.open(), await medium.open()
-            first, second = Listening(other), Listening(other)
+            first, second = ListeningEndpoint(other), ListeningEndpoint(other)
             one.send(b"hello", other.address)
             await medium.until(lambda: bool(second.heard))
             assert (first.heard, second.datagrams()) == ([], [b"hello"])
@@ -166,7 +172,10 @@ class EndpointSuite:
         self, medium: TransportMedium
     ) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            one, other = Listening(await medium.open()), Listening(await medium.open())
+            one, other = (
+                ListeningEndpoint(await medium.open()),
+                ListeningEndpoint(await medium.open()),
+            )
             one.endpoint.send(b"under way", other.address)
             await other.endpoint.close()
             heard_before = len(other.heard)
@@ -182,7 +191,7 @@ class EndpointSuite:
 
     def test_a_handler_may_answer_at_once(self, medium: TransportMedium) -> None:
         async def scenario(medium: TransportMedium) -> None:
-            one, echo = Listening(await medium.open()), await medium.open()
+            one, echo = ListeningEndpoint(await medium.open()), await medium.open()
             echo.receive(lambda datagram, sender: echo.send(datagram[::-1], sender))
             for word in (b"abc", b"xyz"):
                 one.endpoint.send(word, echo.address)

@@ -20,7 +20,7 @@ from rapport.communication.sessions.sessions import OpenedSession
 from rapport.core.errors import InvalidInput, NotAuthenticated, Problem
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_unfiltered
 from rapport.web.endpoint_docs import DOC, JSON, JSON_OBJECT, EndpointDoc
 from rapport.web.security import OPEN, RequestGuard

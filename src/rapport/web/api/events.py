@@ -15,7 +15,7 @@ from litestar import Request as HttpRequest
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.channel import gaps_between
-from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.leases import Answers, SettlementResult
 from rapport.channel.requests.request import Request as MessageRequest
 from rapport.channel.requests.request import read_answers, read_request, write_batch
 from rapport.channel.validation import check_pipeline_channel
@@ -167,7 +167,7 @@ async def request_messages(
         DOC: EndpointDoc(
             bodies={JSON: Answers},
             example={"ack": ["17.3f2a9c01d4e5b6a7"], "nak": [], "delay_ms": 0, "error": ""},
-            answer=Settled,
+            answer=SettlementResult,
         )
     },
 )

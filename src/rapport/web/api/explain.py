@@ -33,11 +33,19 @@ from rapport.web.endpoint import (
     require_right,
     require_unfiltered,
 )
+from rapport.web.endpoint_docs import DOC, EndpointDoc
+
+
+class CausesView(CauseNode):
+    """An event with everything it follows from, and how the answer was found."""
+
+    notes: list[str] = msgspec.field(default_factory=list)
+
 
 _SHOWN = ("events", "detections", "quarantine")
 
 
-@get("/explain/{event_id:str}")
+@get("/explain/{event_id:str}", opt={DOC: EndpointDoc(answer=CausesView)})
 async def explain(
     request: Request[Any, Any, Any],
     event_id: FromPath[str],
@@ -56,7 +64,7 @@ async def explain(
     return json_response({**_members(tree), "notes": looked.notes})
 
 
-@get("/policies/{policy:str}/why-not")
+@get("/policies/{policy:str}/why-not", opt={DOC: EndpointDoc(answer=WhyNotAnswer)})
 async def why_not(
     request: Request[Any, Any, Any],
     policy: FromPath[str],
@@ -85,7 +93,7 @@ async def why_not(
     return json_response(_with_places(msgspec.structs.replace(answer, notes=notes), looked))
 
 
-@get("/explain/{event_id:str}/why")
+@get("/explain/{event_id:str}/why", opt={DOC: EndpointDoc(answer=Explanation)})
 async def why(
     request: Request[Any, Any, Any],
     event_id: FromPath[str],

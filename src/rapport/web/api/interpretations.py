@@ -2,7 +2,7 @@
 [ME-6, ME-7, ME-8, ME-12, ME-11, ME-16]
 
 Reading interpretations needs any right at this node, reading quarantined events the right to read
-`quarantine`; changes need the right to change the node. A change is JSON (see
+`quarantine`; changes need the role of an editor, releasing that of an operator. A change is JSON (see
 `mediation/interpretations/change_requests.py`) or a file of declarations in TOML, YAML or XML; the
 content type selects the form.
 """
@@ -47,6 +47,7 @@ from rapport.web.endpoint import (
     json_response,
     require_admin,
     require_any_right,
+    require_role,
     require_unfiltered,
 )
 from rapport.web.endpoint_docs import CHANGE_BODIES, DOC, JSON, EndpointDoc
@@ -146,7 +147,7 @@ async def change(
     old: FromQuery[str] = "",
 ) -> Response[bytes]:
     """Changes interpretations, all or nothing; answers when it is on record and in force."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     want = await _change_request(request, how, old)
     return json_response(await node.meanings.updating.change(want, by=identity))
 
@@ -169,7 +170,7 @@ async def check(
     old: FromQuery[str] = "",
 ) -> Response[bytes]:
     """Reports the effects of a change without making it. Costs as much as the change."""
-    require_admin(request, node)
+    require_role(request, node, "editor")
     return json_response(
         await node.meanings.updating.try_out(await _change_request(request, how, old))
     )
@@ -258,7 +259,7 @@ async def show_held(
 )
 async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Releases quarantined events: mediates them by the interpretations in force now."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "operator")
     wanted = _READ_RELEASE.decode(await request.body())
     request_made = ReleaseRequest(
         source=wanted.source,
@@ -290,7 +291,7 @@ async def show_release(
 )
 async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Mediates raw events of a source again; differing readings are corrected."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "operator")
     wanted = _READ_AGAIN.decode(await request.body())
     request_made = ReleaseRequest(
         what="again",

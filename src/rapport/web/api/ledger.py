@@ -11,9 +11,17 @@ from urllib.parse import urlencode
 from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.communication.ledger import MESSAGE_STATES, Question, check_state, show_message
+from rapport.communication.ledger import (
+    MESSAGE_STATES,
+    MessageView,
+    Question,
+    check_state,
+    show_message,
+)
+from rapport.communication.ledger_rows import MessageRow
 from rapport.core.times import parse_time
 from rapport.web.endpoint import NodeDependency, json_response, require_unfiltered
+from rapport.web.endpoint_docs import DOC, EndpointDoc
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
 State = Annotated[str, QueryParameter(name="state")]
@@ -50,7 +58,7 @@ async def ledger(
     return _paged(request, page.rows, page.next)
 
 
-@get("/ledger/messages")
+@get("/ledger/messages", opt={DOC: EndpointDoc(answer=MessageRow, is_list=True)})
 async def ledger_messages(
     request: Request[Any, Any, Any],
     node: NodeDependency,
@@ -77,7 +85,7 @@ async def ledger_messages(
     return _paged(request, page.messages, page.next)
 
 
-@get("/ledger/messages/{message:str}")
+@get("/ledger/messages/{message:str}", opt={DOC: EndpointDoc(answer=MessageView)})
 async def ledger_message(
     request: Request[Any, Any, Any],
     message: FromPath[str],

@@ -36,7 +36,7 @@ from rapport.core.errors import (
 )
 from rapport.core.message import AUTH, Identifier, Message
 from rapport.core.times import format_time, parse_time
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.node.node import Node
 from rapport.web.api.directory import origin_of, shown_token
 from rapport.web.cloudevents import BATCH_TYPE, EVENT_TYPE, read_cloudevents

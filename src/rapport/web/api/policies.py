@@ -1,7 +1,7 @@
 """Policies, tables and load of the policy engine. [PO-9, PO-2, PO-14]
 
 Reading policies and the load needs any right at this node; changes, and checking a text, need the
-right to change it. A policy is sent as its text. Tables need the right to change the node: their
+role of an editor. A policy is sent as its text. Tables need the right to change the node: their
 status may contain a source's reason for a refusal.
 """
 
@@ -10,20 +10,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
+import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
 from rapport.core.errors import InvalidInput
+from rapport.core.json_objects import ObjectDecoder
 from rapport.node.load import LoadFollower
 from rapport.node.node import Node
 from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
+from rapport.policy.lifecycle.registry import PolicyView
+from rapport.policy.lifecycle.situations import AcknowledgedSituations, PolicyStates
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import (
     NodeDependency,
     json_response,
     require_admin,
     require_any_right,
+    require_role,
+    require_unfiltered,
 )
 from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc
 from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
@@ -31,14 +37,14 @@ from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
 How = Literal["register", "replace", "shadow"]
 
 
-@get("/policies")
+@get("/policies", opt={DOC: EndpointDoc(answer=PolicyView, is_list=True)})
 async def list_policies(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """All policies with state, version and what each read, found and cost since the start."""
     require_any_right(request, node, "policies")
     return json_response(node.policies.life.policies())
 
 
-@get("/policies/{policy:str}")
+@get("/policies/{policy:str}", opt={DOC: EndpointDoc(answer=PolicyView)})
 async def show_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -71,7 +77,7 @@ async def bring_policy(
     """Registers, replaces or shadows a policy with the text in the body. Refused with every problem
     at its place; answered when it is on record and runs.
     """
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     text = await _text(request)
     life = node.policies.life
     if how == "replace":
@@ -89,8 +95,62 @@ async def check_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Every problem of the text in the body; nothing is changed."""
-    require_admin(request, node)
+    require_role(request, node, "editor")
     return json_response(await node.policies.life.check(policy, await _text(request)))
+
+
+@get(
+    "/policies/{policy:str}/states",
+    opt={DOC: EndpointDoc(answer=PolicyStates)},
+)
+async def policy_states(
+    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """What is open of a policy with a situation, since when and who looks after it; what is pending
+    or unknown, and which values are missing. Needs the right to read `detections`.
+    """
+    require_unfiltered(request, node, "detections")
+    return json_response(await node.policies.life.states(policy))
+
+
+class AcknowledgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which open situations somebody looks after."""
+
+    bindings: dict[str, str] = {}
+    """Identities by alias; all open situations that have them."""
+    by: str = ""
+    """Who; empty = the caller."""
+
+
+_READ_ACKNOWLEDGEMENT = ObjectDecoder(
+    AcknowledgeBody,
+    fault="this does not say which situations somebody looks after",
+    code="policy.bad_body",
+    hint='such as {"bindings": {"F": "f1"}, "by": "ana"}',
+)
+
+
+@post(
+    "/policies/{policy:str}/acknowledge",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={"application/json": AcknowledgeBody},
+            example={"bindings": {"F": "f1"}, "by": "ana"},
+            answer=AcknowledgedSituations,
+        )
+    },
+)
+async def acknowledge_situations(
+    request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Somebody looks after open situations: repeats and escalation stop, the end is still told.
+    Recorded in `detections` with who and when.
+    """
+    identity = require_admin(request, node)
+    body = _READ_ACKNOWLEDGEMENT.decode(await request.body())
+    life = node.policies.life
+    return json_response(await life.acknowledge(policy, body.bindings, by=body.by or identity))
 
 
 @post("/policies/{policy:str}/{act:str}", status_code=200)
@@ -101,7 +161,7 @@ async def change_policy(
     node: NodeDependency,
 ) -> Response[bytes]:
     """Pauses or resumes a policy, promotes or drops the version in its shadow."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     return json_response(await _carry_out(node.policies.life, act, policy, identity))
 
 
@@ -110,7 +170,7 @@ async def delete_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Ends a policy; its history stays."""
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "editor")
     return json_response(await node.policies.life.delete(policy, by=identity))
 
 

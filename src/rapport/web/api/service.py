@@ -17,8 +17,8 @@ from rapport.node.node import Node
 from rapport.node.overview import Overview
 from rapport.node.overview import overview as make_overview
 from rapport.web.endpoint import NodeDependency, identity_of, json_response, require_admin
-from rapport.web.endpoint_docs import DOC, HTML, PROMETHEUS_TEXT, EndpointDoc
-from rapport.web.pages import render, static_file
+from rapport.web.endpoint_docs import DOC, PROMETHEUS_TEXT, EndpointDoc
+from rapport.web.pages import static_file
 from rapport.web.request_limits import ANY_QUERY
 from rapport.web.security import OPEN, text_type
 
@@ -69,16 +69,6 @@ async def reload_site(request: Request[Any, Any, Any], node: NodeDependency) -> 
 
 
 @get(
-    "/",
-    opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
-)
-async def home(node: NodeDependency) -> Response[str]:
-    """The overview page; its data come from /overview."""
-    page = render("home.html", title=node.site.name)
-    return Response(page, media_type="text/html")
-
-
-@get(
     "/static/{name:str}",
     opt={
         OPEN: True,
@@ -90,18 +80,22 @@ async def home(node: NodeDependency) -> Response[str]:
     },
 )
 async def static(name: FromPath[str]) -> Response[bytes]:
-    """Style and script of the page."""
+    """Style and script of the pages of people: inboxes and answers."""
     body, media_type = static_file(name)
     return Response(body, media_type=media_type)
 
 
-@get("/overview")
+@get("/overview", opt={DOC: EndpointDoc(answer=Overview)})
 async def overview(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Counts per channel, the last detections, deliveries and quarantined readings: of what the
     caller may read.
     """
     seen = _readable(await make_overview(node), node, identity_of(request))
     return json_response(seen)
+
+
+_BEHIND = {"quarantine": "quarantine", "delivery": "log", "source": "events", "late": "events"}
+"""The channel that a fault shows something of; others show the node itself."""
 
 
 def _readable(whole: Overview, node: Node, identity: str) -> Overview:
@@ -122,4 +116,7 @@ def _readable(whole: Overview, node: Node, identity: str) -> Overview:
         policies=whole.policies if may_read("policies") else [],
         policies_in_all=whole.policies_in_all if may_read("policies") else 0,
         conditions=whole.conditions,
+        troubles=[one for one in whole.troubles if may_read(_BEHIND.get(one.kind, "policies"))],
+        situations=whole.situations if may_read("detections") else [],
+        notified=whole.notified if may_read("log") else [],
     )

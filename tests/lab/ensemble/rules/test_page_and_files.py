@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.ensemble.trace import Kind, NodeFacts, System, Trace, TraceEvent
-from rapport.ensemble.trace_files import read_lines, read_trace, write_trace
+from rapport.ensemble.trace_files import write_trace
 from rapport_lab.ensemble.rules.check import RULES, check
+from rapport_lab.ensemble.rules.recorded_traces import read_lines, read_trace
 from rapport_lab.ensemble.rules.trace_index import Breach, report
 
 PAGE = Path(__file__).parents[4] / "docs" / "concepts" / "ensemble-rules.md"

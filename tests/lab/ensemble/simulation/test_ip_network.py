@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rapport.core.errors import DuplicateName, InvalidInput, TooLarge
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork, IpSettings
 from rapport_lab.scheduler import Scheduler
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from rapport.ensemble.gossip.gossip_machine import GossipMachine, Publication
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.trace import Kind, Recorder
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport_lab.ensemble.simulation.measurements import Witness
 from rapport_lab.ensemble.simulation.radio import EXACT, FixedLinks, Radio
 from rapport_lab.ensemble.simulation.world import World

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, TooLarge
-from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Chance
 from rapport_lab.ensemble.simulation.mobility import Mobility, PlanPoint
 from rapport_lab.ensemble.simulation.radio import EXACT, FixedLinks, InRange, Radio, RadioSettings
 from rapport_lab.ensemble.simulation.streets import Street, StreetMap

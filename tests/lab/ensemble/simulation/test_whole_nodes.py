@@ -10,8 +10,7 @@ from rapport.ensemble import Component, Ensemble, Local, Role, process
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.node_machine import NodeMachine
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport_lab.ensemble.simulation.city import DRIVER, Actor, City, CitySettings
 from rapport_lab.ensemble.simulation.measurements import KnowledgeAges
 from rapport_lab.scheduler import Scheduler

@@ -8,10 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.core.errors import DuplicateName, InvalidInput, StoreUnavailable, UnknownName
-from rapport.ensemble.protocol import Header, Headers, Published
+from rapport.ensemble.protocol import Header, Headers, PublishedKnowledge
 from rapport.ensemble.trace import Kind, Recorder
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport_lab.ensemble.simulation.ip_network import IpNetwork, IpSettings
 from rapport_lab.ensemble.simulation.measurements import (
     KnowledgeAges,
@@ -151,9 +150,9 @@ def test_ages_are_measured_when_a_newer_version_arrives(flooder: MakeNode) -> No
 def test_an_age_never_leaves_its_bounds() -> None:
     ages = KnowledgeAges()
     now, early = Now(1_000, 50.0), Now(10, 60.0)
-    assert ages.arrived(1, Published("a", 1, 990, "x", (), {}), now) == 50
-    ages.arrived(1, Published("a", 2, 0, "x", (), {}), early)
-    ages.arrived(1, Published("a", 3, 0, "x", (), {}), Now(2**60, 70.0))
+    assert ages.arrived(1, PublishedKnowledge("a", 1, 990, "x", (), {}), now) == 50
+    ages.arrived(1, PublishedKnowledge("a", 2, 0, "x", (), {}), early)
+    ages.arrived(1, PublishedKnowledge("a", 3, 0, "x", (), {}), Now(2**60, 70.0))
     assert list(ages.ages) == [50, 0, 0xFFFF_FFFF]
     ages.forget(1)
     assert ages.distinct_components(1) == 0
@@ -201,8 +200,8 @@ def test_the_request_log_holds_what_was_sent_received_missed_and_how_old_it_was(
     assert (aged["node"], aged["other"], aged["age_ms"]) == ("b", "a", 108)
 
 
-def _message(name: str) -> Published:
-    return Published(name, 1, 1, name, (), {})
+def _message(name: str) -> PublishedKnowledge:
+    return PublishedKnowledge(name, 1, 1, name, (), {})
 
 
 def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -253,7 +252,7 @@ def test_a_world_refuses_what_it_cannot_do(flooder: MakeNode) -> None:
 def test_knowledge_counts_as_set_and_all_else_as_written() -> None:
     sizes = Sizes(knowledge_bytes=100, frame_bytes=10)
     assert sizes.size_of(_message("a")) == 110
-    assert sizes.size_of(Published("a", 1, 1, "a", (), b"12345")) == 15
+    assert sizes.size_of(PublishedKnowledge("a", 1, 1, "a", (), b"12345")) == 15
     few, many = (Headers((Header("a", 1),) * count) for count in (1, 50))
     assert sizes.size_of(few) < sizes.size_of(many)
     with pytest.raises(InvalidInput):

@@ -21,11 +21,10 @@ from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.role import Role
 from rapport.ensemble.node_machine import NodeMachine
-from rapport.ensemble.protocol import Message, Outgoing, Published
+from rapport.ensemble.protocol import Message, OutgoingMessage, PublishedKnowledge
 from rapport.ensemble.trace import IP, RADIO, Kind, NodeFacts, Recorder, System, Trace
 from rapport.ensemble.trace_files import facts_of
-from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Now
+from rapport.kernel.clock import Chance, Now
 from rapport.transport.base import Address, Sender
 from rapport_lab.scheduler import Scheduler
 
@@ -142,7 +141,7 @@ class Run:
             trace=self.recorder,
         )
 
-    def _boundary(self, number: int) -> Callable[[Published], bool]:
+    def _boundary(self, number: int) -> Callable[[PublishedKnowledge], bool]:
         outside = {f"C{component}" for node, component in self.plan.outside if node == number}
         return lambda message: message.component not in outside
 
@@ -198,7 +197,7 @@ class Run:
             self._awake[name] = due_ms
             self.scheduler.at(due_ms, self._tick, name, due_ms)
 
-    def _send(self, name: str, outgoing: Outgoing) -> None:
+    def _send(self, name: str, outgoing: OutgoingMessage) -> None:
         if outgoing.to is not None:
             if outgoing.to[0] in self.on_ip:  # what a radio node is sent by IP goes nowhere
                 self._carry(name, outgoing.to[0], outgoing.message, IP)

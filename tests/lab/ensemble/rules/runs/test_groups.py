@@ -14,7 +14,7 @@ from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.grouping.group_client import GroupClient
 from rapport.ensemble.grouping.group_tables import GroupTable
 from rapport.ensemble.grouping.grouper import GrouperMachine
-from rapport.ensemble.protocol import Published
+from rapport.ensemble.protocol import PublishedKnowledge
 from rapport.ensemble.trace import Kind
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
@@ -131,7 +131,9 @@ class PublishesAllAsOne(GrouperMachine):
 
 
 class TellsStrangers(GrouperMachine):
-    def _send_page(self, message: Published, table: GroupTable, to: Address, now: Now) -> None:
+    def _send_page(
+        self, message: PublishedKnowledge, table: GroupTable, to: Address, now: Now
+    ) -> None:
         super()._send_page(message, table, to, now)
         for stranger in ("n2", "n3"):
             super()._send_page(message, table, (stranger, to[1]), now)

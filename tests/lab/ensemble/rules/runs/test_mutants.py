@@ -12,7 +12,14 @@ from rapport.ensemble.gossip.gossip_machine import GossipMachine
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
 from rapport.ensemble.gossip.recipients import RandomRecipients
 from rapport.ensemble.gossip.versions import Reception
-from rapport.ensemble.protocol import Headers, Message, Outgoing, Part, Published, Pull
+from rapport.ensemble.protocol import (
+    Headers,
+    Message,
+    OutgoingMessage,
+    Part,
+    PublishedKnowledge,
+    Pull,
+)
 from rapport.ensemble.trace import Kind, TraceEvent
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address, Sender
@@ -37,7 +44,7 @@ BOUND = GossipSettings(knowledge_ms=1_000, probability=1.0)
 
 class TakesItselfForOthers(GossipMachine):
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
-        if isinstance(message, Published) and message.component in self._state.own:
+        if isinstance(message, PublishedKnowledge) and message.component in self._state.own:
             self._entries.pop(message.component, None)
             self._state.own.clear()
         super().handle(message, sender, now)
@@ -46,20 +53,20 @@ class TakesItselfForOthers(GossipMachine):
 class MissesSome(GossipMachine):
     missed = 0
 
-    def _take(self, message: Published, entry: Reception | None, *rest: Any) -> None:
+    def _take(self, message: PublishedKnowledge, entry: Reception | None, *rest: Any) -> None:
         self.missed += 1
         if self.missed % 5:
             super()._take(message, entry, *rest)
 
 
 class SwallowsWhatItPassesOn(GossipMachine):
-    def _pass_on(self, message: Published, now: Now) -> None:
+    def _pass_on(self, message: PublishedKnowledge, now: Now) -> None:
         super()._pass_on(message, now)
         self.outbox.clear()
 
 
 class PublishesThePast(GossipMachine):
-    def _hold_own(self, message: Published, entry: Reception, why: str, now: Now) -> None:
+    def _hold_own(self, message: PublishedKnowledge, entry: Reception, why: str, now: Now) -> None:
         past = msgspec.structs.replace(message, created_ms=message.created_ms - 500)
         super()._hold_own(past, entry, why, now)
 
@@ -70,17 +77,19 @@ class TakesTheFirstPartForAll(GossipMachine):
             name, version = message.component, message.version
             held = self._entries.get(name)
             if held is None or held.version < version:
-                part = Published(name, version, now.wall_ms, "?", (), message.data)
+                part = PublishedKnowledge(name, version, now.wall_ms, "?", (), message.data)
                 self._take(part, held, sender, now)
         else:
             super()._take_other(message, sender, now)
 
 
 class LeaksWhatItKeeps(GossipMachine):
-    def _record_decision(self, message: Published, delay_ms: float | None, now: Now) -> None:
+    def _record_decision(
+        self, message: PublishedKnowledge, delay_ms: float | None, now: Now
+    ) -> None:
         super()._record_decision(message, delay_ms, now)
         if delay_ms is None:
-            self.outbox.append(Outgoing(message))
+            self.outbox.append(OutgoingMessage(message))
 
 
 class PublishesTooOften(GossipMachine):
@@ -110,14 +119,16 @@ class SendsToEverybody(GossipMachine):
 
 
 class OverrulesTheStrategy(GossipMachine):
-    def _record_decision(self, message: Published, delay_ms: float | None, now: Now) -> None:
+    def _record_decision(
+        self, message: PublishedKnowledge, delay_ms: float | None, now: Now
+    ) -> None:
         super()._record_decision(message, delay_ms, now)
         if delay_ms is None:
             self._state.pass_on(message, "strategy", now)
 
 
 class ForgetsToPassOn(GossipMachine):
-    def _pass_on(self, message: Published, now: Now) -> None:
+    def _pass_on(self, message: PublishedKnowledge, now: Now) -> None:
         pass
 
 
@@ -125,7 +136,9 @@ class PassesOnAgain(GossipMachine):
     again = 0
     """Not always: that would be a storm without end."""
 
-    def _repeated(self, message: Published, entry: Reception, sender: Sender, now: Now) -> None:
+    def _repeated(
+        self, message: PublishedKnowledge, entry: Reception, sender: Sender, now: Now
+    ) -> None:
         super()._repeated(message, entry, sender, now)
         if message.component not in self._state.own and self.again < 5:
             self.again += 1
@@ -133,13 +146,13 @@ class PassesOnAgain(GossipMachine):
 
 
 class SendsTwice(GossipMachine):
-    def _pass_on(self, message: Published, now: Now) -> None:
+    def _pass_on(self, message: PublishedKnowledge, now: Now) -> None:
         super()._pass_on(message, now)
         self.outbox.extend(self.outbox[-1:])
 
 
 class IgnoresTheBoundary(GossipMachine):
-    def _pass_on(self, message: Published, now: Now) -> None:
+    def _pass_on(self, message: PublishedKnowledge, now: Now) -> None:
         before = len(self.outbox)
         super()._pass_on(message, now)
         if len(self.outbox) == before:
@@ -158,7 +171,7 @@ class PassesOnHeaders(GossipMachine):
         super()._take_other(message, sender, now)
         self.passed += 1
         if isinstance(message, Headers) and self.passed < 20:
-            self.outbox.append(Outgoing(message))
+            self.outbox.append(OutgoingMessage(message))
 
 
 class PassesOnPulls(GossipMachine):
@@ -168,11 +181,11 @@ class PassesOnPulls(GossipMachine):
         super()._take_other(message, sender, now)
         self.passed += 1
         if isinstance(message, Pull) and self.passed < 50:
-            self.outbox.append(Outgoing(message))
+            self.outbox.append(OutgoingMessage(message))
 
 
 class KeepsNoHeaders(GossipMachine):
-    def _hold(self, message: Published, entry: Reception, now: Now) -> None:
+    def _hold(self, message: PublishedKnowledge, entry: Reception, now: Now) -> None:
         trace = self._state.trace
         kept = (Kind.REPLACED,)
         self._state.trace = lambda event: _tell_only(kept, event, trace)
@@ -236,7 +249,7 @@ class AnswersTwice(GossipMachine):
 
 
 class SaysAgainWhatItAnswered(GossipMachine):
-    def _end_wait(self, message: Published, entry: Reception, now: Now) -> None:
+    def _end_wait(self, message: PublishedKnowledge, entry: Reception, now: Now) -> None:
         self._decide_again(message, now)
 
 

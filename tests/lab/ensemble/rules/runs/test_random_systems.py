@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.ensemble.gossip.gossip_settings import GossipSettings
-from rapport.ensemble.protocol import Headers, Part, Published, Pull, PullParts
+from rapport.ensemble.protocol import Headers, Part, PublishedKnowledge, Pull, PullParts
 from rapport.ensemble.trace import Kind
 from rapport_lab.ensemble.rules.check import check_all
 from rapport_lab.ensemble.rules.trace_index import report
@@ -121,5 +121,5 @@ def test_a_recorder_tells_every_kind_of_message() -> None:
     from rapport.ensemble.protocol import Message
 
     kinds = set(Message.__args__)
-    assert kinds == {Published, Headers, Pull, Part, PullParts}
+    assert kinds == {PublishedKnowledge, Headers, Pull, Part, PullParts}
     assert set(trace._SENT) == set(trace._RECEIVED) == kinds

@@ -1,0 +1,118 @@
+"""`rapport policy states` and `acknowledge`: open situations and who looks after them.
+[SI-4, SI-12, SI-14]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+from cyclopts import App, Parameter
+
+from rapport.cli.arguments import JsonOption
+from rapport.cli.node_api import HERE, NodeAccess, Where
+from rapport.cli.output import print_note, write_json, write_table
+from rapport.core.errors import InvalidInput
+from rapport.core.times import format_time
+
+if TYPE_CHECKING:
+    from rapport.node.node import Node
+
+HEADS = ("situation", "state", "since", "now", "values", "acknowledged by")
+
+
+def add_to(app: App) -> None:
+    """Puts the commands below `rapport policy`."""
+    app.command(states)
+    app.command(acknowledge)
+
+
+def states(name: str, *, json: JsonOption = False, where: Where = HERE) -> None:
+    """List what is open of a policy with a situation, since when, and what is unknown and why."""
+    path = f"/policies/{quote(name, safe='')}/states"
+
+    async def local(node: Node) -> Any:
+        return await node.policies.life.states(name)
+
+    found = NodeAccess(where).ask(lambda remote: remote.get(path), local, record=False)
+    if json:
+        write_json(found)
+        return
+    rows = [_row(each) for each in found["states"]]
+    write_table(name, HEADS, rows)
+    print_note(_summary(found))
+
+
+def acknowledge(
+    name: str,
+    *bindings: Annotated[str, Parameter(help="ALIAS=ID of the situations; all open if none.")],
+    by: Annotated[str, Parameter(help="Who looks after it.")] = "",
+    where: Where = HERE,
+) -> None:
+    """Say that somebody looks after an open situation: repeats stop, the end is still told."""
+    wanted = dict(_binding(text) for text in bindings)
+    path = f"/policies/{quote(name, safe='')}/acknowledge"
+    body = msgspec.json.encode({"bindings": wanted, "by": by})
+
+    async def local(node: Node) -> Any:
+        return await node.policies.life.acknowledge(name, wanted, by=by or "local")
+
+    access = NodeAccess(where)
+    done = access.ask(lambda remote: remote.post(path, body), local, record=True)
+    for one in done["situations"]:
+        print_note(f"{name} {_shown(one)}: {done['by']} looks after it".replace("  ", " "))
+    if access.is_resting:
+        print_note("no node runs: it holds from its next start on")
+
+
+def _binding(text: str) -> tuple[str, str]:
+    alias, sign, identity = text.partition("=")
+    if not (alias and sign and identity):
+        raise InvalidInput(
+            f"{text[:60]!r} is no ALIAS=ID", code="cli.bad_binding", hint="such as F=f1"
+        )
+    return alias, identity
+
+
+def _row(each: Any) -> tuple[str, ...]:
+    one = each["state"]
+    since = format_time(one["began"]) if one["began"] is not None else ""
+    return (
+        _shown(one["bindings"]),
+        one["state"],
+        since,
+        one["truth"],
+        "; ".join(_atom(atom) for atom in one["atoms"]),
+        each["acknowledged_by"],
+    )
+
+
+def _shown(bindings: dict[str, str]) -> str:
+    return " ".join(f"{alias}={identity}" for alias, identity in sorted(bindings.items()))
+
+
+def _atom(atom: Any) -> str:
+    """`temperature of F > -15: -14.2 degC, 0.8 above`."""
+    values = atom.get("values", {})
+    facts = [_value(name, value, alone=len(values) == 1) for name, value in values.items()]
+    distance = atom.get("distance")
+    if distance is not None:
+        side = "above" if distance >= 0 else "below"
+        facts.append(f"{abs(distance):.6g} {side}")
+    told = f": {', '.join(facts)}" if facts else ""
+    return f"{atom['text']} is {atom['truth']}{told}"
+
+
+def _value(name: str, value: Any, *, alone: bool) -> str:
+    known = value.get("value")
+    shown = "unknown" if known is None else f"{known:.6g}" if isinstance(known, float) else known
+    text = f"{shown} {value.get('unit', '')}".rstrip()
+    return text if alone else f"{name} {text}"
+
+
+def _summary(found: Any) -> str:
+    counts = f"{found['open']} open, {found['pending']} pending, {found['unknown']} unknown"
+    if found["problem"]:
+        return f"{counts}; {found['problem']}"
+    return f"{counts}, as of {format_time(found['time'])}" if found["time"] else counts

@@ -1,0 +1,176 @@
+"""Open situations of a node's policies: what people ask about them, and who looks after them.
+[SI-4, SI-12, SI-14]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.core.detection import Acknowledgement, identity_order, situation_key
+from rapport.core.errors import Conflict, InvalidInput, UnknownName, nearest_names
+from rapport.kernel.clock import Clock
+from rapport.policy.engine.engine import PolicyEngine
+from rapport.policy.engine.open_situations import OpenSituation
+from rapport.policy.lifecycle.registry import PolicyState
+from rapport.policy.situations.current_states import SituationState
+
+LONGEST_NAME = 200
+AcknowledgedBy = Callable[[str], str]
+"""Key of a situation to who looks after it; empty = nobody."""
+
+
+class ShownState(msgspec.Struct, frozen=True, kw_only=True):
+    """A situation that is open, pending or unknown, and who looks after it."""
+
+    state: SituationState
+    acknowledged_by: str = ""
+
+
+class PolicyStates(msgspec.Struct, frozen=True, kw_only=True):
+    """The situations of one policy now; at most 1,000 are listed, open ones first."""
+
+    policy: str
+    version: str
+    policy_state: PolicyState
+    """Situations are followed while it is `running`."""
+    problem: str = ""
+    """Why it does not run."""
+    time: int = 0
+    """Event time up to which everything is decided."""
+    open: int = 0
+    pending: int = 0
+    unknown: int = 0
+    states: tuple[ShownState, ...] = ()
+
+
+class AcknowledgedSituations(msgspec.Struct, frozen=True, kw_only=True):
+    """The situations that somebody looks after from now on."""
+
+    policy: str
+    by: str
+    situations: tuple[dict[str, str], ...]
+    """Their bindings."""
+
+
+class SituationService:
+    """Questions and acknowledgements; each takes the engine's turn."""
+
+    def __init__(self, channels: Channels, engine: PolicyEngine, clock: Clock) -> None:
+        self._channels, self._engine, self._clock = channels, engine, clock
+        self.acknowledged_by: AcknowledgedBy = _nobody
+
+    async def states(self, policy: str, version: str, state: PolicyState) -> PolicyStates:
+        """What is open, pending and unknown. Raises Conflict for a policy without a situation."""
+        engine = self._engine
+        async with engine.turn:
+            await engine.progress()
+            known = engine.situations(policy)
+            found = engine.situation_states(policy)
+            failed = engine.failed().get(policy)
+        if found is None:
+            if not known and state == "running" and failed is None:
+                raise _no_situation(policy)
+            return PolicyStates(
+                policy=policy,
+                version=version,
+                policy_state=state,
+                problem=failed.message if failed is not None else f"the policy is {state}",
+                open=len(known),
+                states=tuple(self._shown(policy, _without_truth(one)) for one in known),
+            )
+        return PolicyStates(
+            policy=policy,
+            version=version,
+            policy_state=state,
+            time=found.time,
+            open=found.open,
+            pending=found.pending,
+            unknown=found.unknown,
+            states=tuple(self._shown(policy, one) for one in found.states),
+        )
+
+    def _shown(self, policy: str, one: SituationState) -> ShownState:
+        by = ""
+        if one.state == "open" and one.began is not None:
+            by = self.acknowledged_by(situation_key(policy, one.bindings, one.began))
+        return ShownState(state=one, acknowledged_by=by)
+
+    async def acknowledge(
+        self, policy: str, bindings: Mapping[str, str], by: str
+    ) -> AcknowledgedSituations:
+        """Somebody looks after the open situations with these bindings, all that are open if none
+        is given: nobody is asked about them any more, and their end is still told. Recorded in
+        `detections`.
+
+        Raises InvalidInput for a wrong alias or name, Conflict when no such situation is open.
+        """
+        _check_name(by)
+        async with self._engine.turn:
+            await self._engine.progress()
+            known = self._engine.situations(policy)
+            chosen = [one for one in known if bindings.items() <= one.bindings.items()]
+            if not chosen:
+                raise _nothing_open(policy, bindings, known)
+            now_ms = self._clock.now_ms()
+            events = [
+                Acknowledgement(
+                    policy=policy, bindings=one.bindings, began=one.began, by=by, time=now_ms
+                ).to_event(source=self._engine.name)
+                for one in chosen
+            ]
+            await self._channels.channel("detections").append(events)
+        return AcknowledgedSituations(
+            policy=policy, by=by, situations=tuple(one.bindings for one in chosen)
+        )
+
+
+def _nobody(_key: str) -> str:
+    return ""
+
+
+def _without_truth(one: OpenSituation) -> SituationState:
+    return SituationState(bindings=one.bindings, state="open", truth="unknown", began=one.began)
+
+
+def _check_name(by: str) -> None:
+    if not by or len(by) > LONGEST_NAME or not by.isprintable():
+        raise InvalidInput(
+            f"{by[:40]!r} is not the name of somebody",
+            code="policy.bad_name",
+            hint=f"at most {LONGEST_NAME} characters that can be printed",
+        )
+
+
+def _no_situation(policy: str) -> Conflict:
+    return Conflict(
+        f"{policy!r} has conditions and no situation, so that nothing of it stays open",
+        code="policy.no_situation",
+        hint="its detections: rapport events detections",
+    )
+
+
+def _nothing_open(
+    policy: str, bindings: Mapping[str, str], known: list[OpenSituation]
+) -> Conflict | UnknownName:
+    if not known:
+        return Conflict(
+            f"no situation of {policy!r} is open",
+            code="policy.not_open",
+            hint=f"see rapport policy states {policy}",
+        )
+    aliases = sorted(known[0].bindings)
+    for alias in bindings:
+        if alias not in aliases:
+            return UnknownName("alias", alias, aliases, code="policy.unknown_alias")
+    wanted = ", ".join(f"{alias}={identity}" for alias, identity in sorted(bindings.items()))
+    alias, identity = next(iter(bindings.items()))
+    ids = sorted({one.bindings[alias] for one in known}, key=identity_order)
+    near = nearest_names(identity, ids, limit=1)
+    return Conflict(
+        f"no situation of {policy!r} is open for {wanted}",
+        code="policy.not_open",
+        hint=f"did you mean {alias}={near[0]}?" if near else f"see rapport policy states {policy}",
+    )

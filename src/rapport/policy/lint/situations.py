@@ -1,0 +1,334 @@
+"""Lint of policies with a situation: never or always true, never cleared, windows that sources do
+not fill, and `X AND Y for D`. [SI-13]
+
+A condition is impossible if no values make it true: it is split into ways, each a set of atoms that
+are true or false together, and of each value the comparisons with constants must fit. What is not
+understood counts as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import msgspec
+
+from rapport.core.times import format_duration
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.situation_printer import print_situation_condition
+from rapport.policy.language.situation_tree import (
+    Aggregate,
+    AndOf,
+    Between,
+    Lasting,
+    Not,
+    OneOf,
+    OrOf,
+    Quantified,
+    RelationshipAtom,
+    Silence,
+    SituationTree,
+    TimeOfDay,
+    ValueComparison,
+    tree_nodes,
+)
+from rapport.policy.language.situation_tree import Condition as WrittenCondition
+from rapport.policy.language.tree import (
+    MIRRORED_OPERATORS,
+    NEGATED_OPERATORS,
+    AttributeOf,
+    SourceSpan,
+)
+from rapport.policy.lint.satisfiability import (
+    Requirement,
+    can_coincide,
+    compatible,
+    lint_repeated_actions,
+)
+from rapport.policy.ontology import Ontology, PushSource, resolve_kind
+from rapport.policy.situation_plan import (
+    AggregateValue,
+    AllOf,
+    AnyPart,
+    ComparedValues,
+    Condition,
+    CountedInstances,
+    CountedTerm,
+    FixedValue,
+    Negation,
+    SituationPlan,
+    Sustained,
+    Value,
+)
+
+_MOST_WAYS = 256
+"""Ways that are examined; with more of them a condition counts as possible."""
+
+
+class _Literal(NamedTuple):
+    """An atom of the plan that is true, or false."""
+
+    atom: Condition
+    holds: bool
+
+
+_Way = tuple[_Literal, ...]
+
+
+def lint_situation(
+    tree: SituationTree, plan: SituationPlan, ontology: Ontology, text: str, faults: Diagnostics
+) -> None:
+    """Every warning and hint about a policy with a situation."""
+    _lint_aliases(tree, plan, faults)
+    _lint_truth(tree, plan, faults)
+    _lint_periods(tree, ontology, faults)
+    _lint_last_for(tree, text, faults)
+    for actions in (tree.actions, tree.cleared_actions):
+        lint_repeated_actions(actions, faults)
+
+
+def is_impossible(condition: Condition) -> bool:
+    """Whether no readings, tables and times make the condition true."""
+    return not any(_is_possible(way) for way in _ways(condition, True))
+
+
+def _lint_truth(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -> None:
+    place = first_place(tree.situation)
+    if is_impossible(plan.situation):
+        faults.add(
+            "policy.never_fires",
+            "the situation is never true: its conditions exclude each other",
+            place,
+            hint="two lines are joined by AND; write OR between them if either is enough",
+            severity="warning",
+        )
+    elif is_impossible(Negation(plan.situation)):
+        faults.add(
+            "policy.always_true",
+            "the situation is true of everything that is known",
+            place,
+            hint="write AND between its parts if all of them must hold",
+            severity="warning",
+        )
+    if plan.cleared_by is None or tree.cleared_by is None:
+        return
+    cleared = first_place(tree.cleared_by)
+    if is_impossible(plan.cleared_by):
+        faults.add(
+            "policy.never_cleared",
+            "what clears the situation is never true: its conditions exclude each other",
+            cleared,
+            hint="two lines are joined by AND; write OR between them if either is enough",
+            severity="warning",
+        )
+    elif is_impossible(AllOf((plan.cleared_by, Negation(plan.situation)))):
+        faults.add(
+            "policy.never_cleared",
+            "where this is true the situation is true as well, so it never ends",
+            cleared,
+            hint="say what is true when it is over, such as a value on the other side of the limit",
+            severity="warning",
+        )
+
+
+def _ways(condition: Condition, holds: bool) -> list[_Way]:
+    """The sets of atoms that make the condition true, or false; one empty set for too many."""
+    match condition:
+        case Negation(part):
+            return _ways(part, not holds)
+        case AllOf(parts) | AnyPart(parts):
+            inner = [_ways(part, holds) for part in parts]
+            if isinstance(condition, AllOf) == holds:
+                return _together(inner)
+            found = [way for ways in inner for way in ways]
+            return found if len(found) <= _MOST_WAYS else [()]
+        case Sustained(part):
+            # What lasts is true now; of what does not last nothing is known now.
+            return _ways(part, True) if holds else [()]
+        case CountedInstances() if is_impossible(condition.condition):
+            counted = condition.number <= 0
+            is_true = counted if condition.quantifier == "at least" else True
+            return [()] if is_true == holds else []
+        case _:
+            return [(_Literal(condition, holds),)]
+
+
+def _together(inner: list[list[_Way]]) -> list[_Way]:
+    number = 1
+    for ways in inner:
+        number *= len(ways)
+    if number > _MOST_WAYS:
+        return [()]
+    return [tuple(literal for way in chosen for literal in way) for chosen in product(*inner)]
+
+
+def _is_possible(way: _Way) -> bool:
+    required: dict[bytes, list[Requirement]] = {}
+    truths: dict[bytes, bool] = {}
+    for literal in way:
+        compared = _required(literal)
+        if compared is not None:
+            value, requirement = compared
+            required.setdefault(msgspec.json.encode(value), _bounds(value)).append(requirement)
+            continue
+        key = msgspec.json.encode(literal.atom)
+        if truths.setdefault(key, literal.holds) != literal.holds:
+            return False
+    return all(compatible(requirements) for requirements in required.values())
+
+
+def _required(literal: _Literal) -> tuple[Value, Requirement] | None:
+    """The value and what it must be, of a comparison with a constant."""
+    atom = literal.atom
+    if not isinstance(atom, ComparedValues):
+        return None
+    operator = atom.operator if literal.holds else NEGATED_OPERATORS[atom.operator]
+    if isinstance(atom.right, FixedValue):
+        return atom.left, Requirement(operator, atom.right.value)
+    if isinstance(atom.left, FixedValue):
+        return atom.right, Requirement(MIRRORED_OPERATORS[operator], atom.left.value)
+    return None
+
+
+def _bounds(value: Value) -> list[Requirement]:
+    """What every number of the value satisfies: a count is not negative."""
+    is_count = isinstance(value, CountedTerm)
+    is_count |= isinstance(value, AggregateValue) and value.function == "count"
+    return [Requirement(">=", 0.0)] if is_count else []
+
+
+def _lint_aliases(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -> None:
+    places = {concept.alias: concept.place for concept in tree.concepts}
+    for node in tree_nodes(tree):
+        if isinstance(node, Quantified):
+            places.setdefault(node.alias, node.place)
+    for bound in plan.bound_aliases():
+        if not can_coincide(bound.constraints, ()):
+            faults.add(
+                "policy.never_satisfied",
+                f"no {bound.concept} can have all properties of {bound.alias!r}",
+                places.get(bound.alias),
+                hint="properties of one alias must all hold; use 'is one of' in the situation",
+                severity="warning",
+            )
+
+
+def _lint_periods(tree: SituationTree, ontology: Ontology, faults: Diagnostics) -> None:
+    """Warns about aggregates and silences that the periods of their sources do not allow."""
+    concepts = {concept.alias: concept.concept for concept in tree.concepts}
+    nodes = list(tree_nodes(tree))
+    concepts |= {node.alias: node.concept for node in nodes if isinstance(node, Quantified)}
+    for node in nodes:
+        match node:
+            case Aggregate(of=AttributeOf(attribute, alias)) if node.function != "count":
+                for source in _sources(ontology, concepts[alias], attribute):
+                    _lint_window(node, source, faults)
+            case Silence(attribute, alias):
+                for source in _sources(ontology, concepts[alias], attribute):
+                    _lint_silence(node, source, faults)
+            case _:
+                pass
+
+
+def _sources(ontology: Ontology, concept: str, attribute: str) -> Iterator[PushSource]:
+    """The sources of an attribute that declare a period, of all attributes if it is empty."""
+    kind = resolve_kind(ontology, concept)
+    general = concept if kind is None else kind.concept
+    for source in ontology.sources.values():
+        named = attribute in source.attributes if attribute else True
+        if source.concept == general and named and source.period_ms:
+            yield source
+
+
+def _lint_window(value: Aggregate, source: PushSource, faults: Diagnostics) -> None:
+    least = value.at_least or (2 if value.function in ("change", "rate") else 1)
+    needed = least * source.period_ms
+    if value.window_ms >= needed:
+        return
+    window, period = format_duration(value.window_ms), format_duration(source.period_ms)
+    readings = "a reading" if least == 1 else f"{least} readings"
+    faults.add(
+        "policy.window_shorter_than_period",
+        f"{window} need not hold {readings} of {source.name!r}, whose period is {period}",
+        value.place,
+        hint=f"take at least the last {format_duration(needed)}",
+        severity="warning",
+    )
+
+
+def _lint_silence(silence: Silence, source: PushSource, faults: Diagnostics) -> None:
+    if source.period_ms < silence.duration_ms:
+        return
+    duration, period = format_duration(silence.duration_ms), format_duration(source.period_ms)
+    faults.add(
+        "policy.window_shorter_than_period",
+        f"a silence of {duration} is usual for {source.name!r}, whose period is {period}",
+        silence.place,
+        hint=f"wait longer than {period}",
+        severity="warning",
+    )
+
+
+def _lint_last_for(tree: SituationTree, text: str, faults: Diagnostics) -> None:
+    """Points at `X AND Y for D`, where only Y has to last."""
+    lines = text.splitlines()
+    for node in tree_nodes(tree):
+        if not isinstance(node, AndOf) or not isinstance(node.parts[-1], Lasting):
+            continue
+        last, before = node.parts[-1], node.parts[-2]
+        place = last.place
+        enclosed = lines[place.line - 1][: place.column - 1].rstrip().endswith("(")
+        if enclosed or isinstance(before, Lasting) or not _share_a_line(before, last):
+            continue
+        duration = format_duration(last.duration_ms)
+        whole = print_situation_condition(AndOf((*node.parts[:-1], last.part)))
+        faults.add(
+            "policy.only_last_for",
+            f"only {print_situation_condition(last.part)} has to last {duration}",
+            place,
+            hint=f"if all of it has to: ({whole}) for {duration}; if not, put parentheses "
+            "around the last part with its 'for'",
+            severity="hint",
+        )
+
+
+def _share_a_line(first: WrittenCondition, second: Lasting) -> bool:
+    """Whether two parts of an AND stand in one line of the text."""
+    last = max(place.line for place in _places(first))
+    return last == second.place.line
+
+
+def first_place(condition: WrittenCondition) -> SourceSpan:
+    """The place of the first atom of a condition."""
+    return next(_places(condition))
+
+
+def _places(condition: WrittenCondition) -> Iterator[SourceSpan]:
+    match condition:
+        case AndOf(parts) | OrOf(parts):
+            for part in parts:
+                yield from _places(part)
+        case Not(part):
+            yield from _places(part)
+        case (
+            RelationshipAtom()
+            | ValueComparison()
+            | Between()
+            | OneOf()
+            | Silence()
+            | TimeOfDay()
+            | Quantified()
+            | Lasting()
+        ):
+            yield condition.place
+
+
+def longest_look_back(tree: SituationTree) -> tuple[int, SourceSpan] | None:
+    """The longest time that a condition looks back over, with its place; None without any."""
+    found = [
+        (node.window_ms if isinstance(node, Aggregate) else node.duration_ms, node.place)
+        for node in tree_nodes(tree)
+        if isinstance(node, Aggregate | Silence | Lasting)
+    ]
+    return max(found, key=lambda each: each[0], default=None)

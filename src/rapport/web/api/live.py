@@ -1,0 +1,77 @@
+"""Changes for open pages as Server-Sent Events: what to load anew. [CN-2]
+
+Each event says how far the channels are and how many faults there are, at most once a second and
+only when something differs. The first event of a connection is complete, so a page that was cut off
+goes on by comparing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from litestar import Request, get
+from litestar.response import Stream
+
+from rapport.node.node import Node
+from rapport.web.channel_socket import PushConnections
+from rapport.web.endpoint import NodeDependency, require_any_right
+from rapport.web.endpoint_docs import DOC, EndpointDoc
+from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
+
+_EVERY_MS = 1_000
+_CHANNELS = ("events", "detections", "log", "quarantine", "policies")
+
+
+class LiveState(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a node is; a page loads again what it shows of a part that moved."""
+
+    events: int = 0
+    detections: int = 0
+    log: int = 0
+    quarantine: int = 0
+    policies: int = 0
+    faults: str = ""
+    """Names of the faults of now."""
+
+
+@get(
+    "/live",
+    opt={DOC: EndpointDoc(answer={"type": "string"}, media=("text/event-stream; charset=utf-8",))},
+)
+async def follow(request: Request[Any, Any, Any], node: NodeDependency) -> Stream:
+    """What moved at the node, for pages that show it."""
+    identity = require_any_right(request, node, "the state of the node")
+    live: PushConnections = request.app.state.live
+    live.check_room()
+    return Stream(_states(live, node, identity), media_type="text/event-stream")
+
+
+async def _states(live: PushConnections, node: Node, identity: str) -> AsyncIterator[bytes]:
+    live.join()
+    try:
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        shown, quiet_ms = None, 0
+        while not node.closing.is_set():
+            state = _state(node, identity)
+            if state != shown:
+                shown, quiet_ms = state, 0
+                yield sse_event("state", state)
+            elif quiet_ms >= BEAT_MS:
+                quiet_ms = 0
+                yield b": beat\n\n"
+            await node.clock.sleep(_EVERY_MS)
+            quiet_ms += _EVERY_MS
+    finally:
+        live.leave()
+
+
+def _state(node: Node, identity: str) -> LiveState:
+    positions = {
+        name: node.channels.channel(name).last_position()
+        for name in _CHANNELS
+        if node.rights.allows(identity, "subscribe", name)
+    }
+    faults = ",".join(one.name for one in node.conditions.current())
+    return LiveState(**positions, faults=faults)

@@ -1,0 +1,77 @@
+// The client of the HTTP API; its types are generated from the OpenAPI document (api.d.ts).
+import type { components } from "./api.d";
+
+type Schemas = components["schemas"];
+export type Overview = Schemas["Overview"];
+export type Trouble = Schemas["Trouble"];
+export type NotifiedLine = Schemas["NotifiedLine"];
+export type FoundSituation = Schemas["FoundSituation"];
+export type FoundPage = Schemas["FoundPage"];
+export type BoundThing = Schemas["BoundThing"];
+export type RateList = Schemas["RateList"];
+export type Rate = Schemas["Rate"];
+export type ThingList = Schemas["ThingList"];
+export type Thing = Schemas["Thing"];
+export type ThingPage = Schemas["ThingPage"];
+export type PresentValue = Schemas["PresentValue"];
+export type ConceptView = Schemas["ConceptView"];
+export type Curve = Schemas["CurveWithLimits"];
+export type PolicyLimit = Schemas["PolicyLimit"];
+export type SitePlan = Schemas["SitePlan"];
+export type PlacedThing = Schemas["PlacedThing"];
+export type Causes = Schemas["CausesView"];
+export type CauseNode = Schemas["CauseNode"];
+export type Explanation = Schemas["Explanation"];
+export type ConditionNode = Schemas["ConditionNode"];
+export type WhyNot = Schemas["WhyNotAnswer"];
+export type PolicyView = Schemas["PolicyView"];
+export type MessageRow = Schemas["MessageRow"];
+export type MessageView = Schemas["MessageView"];
+export type SourceList = Schemas["SourceList"];
+export type Session = Schemas["SessionView"];
+export type Problem = Schemas["Problem"];
+
+/** What the node answered instead: problem details (RFC 9457). */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly hint: string,
+    readonly problems: Problem[] = [],
+  ) {
+    super(message);
+  }
+}
+
+type Query = Record<string, string | number | undefined>;
+
+export function path(...parts: string[]): string {
+  return `/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+async function send(method: string, address: string, body?: unknown, kind = "application/json"): Promise<Response> {
+  const init: RequestInit = { method, headers: { Accept: "application/json" } };
+  if (body !== undefined) {
+    init.headers = { ...init.headers, "Content-Type": kind };
+    init.body = typeof body === "string" ? body : JSON.stringify(body);
+  }
+  const answer = await fetch(address, init);
+  if (answer.ok) return answer;
+  const told = (await answer.json().catch(() => ({}))) as Partial<Schemas["ProblemDetails"]>;
+  throw new Refused(answer.status, told.title ?? "", told.detail ?? answer.statusText, told.hint ?? "", told.problems ?? []);
+}
+
+export async function get<T>(address: string, query: Query = {}): Promise<T> {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return (await send("GET", text ? `${address}?${text}` : address)).json() as Promise<T>;
+}
+
+export async function post<T>(address: string, body?: unknown, kind?: string): Promise<T> {
+  return (await send("POST", address, body, kind)).json() as Promise<T>;
+}
+
+export async function remove<T>(address: string): Promise<T> {
+  return (await send("DELETE", address)).json() as Promise<T>;
+}
