@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import Conflict, StoreUnavailable
-<<<<<<< HEAD:tests/pipeline/running/test_run_state.py
 from rapport.pipeline.running.run_state import (
     allow_start,
-=======
-from rapport.pipeline.running.run_lock import (
->>>>>>> main:tests/pipeline/running/test_holding.py
     ask_to_stop,
     hold_pipeline,
     wait_until,
@@ -26,11 +22,7 @@ from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status, ru
 HOLDS = """
 import sys
 from pathlib import Path
-<<<<<<< HEAD:tests/pipeline/running/test_run_state.py
 from rapport.pipeline.running.run_state import hold_pipeline, write_status
-=======
-from rapport.pipeline.running.run_lock import only_one, say
->>>>>>> main:tests/pipeline/running/test_holding.py
 from rapport.site.pipeline import RunPlaces, RunStatus
 import os
 places = RunPlaces(Path(sys.argv[1]))

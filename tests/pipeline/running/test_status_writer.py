@@ -11,25 +11,14 @@ import pytest
 
 from rapport.core.errors import Conflict, StoreUnavailable
 from rapport.kernel.clock import ManualClock
-<<<<<<< HEAD:tests/pipeline/running/test_status_writer.py
 from rapport.pipeline.running.run_state import StatusWriter, ask_to_stop, error_of
-=======
-from rapport.pipeline.running.mishaps import fault_of
-from rapport.pipeline.running.run_lock import ask_to_stop
-from rapport.pipeline.running.status_writer import StatusWriter
->>>>>>> main:tests/pipeline/running/test_saying.py
 from rapport.site.pipeline import RunPlaces, RunStatus, read_status
 
 
 def test_a_status_that_cannot_be_written_is_said_the_next_time(tmp_path: Path) -> None:
     places, clock = RunPlaces.of(tmp_path), ManualClock(5)
-<<<<<<< HEAD:tests/pipeline/running/test_status_writer.py
     writer = StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), clock)
     writer.write("running")  # there is no directory yet
-=======
-    saying = StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), clock)
-    saying.say("running")  # there is no directory yet
->>>>>>> main:tests/pipeline/running/test_saying.py
     assert read_status(places) is None
     places.directory.mkdir(parents=True)
     asyncio.run(clock.advance(2))
@@ -42,11 +31,7 @@ def test_a_status_that_cannot_be_written_is_said_the_next_time(tmp_path: Path) -
 def test_nothing_is_left_behind_by_what_could_not_be_written(tmp_path: Path) -> None:
     places = RunPlaces.of(tmp_path)
     places.status.mkdir(parents=True)  # no file can take its place
-<<<<<<< HEAD:tests/pipeline/running/test_status_writer.py
     StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), ManualClock(5)).write(
-=======
-    StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), ManualClock(5)).say(
->>>>>>> main:tests/pipeline/running/test_saying.py
         "running"
     )
     assert list(places.directory.iterdir()) == [places.status]
