@@ -24,6 +24,7 @@ from rapport.pipeline.streaming.live_query import (
     live_session,
 )
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
+from rapport.policy.plan import Plan
 from rapport.site.pipeline import pipeline_settings
 
 if TYPE_CHECKING:
@@ -66,8 +67,10 @@ def explain_job(spark: SparkSession, site: Site, lake: Lake, job: str) -> str:
 
 
 def _explain_history(spark: SparkSession, site: Site, lake: Lake) -> str:
-    """All policies of the site over silver, as a back-test of them would run in one scan."""
-    plans = [one.plan for _name, one in sorted(site.policies.items())]
+    """The policies of the site that have conditions, over silver, as a back-test runs them in one
+    scan."""
+    compiled = [one.plan for _name, one in sorted(site.policies.items())]
+    plans = [plan for plan in compiled if isinstance(plan, Plan)]
     streams = {stream for plan in plans for stream in plan.streams()}
     history = silver_history(lake, site.ontology, streams)
     if not plans or not history.rows:
