@@ -128,6 +128,7 @@ def test_a_situation_that_is_always_true_is_warned_of(situation: str, ontology: 
         ("humidity of S below 20 % for 5 min", []),
         ("temperature of S below 20 degC", []),
         ("humidity of S above 30 % OR no humidity of S for 3 h", []),
+        ("humidity of S between 40 % and 50 %", ["never_cleared"]),
     ],
 )
 def test_an_end_that_never_comes_is_warned_of(

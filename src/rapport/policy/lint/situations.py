@@ -133,6 +133,8 @@ def _follows(condition: Condition, holds: bool, way: _Way) -> bool:
             return _follows(part, not holds, way)
         case AllOf(parts) | AnyPart(parts):
             needed = all if isinstance(condition, AllOf) == holds else any
+            if condition.is_atom and not all(_required(_Literal(part, True)) for part in parts):
+                needed = all  # one unknown value makes the atom unknown
             return needed(_follows(part, holds, way) for part in parts)
         case Sustained(part):
             # What is false now does not last; of what is true now it is not known.
