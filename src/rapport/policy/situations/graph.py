@@ -399,6 +399,11 @@ class SituationGraph:
         own = self.frame_of(bound, is_narrow=True)
         return self._source(PlacedTrace(own, self.allowed(bound)), frame)
 
+    def known_in(self, bound: BoundAlias, frame: Frame) -> Source:
+        """Whether the instance of an alias is known, for the rows of a frame."""
+        own = self.frame_of(bound, is_narrow=True)
+        return self._source(PlacedTrace(own, self.known(bound.concept)), frame)
+
     # --- conditions ---
 
     def condition(self, condition: Condition, frame: Frame) -> PlacedCondition:
@@ -408,7 +413,7 @@ class SituationGraph:
             case AllOf(parts) | AnyPart(parts):
                 inner = tuple(self.condition(part, home) for part in parts)
                 traces = [PlacedTrace(part.frame, part.trace) for part in inner]
-                if isinstance(condition, AllOf) and condition.is_atom:
+                if condition.is_atom:
                     return self._atom_of_parts(condition, home, inner, traces)
                 function = made.all_of if isinstance(condition, AllOf) else made.any_of
                 trace = self._combined(condition, home, traces, function)
@@ -446,22 +451,23 @@ class SituationGraph:
 
     def _atom_of_parts(
         self,
-        condition: AllOf,
+        condition: AllOf | AnyPart,
         home: Frame,
         parts: tuple[PlacedCondition, ...],
         traces: list[PlacedTrace],
     ) -> PlacedCondition:
-        """`between` with measured ends: unknown if one of its values is."""
+        """`between` and `is one of`: unknown if one of the values is."""
+        combine = made.all_of if isinstance(condition, AllOf) else made.any_of
         present: list[PlacedTrace] = []
-        for part in condition.parts:
-            for value in inner_nodes(part):
-                if not isinstance(value, FixedValue):
-                    placed = self.value(value, home)  # type: ignore[arg-type]
-                    present.append(self._presence(PlacedTrace(placed.frame, placed.trace)))
+        for value in measured_of_atom(condition):
+            placed = self.value(value, home)
+            present.append(self._presence(PlacedTrace(placed.frame, placed.trace)))
         count = len(traces)
 
         def known_only(*values: Any) -> Any:
-            found = made.all_of(*values[:count])
+            found = combine(*values[:count])
+            if not values[count:]:
+                return found
             known = made.all_of(*values[count:])
             return np.where(known == TRUE, found, UNKNOWN).astype(np.int8)
 
@@ -663,12 +669,10 @@ class SituationGraph:
         assert isinstance(node, Combined)
         parts = [one for one in inner_nodes(term) if not isinstance(one, FixedValue)]
         inner = tuple(self._term(part, home, alias) for part in parts)
-        if isinstance(term, AllOf) and term.is_atom:
-            values = [value for part in term.parts for value in inner_nodes(part)]
-            measured = [value for value in values if not isinstance(value, FixedValue)]
+        if isinstance(term, AllOf | AnyPart) and term.is_atom:
             inner += tuple(
                 TermAtReadings((self._term(value, home, alias),), made.presence, None, None)
-                for value in measured
+                for value in measured_of_atom(term)
             )
         return TermAtReadings(inner, node.function, None, None)
 
@@ -803,6 +807,17 @@ def _values_read(node: Condition | Value) -> list[PresentValue | AggregateValue]
         case CountedTerm():
             return []
     return [one for inner in inner_nodes(node) for one in _values_read(inner)]
+
+
+def measured_of_atom(condition: AllOf | AnyPart) -> list[Value]:
+    """The values that the parts of one atom compare, if there are several: with one alone all parts
+    are unknown when it is."""
+    found: list[Value] = []
+    for part in condition.parts:
+        assert isinstance(part, ComparedValues)
+        found += [one for one in (part.left, part.right) if not isinstance(one, FixedValue)]
+    distinct_values = list(dict.fromkeys(found))
+    return distinct_values if len(distinct_values) > 1 else []
 
 
 def _remembers(node: Condition | Value) -> bool:
