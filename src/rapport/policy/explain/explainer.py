@@ -11,7 +11,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.detection import Detection
-from rapport.core.errors import PolicyError, UnknownName
+from rapport.core.errors import PolicyError, UnknownName, Unsupported
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
 from rapport.kernel.tasks import run_in_thread
@@ -127,7 +127,7 @@ class Explainer:
             return found
         try:
             plan = self._compile(detection.policy, text)
-        except PolicyError:
+        except (PolicyError, Unsupported):  # of a situation its values stand in the detection
             return found
         first = min((time for time, _ in detection.causes), default=detection.time)
         span = TimeSpan(first, detection.time + (plan.once_per_ms or 0))
