@@ -176,6 +176,13 @@ def test_a_situation_from_the_first_reading_to_the_message_that_it_is_over(
             assert len(await texts(api)) == before + 1
             assert "-20 degC" in (await texts(api))[-1]
             assert (await api.call("GET", "/policies/warm/states")).json()["open"] == 0
+            for kind, truth in ((DETECTED, "true"), (ENDED, "false")):
+                stored = await api.node.channels.channel("detections").read_after(0, limit=1_000)
+                [id] = [one.event.id for one in stored if one.event.type == kind]
+                why = (await api.call("GET", f"/explain/{id}/why")).json()
+                [atom] = why["situation"]["atoms"]
+                assert (why["situation"]["truth"], atom["atom"]["truth"]) == (truth, truth)
+                assert atom["atom"]["distance"] == (0.75 if kind == DETECTED else -5.0)
 
     run(scenario)
 

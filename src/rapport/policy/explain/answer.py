@@ -10,6 +10,7 @@ import msgspec
 
 from rapport.core.detection import Detection
 from rapport.core.event import Gap
+from rapport.policy.explain.situations import SituationEvidence
 
 Truth = Literal["true", "false", "unknown"]
 CandidateOutcome = Literal[
@@ -167,6 +168,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     version: str
     text: str = ""
     """The text of the version that found it; empty when it is not recorded."""
+    situation: SituationEvidence | None = None
+    """Of a policy with a situation, in place of `held`."""
     held: Candidate | None = None
     """None: log or tables no longer hold what the detection rests on."""
     left_out: int = 0

@@ -11,7 +11,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.detection import Detection
-from rapport.core.errors import PolicyError, UnknownName, Unsupported
+from rapport.core.errors import PolicyError, UnknownName
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
 from rapport.kernel.tasks import run_in_thread
@@ -42,16 +42,28 @@ from rapport.policy.explain.policy_versions import (
     version_at_time,
     version_of,
 )
+from rapport.policy.explain.situations import situation_at
 from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why, why_not
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
+from rapport.policy.readings import split_events
+from rapport.policy.runner.local import in_event_order
+from rapport.policy.situation_plan import SituationPlan, longest_look_back_ms
 
 Compile = Callable[[str, str], Plan]
 """Compiles a policy from its name and text; raises PolicyError."""
 _WIDENED = 4
 _MOST_WIDENINGS = 3
 _MOST_SHOWN = 5
+
+
+_SITUATION_READINGS_MS = 86_400_000
+"""How far before a situation its readings are looked at, beyond its windows."""
+
+
+def _no_situation(_policy: str, _text: str) -> None:
+    """Policies have conditions."""
 
 
 class Explainer:
@@ -68,11 +80,13 @@ class Explainer:
         lateness_ms: int,
         may_read: Callable[[str], bool] | None = None,
         tables_at: TablesLookup | None = None,
+        situation_of: Callable[[str, str], SituationPlan | None] = _no_situation,
     ) -> None:
         """`texts`: the policies of the site's files, for policies without a record; `tables_at`:
         the recorded tables of a time, where they are recorded.
         """
         self._lateness_ms, self._may_read = lateness_ms, may_read
+        self._situation_of = situation_of
         self._channels, self._ontology = channels, ontology
         self._tables_at = tables_at or current_tables(pull)
         self._texts, self._compile = texts, compile
@@ -126,8 +140,11 @@ class Explainer:
         if not text:
             return found
         try:
+            situation = self._situation_of(detection.policy, text)
+            if situation is not None:
+                return await self._why_situation(found, situation, detection)
             plan = self._compile(detection.policy, text)
-        except (PolicyError, Unsupported):  # of a situation its values stand in the detection
+        except PolicyError:
             return found
         first = min((time for time, _ in detection.causes), default=detection.time)
         span = TimeSpan(first, detection.time + (plan.once_per_ms or 0))
@@ -148,6 +165,32 @@ class Explainer:
                     held = candidate_with_facts(await raws.filled(found.held), plan, tables)
                     return msgspec.structs.replace(found, held=held)
         return found
+
+    async def _why_situation(
+        self, found: Explanation, plan: SituationPlan, detection: Detection
+    ) -> Explanation:
+        """The atoms at the time of a beginning or an end, by the readings before it."""
+        sources = self._ontology.sources.values()
+        period = max((one.period_ms + one.stale_after_ms for one in sources), default=0)
+        began = detection.time if detection.began is None else detection.began
+        back = 2 * (longest_look_back_ms(plan) + period) + _SITUATION_READINGS_MS
+        past = await read_past(
+            self._channels,
+            self._ontology,
+            plan.policy,
+            plan.streams(),
+            NeededRange(began - back, detection.time),
+            emitted_since=began,
+            lateness_ms=self._lateness_ms,
+        )
+        counted = {one.id for one in past.readings}
+        events = [one.event for id, one in past.events.items() if id in counted]
+        batch, _rejected = split_events(events, self._ontology)
+        [tables, *_] = await self._tables_behind(detection)
+        given = (plan, self._ontology, tables.pull, in_event_order(batch))
+        work = partial(situation_at, *given, detection.bindings, detection.time)
+        evidence = await run_in_thread(work, name="why")
+        return msgspec.structs.replace(found, situation=evidence, gaps=tuple(past.gaps))
 
     async def _is_history(self, detection: Detection) -> bool:
         """Whether imported readings led to the detection."""
