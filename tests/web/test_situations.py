@@ -16,6 +16,7 @@ import pytest
 from rapport.communication.adapters.base import Delivery
 from rapport.core.detection import DETECTED, ENDED
 from rapport.core.event import make_event
+from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.wiring import make_node
@@ -183,6 +184,11 @@ def test_a_situation_from_the_first_reading_to_the_message_that_it_is_over(
                 [atom] = why["situation"]["atoms"]
                 assert (why["situation"]["truth"], atom["atom"]["truth"]) == (truth, truth)
                 assert atom["atom"]["distance"] == (0.75 if kind == DETECTED else -5.0)
+            at = format_time(why["situation"]["time"])
+            told = (await api.call("GET", f"/policies/warm/why-not?at={at}&who=F%3Df1")).json()
+            assert told["situation"]["truth"] == "false", told
+            vague = await api.call("GET", f"/policies/warm/why-not?at={at}")
+            assert vague.json()["title"] == "policy.which_situation"
 
     run(scenario)
 

@@ -327,6 +327,14 @@ def show_answer(console: Console, answer: WhyNotAnswer) -> None:
     """Headline, the best candidates as trees, the nearest miss, and what else bears on it."""
     from rich.text import Text
 
+    if answer.situation is not None:
+        about = f" for {who(answer.given)}" if answer.given else ""
+        truth = answer.situation.truth
+        head = f"{answer.policy}{about} at {format_time(answer.at)}: the situation is {truth}"
+        console.print(Text(head, style="bold"))
+        for line in evidence_lines(msgspec.to_builtins(answer.situation)):
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        return
     console.print(_headline(answer))
     for number, candidate in enumerate(answer.fired or answer.candidates):
         if number == 0:
@@ -525,7 +533,8 @@ def why_not(
         write_json(answer)
     else:
         show_answer(stdout(), answer)
-    return int(not answer.fired)
+    holds = answer.situation is not None and answer.situation.truth == "true"
+    return int(not (answer.fired or holds))
 
 
 def answer_here(

@@ -144,6 +144,8 @@ class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The answer covers `at - within_ms` to `at + within_ms`."""
     given: dict[str, str]
     fired: tuple[Candidate, ...]
+    situation: SituationEvidence | None = None
+    """Of a policy with a situation, in place of all candidates."""
     candidates: tuple[Candidate, ...] = ()
     """If it did not fire: the candidates with the most true conditions, best first."""
     nearest: NearestMiss | None = None
