@@ -383,7 +383,7 @@ class CauseSearch:
             return
         own, condition = placed.frame, placed.condition
         rows = _targets(frame, own, rows)
-        is_atom = isinstance(condition, AllOf) and condition.is_atom
+        is_atom = isinstance(condition, AllOf | AnyPart) and condition.is_atom
         if isinstance(condition, AllOf | AnyPart | Negation) and not is_atom:
             wanted = wanted != isinstance(condition, Negation)
             for part in placed.parts:
