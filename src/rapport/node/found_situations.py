@@ -20,7 +20,7 @@ from rapport.core.detection import (
 )
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, LATE
-from rapport.kernel.threads import run_blocking
+from rapport.kernel.tasks import run_blocking
 from rapport.policy.plan import Plan
 from rapport.policy.situation_plan import SituationPlan
 
