@@ -478,7 +478,7 @@ async def read_curve(
     complete = await scan.read(channels.channel(EVENTS))
     found = sorted(scan.found)
     unit = ontology.units.get(concept, {}).get(attribute, "")
-    times, values, readings, low, high = _shown_points(found, kinds[attribute])
+    times, values, readings, low, high = shown_points(found, kinds[attribute])
     return Curve(
         attribute=attribute,
         type=kinds[attribute],
@@ -574,7 +574,7 @@ def _readings_of(batch: Iterable[Light], stream: str) -> Iterator[tuple[int, str
             yield stored.event.time, read.key, bytes(read.value)
 
 
-def _shown_points(found: Sequence[Sample], kind: AttributeType) -> Points:
+def shown_points(found: Sequence[Sample], kind: AttributeType) -> Points:
     if kind == "number":
         return _stretches(found)
     times: list[int] = []
