@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _SIZES = (1_000_000, 10_000_000)
 _FULL = (*_SIZES, 100_000_000)
-_QUICK = (20_000, 200_000)
+_QUICK = (20_000, 100_000)
 _FLAT = 1.1
 _MB = 1 << 20
 
@@ -81,19 +81,21 @@ def run(*, quick: bool = False, full: bool = False) -> dict[str, list[Result]]:
 
 
 def _fresh(events: int) -> list[JobCost]:
-    done = subprocess.run(
-        (sys.executable, "-m", "benchmarks.spark.scale", str(events)),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
+    """The data are made here, so that the other process has only what the jobs need."""
+    with tempfile.TemporaryDirectory(prefix="rapport-scale-") as place:
+        fill_bronze(Lake.at(Path(place) / "lake"), events)
+        record(Path(place) / "recorded", events)
+        done = subprocess.run(
+            (sys.executable, "-m", "benchmarks.spark.scale", str(events), place),
+            stdout=subprocess.PIPE,
+            check=True,
+        )
     return msgspec.json.decode(done.stdout, type=list[JobCost])
 
 
 def measure(events: int, folder: Path) -> list[JobCost]:
     """Silver, figures, figures again with nothing new, and a back-test."""
     lake = Lake.at(folder / "lake")
-    fill_bronze(lake, events)
-    recorded = record(folder / "recorded", events)
     with running_spark(SETTINGS) as spark:
         costs = [
             _cost(spark, "silver", events, lambda: update_silver(spark, lake, ontology())),
@@ -101,7 +103,7 @@ def measure(events: int, folder: Path) -> list[JobCost]:
             _cost(spark, "figures, nothing new", events, lambda: make_report(spark, lake)),
         ]
         require(lake.open("silver", "room.warmth").rows() == events // 3, "silver")
-        work = work_on(recorded.folder)
+        work = work_on(folder / "recorded")
         costs.append(_cost(spark, "back-test", events, lambda: run_on_spark(spark, work)))
     return costs
 
@@ -134,5 +136,4 @@ def _cost(spark: SparkSession, job: str, events: int, work: Callable[[], Any]) -
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="rapport-scale-") as place:
-        sys.stdout.buffer.write(msgspec.json.encode(measure(int(sys.argv[1]), Path(place))))
+    sys.stdout.buffer.write(msgspec.json.encode(measure(int(sys.argv[1]), Path(sys.argv[2]))))
