@@ -100,8 +100,8 @@ def _atom(atom: Any) -> str:
     if distance is not None:
         side = "above" if distance >= 0 else "below"
         facts.append(f"{abs(distance):.6g} {side}")
-    told = f": {', '.join(facts)}" if facts else ""
-    return f"{atom['text']} is {atom['truth']}{told}"
+    text = f": {', '.join(facts)}" if facts else ""
+    return f"{atom['text']} is {atom['truth']}{text}"
 
 
 def _value(name: str, value: Any, *, alone: bool) -> str:

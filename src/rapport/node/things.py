@@ -281,18 +281,18 @@ class Things:
         instances = tables.instances(concept)
         row = instances.row(id)
         values: list[PresentValue] = []
-        heard = 0
+        last_ms = 0
         for view in _attributes(ontology, concept):
             reading = self._latest.get(f"{concept}.{view.name}", {}).get(id)
             if reading is not None:
-                heard = max(heard, reading.time)
+                last_ms = max(last_ms, reading.time)
                 values.append(_read_value(view, reading))
             elif row >= 0 and (parts := _table_value(instances, view, row)):
                 values.append(
                     PresentValue(attribute=view.name, type=view.type, value=parts, unit=view.unit)
                 )
         return Thing(
-            concept=concept, id=id, name=_name(instances, row, id), heard=heard, values=values
+            concept=concept, id=id, name=_name(instances, row, id), heard=last_ms, values=values
         )
 
     def is_known(self, ontology: Ontology, tables: Tables, concept: str, id: str) -> bool:

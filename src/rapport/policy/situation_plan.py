@@ -185,12 +185,14 @@ class CountedInstances(msgspec.Struct, frozen=True, tag="quantified", omit_defau
 class AllOf(msgspec.Struct, frozen=True, tag="all", omit_defaults=True):
     parts: tuple[Condition, ...]
     is_atom: bool = False
-    """`x between a and b` with a measured end: one atom, so unknown if any value of its parts is,
-    and its causes are those of all parts."""
+    """`x between a and b`: one atom, so unknown if any value of its parts is, and its causes are
+    those of all parts."""
 
 
 class AnyPart(msgspec.Struct, frozen=True, tag="any", omit_defaults=True):
     parts: tuple[Condition, ...]
+    is_atom: bool = False
+    """`x is one of (...)`: one atom."""
 
 
 class Negation(msgspec.Struct, frozen=True, tag="not", omit_defaults=True):

@@ -27,6 +27,7 @@ from rapport.policy.situations.traces import (
     RowIndex,
     Step,
     Trace,
+    distinct,
     first_of_runs,
     renumbering,
 )
@@ -102,7 +103,7 @@ class NearPairs:
         self, step: Step, rows: Rows, since: int, *, of_first: bool
     ) -> tuple[Rows, Rows, Rows]:
         """The pairs of some instances of one side, from a time within the history on."""
-        rows = np.unique(rows)
+        rows = distinct(rows)
         first = stretches(self.first, step, since, rows if of_first else None)
         second = stretches(self.second, step, since, None if of_first else rows)
         return self._join(first, second)
@@ -266,7 +267,7 @@ class BindingRows:
 
     @staticmethod
     def _new_codes(allowed: AllowedInstances) -> Rows:
-        return np.unique(allowed.fresh.rows[allowed.fresh.values == TRUE])
+        return distinct(allowed.fresh.rows[allowed.fresh.values == TRUE])
 
     def _outer_codes(self, alias: str, parents: Rows) -> Rows:
         if isinstance(self._outer, BindingRows):
@@ -287,7 +288,7 @@ class BindingRows:
         for name, column in self.columns.items():
             column.add(codes if name == self._alias else self._outer_codes(name, parents))
         self.parents.add(parents)
-        self._keys = np.union1d(self._keys, parents * _MOST_CODES + codes)
+        self._keys = distinct(np.concatenate((self._keys, parents * _MOST_CODES + codes)))
         self.size += len(parents)
 
     # --- rows and state ---

@@ -38,6 +38,7 @@ from rapport.policy.situations.traces import (
     Step,
     Trace,
     changes_only,
+    distinct,
     first_of_runs,
     last_of_runs,
     union,
@@ -320,7 +321,7 @@ class Sustained(Trace):
         fresh, duration = self._part.fresh, self._duration
         begun = last_of_runs(fresh.rows)
         changed = fresh.rows[begun]
-        active = np.union1d(changed, self._dues.take_before(step.end))
+        active = distinct(np.concatenate((changed, self._dues.take_before(step.end))))
         if not len(active):
             return self._none
         # The stretches of each active row: the current one, then one for each point.
@@ -461,7 +462,7 @@ class Silence(Trace):
             silent = ~self._was_heard[own.rows] & (own.times < first_read[own.rows])
             rows, times = union(step, [(rows, times), (own.rows[silent], own.times[silent])])
         self._was_heard[heard] = True
-        active = np.union1d(rows, self._dues.take_before(step.end))
+        active = distinct(np.concatenate((rows, self._dues.take_before(step.end))))
         if not len(active):
             return self._none
         last = self._last[active]

@@ -342,6 +342,11 @@ class SituationGraph:
         own = self.frame_of(bound, is_narrow=True)
         return self._source(PlacedTrace(own, self.allowed(bound)), frame)
 
+    def known_in(self, bound: BoundAlias, frame: Frame) -> Source:
+        """Whether the instance of an alias is known, for the rows of a frame."""
+        own = self.frame_of(bound, is_narrow=True)
+        return self._source(PlacedTrace(own, self.known(bound.concept)), frame)
+
     # --- conditions ---
 
     def condition(self, condition: Condition, frame: Frame) -> PlacedCondition:
@@ -351,11 +356,15 @@ class SituationGraph:
             case AllOf(parts) | AnyPart(parts):
                 inner = tuple(self.condition(part, home) for part in parts)
                 traces = [PlacedTrace(part.frame, part.trace) for part in inner]
-                if isinstance(condition, AllOf) and condition.is_atom:
-                    return self._atom_of_parts(condition, home, inner, traces)
-                function = made.all_of if isinstance(condition, AllOf) else made.any_of
-                trace = self._combined(condition, home, traces, function)
-                return PlacedCondition(condition, home, trace, inner)
+                if isinstance(condition, AllOf) and _has_measured_ends(condition):
+                    trace = self._known_range(condition, home, traces)
+                else:
+                    function = made.all_of if isinstance(condition, AllOf) else made.any_of
+                    trace = self._combined(condition, home, traces, function)
+                if not condition.is_atom:
+                    return PlacedCondition(condition, home, trace, inner)
+                readers = tuple(reader for part in inner for reader in part.readers)
+                return PlacedCondition(condition, home, trace, (), readers)
             case Negation(part):
                 placed = self.condition(part, home)
                 traces = [PlacedTrace(placed.frame, placed.trace)]
@@ -387,13 +396,7 @@ class SituationGraph:
             case CountedInstances():
                 return self._quantified(condition, home)
 
-    def _atom_of_parts(
-        self,
-        condition: AllOf,
-        home: Frame,
-        parts: tuple[PlacedCondition, ...],
-        traces: list[PlacedTrace],
-    ) -> PlacedCondition:
+    def _known_range(self, condition: AllOf, home: Frame, traces: list[PlacedTrace]) -> Combined:
         """`between` with measured ends: unknown if one of its values is."""
         present: list[PlacedTrace] = []
         for part in condition.parts:
@@ -408,9 +411,7 @@ class SituationGraph:
             known = made.all_of(*values[count:])
             return np.where(known == TRUE, found, UNKNOWN).astype(np.int8)
 
-        trace = self._combined(condition, home, [*traces, *present], known_only)
-        readers = tuple(reader for part in parts for reader in part.readers)
-        return PlacedCondition(condition, home, trace, (), readers)
+        return self._combined(condition, home, [*traces, *present], known_only)
 
     def _silent(self, condition: SilentStream, home: Frame) -> PlacedCondition:
         concept = home.aliases[condition.alias].concept
@@ -469,15 +470,15 @@ class SituationGraph:
         counting = self._stage(
             ("counting", key), lambda: CountingRows(home.rows, rows, truth, rows.parents)
         )
-        needed: dict[int, PlacedTrace] = {}
-        for one in self._read_outside(inner, home, frame):
-            needed.setdefault(id(one.trace), one)
+        needed: dict[Hashable, PlacedTrace] = {}
+        for one in self._read_outside(inner, home):
+            needed.setdefault((id(one.trace), one.frame.alias), one)
         function = made.quantified(condition.quantifier, condition.number)
         sources = [PlacedTrace(home, counting), *needed.values()]
         trace = self._combined(condition, home, sources, function)
         return PlacedCondition(condition, home, trace, (placed,), (), frame, truth)
 
-    def _read_outside(self, inner: Condition, home: Frame, frame: Frame) -> list[PlacedTrace]:
+    def _read_outside(self, inner: Condition, home: Frame) -> list[PlacedTrace]:
         """Whether the values of outer aliases that a quantifier reads are known."""
         found = []
         for alias in sorted(aliases_named(inner) & home.aliases.keys()):
@@ -606,7 +607,7 @@ class SituationGraph:
         assert isinstance(node, Combined)
         parts = [one for one in inner_nodes(term) if not isinstance(one, FixedValue)]
         inner = tuple(self._term(part, home, alias) for part in parts)
-        if isinstance(term, AllOf) and term.is_atom:
+        if isinstance(term, AllOf) and _has_measured_ends(term):
             values = [value for part in term.parts for value in inner_nodes(part)]
             measured = [value for value in values if not isinstance(value, FixedValue)]
             inner += tuple(
@@ -796,3 +797,11 @@ def _first_alias(plan: SituationPlan) -> BoundAlias:
         return sum(one is not None for one in near)
 
     return max(plan.aliases, key=ties)
+
+
+def _has_measured_ends(condition: AllOf) -> bool:
+    """Whether it is `between` with an end that is no constant."""
+    return condition.is_atom and not all(
+        isinstance(part, ComparedValues) and isinstance(part.right, FixedValue)
+        for part in condition.parts
+    )

@@ -24,6 +24,7 @@ from rapport.policy.situations.traces import (
     Step,
     Trace,
     changes_only,
+    distinct,
     first_of_runs,
     last_of_runs,
     merged_points,
@@ -140,7 +141,7 @@ class StreamReadings(Trace):
         self._dues.add(rows[is_last], ends[is_last])
         gone = ends < nexts
         found = [(rows[gone], ends[gone])]
-        before = np.union1d(rows, self._dues.take_before(step.end))
+        before = distinct(np.concatenate((rows, self._dues.take_before(step.end))))
         durations = self._last_stale[before]
         before = before[durations > 0]
         ends = self._last_times[before] + self._last_stale[before]

@@ -229,7 +229,15 @@ def union(step: Step, parts: Sequence[tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
     if len(parts) == 1:
         return parts[0]
     keys = [step.keys(rows, times) for rows, times in parts]
-    return step.split(np.unique(np.concatenate(keys)))
+    return step.split(distinct(np.concatenate(keys)))
+
+
+def distinct(values: Rows) -> Rows:
+    """The distinct values, sorted. Hashing, as `np.unique` does, is slow for such keys."""
+    found = np.sort(values)
+    first = np.ones(len(found), np.bool_)
+    first[1:] = found[1:] != found[:-1]
+    return found[first]
 
 
 def last_of_runs(rows: Rows) -> Mask:
@@ -295,7 +303,7 @@ class DueTimes:
             found.append(rows[:edge])
             if edge < len(rows):
                 self._push(times[edge:], rows[edge:])
-        return np.unique(np.concatenate(found)) if found else NO_ROWS
+        return distinct(np.concatenate(found)) if found else NO_ROWS
 
     def first(self) -> int | None:
         return self._chunks[0][0] if self._chunks else None
