@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rapport.core.errors import PolicyError
 from rapport.kernel.clock import Chance
 from rapport.policy.compiler.compile import compile_conditions
+from rapport.policy.ontology import Ontology
 from support.judge.trials import Trial, judged, outcome_lines, run_any_way, run_locally
 from support.situation_policies import ZONES, PolicyWriter
 from support.situation_worlds import EDGES, attributes_in, varied_world
@@ -38,12 +39,21 @@ def varied_guard(draws: Draws) -> Trial:
             continue
         return Trial(
             text=text,
-            ontology=world.ontology,
+            ontology=_with_a_period(draws, world.ontology),
             pull=world.tables[0].pull,
             readings=world.readings,
             window_ms=_WINDOW_MS,
             tables=world.tables,
         )
+
+
+def _with_a_period(draws: Draws, ontology: Ontology) -> Ontology:
+    """Perhaps a source promises readings, so that absence may be undecided."""
+    if draws.randint(0, 2):
+        return ontology
+    name = draws.choice(sorted(ontology.sources))
+    promised = msgspec.structs.replace(ontology.sources[name], period_ms=2_000)
+    return msgspec.structs.replace(ontology, sources={**ontology.sources, name: promised})
 
 
 @settings(max_examples=MANY, deadline=None, suppress_health_check=list(HealthCheck))

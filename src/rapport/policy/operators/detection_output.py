@@ -184,7 +184,7 @@ class DetectionReport:
         """Keeps the detections of a single plan for which its guard is true; the guard keeps the
         uncertain ones."""
         assert self._members is None, "a plan with a guard is in no family"
-        found = [*self._matches, *self.take_undecided()]
+        found: list[Detection | Undecided] = [*self._matches, *self.take_undecided()]
         self._matches = guard.passed(found, readings, watermark)
 
     def release(self, settled_until: int) -> list[Detection]:
