@@ -18,7 +18,7 @@ import msgspec
 
 from rapport.cli.hints import NO_POLICIES, unknown
 from rapport.cli.output import print_note
-from rapport.core.detection import Cause, Detection, Undecided
+from rapport.core.detection import Cause, Detection, Undecided, detection_order
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
@@ -38,6 +38,7 @@ from rapport.policy.replay.replay import (
     renamed_plan,
 )
 from rapport.policy.replay.replay import replay as replay_here
+from rapport.policy.situation_plan import SituationPlan
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text, read_policy
 from rapport.site.recordings import recordings_in_site, version_of_meanings
@@ -165,9 +166,21 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
     def counts(self, result: ReplayResult) -> str:
         """How many detections, of either version where there are two."""
         if self.changed is None:
-            return f"{len(result.detections):,} detections"
+            return self._counts_of_kinds(result.detections)
         theirs = sum(one.policy == self.changed.policy for one in result.detections)
         return f"{len(result.detections) - theirs:,} detections, {theirs:,} by {self.file.name},"
+
+    def _counts_of_kinds(self, found: Sequence[Detection]) -> str:
+        states = {plan.policy for plan in self.plans if isinstance(plan, SituationPlan)}
+        told = [one for one in found if one.policy in states]
+        ends = sum(one.began is not None for one in told)
+        parts = []
+        if len(states) < len(self.plans):
+            parts.append(f"{len(found) - len(told):,} detections")
+        if states:
+            begins = _counted(len(told) - ends, "situation")
+            parts.append(f"{begins} began, {ends:,} ended")
+        return ", ".join(parts)
 
     def compared(self, result: ReplayResult) -> ReplayComparison:
         """What only one of the two versions found."""
@@ -437,8 +450,9 @@ class ReplayText:
     ) -> list[Text]:
         from rich.text import Text
 
-        times = "" if len(found) == 1 else "s"
-        lines = [Text.assemble("\n", (policy, "bold"), f"  {len(found):,} detection{times}")]
+        if isinstance(self._plans[policy], SituationPlan):
+            return self._situation(policy, found, result, readings)
+        lines = [Text.assemble("\n", (policy, "bold"), f"  {_counted(len(found), 'detection')}")]
         lines += [self._detection("  ", one, readings) for one in found[: self._most]]
         if len(found) > self._most:
             lines.append(Text(f"  and {len(found) - self._most:,} more, see --show", "dim"))
@@ -446,13 +460,48 @@ class ReplayText:
             lines.append(self._how_often(found, result))
         return [*lines, *self._besides(policy, result)]
 
-    def _detection(self, mark: str, one: Detection, readings: Readings) -> Text:
+    def _situation(
+        self, policy: str, found: list[Detection], result: ReplayResult, readings: Readings
+    ) -> list[Text]:
+        """A line for each situation, with how long it lasted."""
         from rich.text import Text
 
+        ends = {_situation_id(one): one.time for one in found if one.began is not None}
+        begins = [one for one in found if one.began is None]
+        known = {_situation_id(one) for one in begins}
+        # Of a part of the log the beginning may lie before it.
+        begins += [
+            msgspec.structs.replace(one, time=one.began, began=None, causes=())
+            for one in found
+            if one.began is not None and _situation_id(one) not in known
+        ]
+        begins.sort(key=detection_order)
+        lengths = {key: end - key[1] for key, end in ends.items()}
+        head = _counted(len(begins), "situation")
+        if lengths:
+            head += f", {duration(sum(lengths.values()))} in all"
+        lines = [Text.assemble("\n", (policy, "bold"), f"  {head}")]
+        for one in begins[: self._most]:
+            length = lengths.get(_situation_id(one))
+            lasted = "still open" if length is None else f"for {duration(length)}"
+            lines.append(self._detection("  ", one, readings, f"  {lasted}"))
+        if len(begins) > self._most:
+            lines.append(Text(f"  and {len(begins) - self._most:,} more, see --show", "dim"))
+        if begins:
+            lines.append(self._how_often(begins, result))
+        return [*lines, *self._besides(policy, result)]
+
+    def _detection(self, mark: str, one: Detection, readings: Readings, lasted: str = "") -> Text:
+        """One line; `lasted` stands behind what it is about."""
+        from rich.text import Text
+
+        if one.began is not None:
+            lasted = f"  the end after {duration(one.time - one.began)}"
         streams = cause_streams(self._plans[one.policy])
         because = self._because(one, cause_values(one.causes, readings, streams))
         about = bindings_text(one.bindings) or "nobody in particular"
-        return Text.assemble(mark, (self._time(one.time), "cyan"), "  ", (about, "bold"), because)
+        time = (self._time(one.time), "cyan")
+        return Text.assemble(mark, time, "  ", (about, "bold"), lasted, because)
 
     def _because(self, one: Detection, values: Sequence[Reading]) -> str:
         """The first values, each with how long before that was; once where it is the same."""
@@ -528,6 +577,16 @@ class ReplayText:
 
     def _moment(self, time_ms: int) -> datetime:
         return (_EPOCH + timedelta(milliseconds=time_ms)).astimezone(self._zone)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def _situation_id(one: Detection) -> tuple[tuple[tuple[str, str], ...], int]:
+    """The instances and the beginning, of a beginning or an end."""
+    began = one.time if one.began is None else one.began
+    return tuple(sorted(one.bindings.items())), began
 
 
 def _buckets(first: datetime, last: datetime) -> tuple[str, Bucket]:

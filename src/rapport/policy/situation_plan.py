@@ -265,6 +265,18 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return (self.situation, *([] if self.cleared_by is None else [self.cleared_by]))
 
 
+def longest_look_back_ms(plan: SituationPlan) -> int:
+    """All windows, silences and `for` together: how far back readings may matter."""
+    found = 0
+    for node in plan_nodes(plan):
+        match node:
+            case AggregateValue() | CountedTerm():
+                found += node.window_ms
+            case SilentStream() | Sustained():
+                found += node.duration_ms
+    return found
+
+
 def plan_nodes(plan: SituationPlan) -> list[Condition | Value]:
     """Every condition and value of a plan, outer ones first."""
     return condition_nodes(plan.conditions())

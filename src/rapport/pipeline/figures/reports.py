@@ -176,9 +176,13 @@ class _ReportRun:
         for name, rows in self._facts.rows.items():
             if done is None or done.progress(name) != rows:
                 self._changed.add(name)
+        if "facts_found" in self._changed:
+            self._changed |= {"found", "causes"}
+        if "facts_late" in self._changed:
+            self._changed.add("late_verdicts")
         if "facts_channel_minutes" in self._changed:
             # Any new event may be one that a finding of the last day speaks of.
-            self._changed |= {"found", "causes", "late_verdicts", "completed", "late_sources"}
+            self._changed |= {"completed", "late_sources"}
             self._frames.update(self._facts.join(self._frames))
         self._advance()
         for table in TABLES:

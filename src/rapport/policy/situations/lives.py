@@ -125,6 +125,12 @@ class PolicySituations:
         """The number of rows that were looked at."""
         return min(self._rows.size, len(self._open))
 
+    def row_of(self, bindings: Mapping[str, str]) -> int | None:
+        """The row of a binding; None when it has none. Costs a pass over the rows."""
+        wanted = dict(bindings)
+        rows = range(self._rows.size)
+        return next((row for row in rows if self.bindings(row) == wanted), None)
+
     def open_rows(self) -> Mask:
         """The situations that have begun, were told and have not ended."""
         return self._open[: self.row_count()] & ~self.pending_rows()

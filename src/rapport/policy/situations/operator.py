@@ -6,7 +6,7 @@ told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +51,8 @@ class SituationOperator:
         self._start = self._watermark = began
         self._due: int | None = None
         self._kept_rows = 0
+        self.on_step: Callable[[], None] | None = None
+        """Called in each step while the traces still have its changes; explanations read them."""
 
     def streams(self) -> frozenset[str]:
         """The streams whose readings matter."""
@@ -122,6 +124,10 @@ class SituationOperator:
         """Open situations of a policy that are told later."""
         return self._policies[policy].pending_count()
 
+    def situations_of(self, policy: str) -> PolicySituations:
+        """The situations of one plan, with their traces."""
+        return self._policies[policy]
+
     def states_of(self, policy: str, ontology: Ontology) -> SituationStates:
         """What is open, pending and unknown at the watermark."""
         return current_states(self._policies[policy], ontology, self._watermark or 0)
@@ -175,6 +181,8 @@ class SituationOperator:
     def _run(self, readings: pa.RecordBatch, step: Step) -> list[Detection]:
         graph = self._graph
         graph.run(readings, step)
+        if self.on_step is not None:
+            self.on_step()
         found = [item for one in self._policies.values() for item in one.run(step)]
         dues = [graph.due(), *(one.due() for one in self._policies.values())]
         self._due = min((due for due in dues if due is not None), default=None)

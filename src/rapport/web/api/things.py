@@ -84,7 +84,7 @@ async def list_things(
     require_unfiltered(request, node, _EVENTS)
     await node.things.refresh()
     return json_response(
-        node.things.find(
+        await node.things.find(
             node.policy.ontology,
             node.site.tables,
             concept=concept,
@@ -163,7 +163,7 @@ async def show_plan(
     require_unfiltered(request, node, _EVENTS)
     await node.things.refresh()
     ontology = node.policy.ontology
-    placed = node.things.placed(ontology, node.site.tables, _MOST_PLACED)
+    placed = await node.things.placed(ontology, node.site.tables, _MOST_PLACED)
     at_ms = parse_time(at) if at else node.clock.now_ms()
     if at:
         placed = await _placed_then(node, placed, at_ms)
