@@ -13,7 +13,7 @@ import numpy as np
 from rapport.core.detection import Cause
 from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, widened
 from rapport.policy.situation_plan import AggregateFunction
-from rapport.policy.situations.conditions import running_totals
+from rapport.policy.situations.conditions import finite, running_totals
 from rapport.policy.situations.present_values import KnownInstances, StreamReadings
 from rapport.policy.situations.traces import (
     NEVER,
@@ -335,7 +335,7 @@ class Ranked(Aggregate):
                 del own[bisect_left(own, value)]
             if lasts[place] and own:
                 found[place] = pick(own)
-        return np.array(found)
+        return finite(np.array(found))
 
     def _recount(self, numbers: Rows) -> None:
         super()._recount(numbers)
@@ -387,7 +387,7 @@ class Sum(Aggregate):
 
     def _changes(self, step: Step, events: WindowEvents, counts: Rows) -> Array:
         values = self._log.values(events.numbers)
-        limbs, fits = _split(values)
+        limbs, fits = exact_limbs(values)
         self._widen(events, fits)
         signs, rows = events.signs, events.rows
         totals = [
@@ -399,7 +399,7 @@ class Sum(Aggregate):
             before[rows[last]] = total[last]
         shown = events.is_last
         sums = np.full(len(rows), np.nan)
-        sums[shown] = _rounded(*(total[shown] for total in totals))
+        sums[shown] = nearest_sums(*(total[shown] for total in totals))
         if self._wide:
             self._add_wide(events, values, sums)
         if not self._is_mean:
@@ -425,7 +425,7 @@ class Sum(Aggregate):
     def _recount(self, numbers: Rows) -> None:
         super()._recount(numbers)
         rows, values = self._log.rows(numbers), self._log.values(numbers)
-        limbs, fits = _split(values)
+        limbs, fits = exact_limbs(values)
         self._wide = dict.fromkeys(rows[~fits].tolist(), 0)
         for limb, total in zip(limbs, self._limbs, strict=True):
             total[:] = 0
@@ -441,7 +441,7 @@ class Sum(Aggregate):
             self._limbs = tuple(widened(limb, len(self._counts)) for limb in self._limbs)
 
 
-def _split(values: Array) -> tuple[list[Rows], Mask]:
+def exact_limbs(values: Array) -> tuple[list[Rows], Mask]:
     """The three integers of each value, and whether they are exact."""
     fits = np.abs(values) < _LARGEST
     rest = np.where(fits, values, 0.0)
@@ -453,7 +453,7 @@ def _split(values: Array) -> tuple[list[Rows], Mask]:
     return limbs, fits & (rest == 0)
 
 
-def _rounded(high: Rows, middle: Rows, low: Rows) -> Array:
+def nearest_sums(high: Rows, middle: Rows, low: Rows) -> Array:
     """The nearest 64-bit floats of sums of three integers."""
     middle = middle + (low >> 40)
     low = low & (_DIGIT - 1)
