@@ -345,7 +345,8 @@ class Extreme(Aggregate):
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         earlier = np.cumsum(first_of_runs(events.rows)) * len(order)
-        return entered[order[np.maximum.accumulate(earlier + ranks) - earlier]]
+        found: Array = entered[order[np.maximum.accumulate(earlier + ranks) - earlier]]
+        return found
 
     def _one_by_one(self, numbers: Rows, entry: Mask) -> list[float]:
         """The largest value after each event of one row, of which some reading leaves: the first
