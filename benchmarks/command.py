@@ -14,7 +14,16 @@ from cyclopts import Parameter
 from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
-_ROOMS = ("channel", "communication", "context", "ensemble", "mediation", "policy", "spark")
+_ROOMS = (
+    "channel",
+    "communication",
+    "context",
+    "ensemble",
+    "mediation",
+    "policy",
+    "situations",
+    "spark",
+)
 _MODULES = {
     **{name: f"{name}.measuring" for name in _ROOMS},
     **{name: f"channel.{name}" for name in ("doors", "embedded", "history", "soap")},

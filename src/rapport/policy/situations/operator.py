@@ -32,8 +32,9 @@ class SituationOperator:
     """Executes plans with situations that began together; equal parts of them are computed once."""
 
     worth_dropping = 4_096
-    """Bindings that were near once are dropped when there are more than this, and twice as many as
-    were kept the last time."""
+    """Bindings that were near once are dropped when there are more than this."""
+    worth_dropping_again = 2
+    """And so many times as many as were kept the last time."""
 
     def __init__(
         self,
@@ -186,7 +187,9 @@ class SituationOperator:
         dues = [graph.due(), *(one.due() for one in self._policies.values())]
         self._due = min((due for due in dues if due is not None), default=None)
         graph.commit(step)
-        if graph.binding_row_count() > max(self.worth_dropping, 2 * self._kept_rows):
+        if graph.binding_row_count() > max(
+            self.worth_dropping, self.worth_dropping_again * self._kept_rows
+        ):
             graph.drop_rows(list(self._policies.values()))
             self._kept_rows = graph.binding_row_count()
         return found
