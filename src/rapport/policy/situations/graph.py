@@ -336,6 +336,9 @@ class SituationGraph:
         """The rows of a frame, each with the instances of one more alias. `may_pass`: only whether
         the condition is true matters."""
         related = _near(condition, bound, outer.aliases)
+        if related is None:
+            # A `for` around a quantifier looks back before an outer instance was known.
+            look_back = max(look_back, self.history_ms)
         others = tuple(sorted(different))
         names = {**outer.aliases, bound.alias: bound}
         near = _key(related)
