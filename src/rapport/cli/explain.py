@@ -362,10 +362,8 @@ def _outcome(candidate: Candidate) -> str:
     """What became of a candidate, in words that agree with the conditions that held."""
     if candidate.became == "incomplete" and _is_met(candidate):
         return "held, but fewer of its readings were a match already"
-    if candidate.became in (
-        "left out",
-        "not while",
-    ):  # what stopped it is shown like a condition, and is none
+    # What stopped it is shown like a condition, and is none.
+    if candidate.became in ("left out", "not while"):
         return _BECAME[candidate.became]
     held = sum(node.truth == "true" for node in candidate.clauses)
     return f"{_BECAME[candidate.became]}, {held} of {len(candidate.clauses)} conditions held"
