@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_lines
 from rapport.policy.compiler.compile import compile_situation
 from rapport.policy.situation_plan import SituationPlan
-from rapport.policy.situations.operator import SituationOperator
+from rapport.policy.situations.situation_operator import SituationOperator
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from support.judge.holding import Reading
 from support.situation_worlds import NAME, SituationWorld, judge_world, situation_trials

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rapport.policy.compiler.compile import compile_situation
-from rapport.policy.situations.operator import SituationOperator
+from rapport.policy.situations.situation_operator import SituationOperator
 from support.judge.holding import Reading
 from support.situation_worlds import NAME, ONTOLOGY, SituationTables
 from support.varied.worlds import readings_batch

@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.core.detection import Detection
 from rapport.core.event import Gap
-from rapport.policy.explain.situations import SituationEvidence
+from rapport.policy.explain.situation_evidence import SituationEvidence
 
 Truth = Literal["true", "false", "unknown"]
 CandidateOutcome = Literal[

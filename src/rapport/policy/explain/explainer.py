@@ -49,7 +49,7 @@ from rapport.policy.explain.policy_versions import (
     version_at_time,
     version_of,
 )
-from rapport.policy.explain.situations import SituationEvidence, situation_at
+from rapport.policy.explain.situation_evidence import SituationEvidence, situation_at
 from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why, why_not
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData

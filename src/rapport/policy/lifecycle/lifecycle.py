@@ -56,7 +56,7 @@ from rapport.policy.lifecycle.registry import (
     policy_view,
     text_of_version,
 )
-from rapport.policy.lifecycle.situations import (
+from rapport.policy.lifecycle.situation_states import (
     AcknowledgedSituations,
     PolicyStates,
     SituationService,

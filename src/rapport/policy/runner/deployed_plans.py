@@ -49,7 +49,7 @@ from rapport.policy.runner.situation_group import SituationGroup, looked_up_func
 from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.situations.current_states import SituationStates
 from rapport.policy.situations.guard_truth import guard_maker
-from rapport.policy.situations.operator import BindingsKey
+from rapport.policy.situations.situation_operator import BindingsKey
 
 
 class SavedGroup(msgspec.Struct):

@@ -14,19 +14,19 @@ import numpy as np
 from rapport.core.detection import Cause
 from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, widened
 from rapport.policy.situation_plan import AggregateFunction
-from rapport.policy.situations.conditions import finite, running_totals
-from rapport.policy.situations.present_values import KnownInstances, StreamReadings
+from rapport.policy.situations.present_values import KnownRows, StreamReadings
 from rapport.policy.situations.traces import (
     NEVER,
     TRUE,
     Points,
-    Scope,
     Step,
     Trace,
+    TraceScope,
     first_of_runs,
     last_of_runs,
     order_of_rows,
 )
+from rapport.policy.situations.truth_traces import finite, running_totals
 
 _WORTH_TRIMMING = 65_536
 
@@ -183,7 +183,7 @@ class WindowEvents:
         return np.where(own, values[last], before[self.rows])
 
 
-class Aggregate(Trace):
+class WindowAggregate(Trace):
     """An aggregate of a stream in the last `window_ms`; unknown with fewer than `at_least`
     readings. Subclasses give `_changes`."""
 
@@ -242,10 +242,10 @@ class Aggregate(Trace):
             self._counts = widened(self._counts, size)
 
 
-class Count(Aggregate):
+class Count(WindowAggregate):
     """The number of readings; 0 for a known instance without one."""
 
-    def __init__(self, log: WindowLog, window_ms: int, known: KnownInstances) -> None:
+    def __init__(self, log: WindowLog, window_ms: int, known: KnownRows) -> None:
         super().__init__(log, window_ms, 0)
         self._known = known
 
@@ -267,7 +267,7 @@ class Count(Aggregate):
         return counts.astype(np.float64)
 
 
-class Change(Aggregate):
+class Change(WindowAggregate):
     """The newest value minus the oldest; `is_rate`: per millisecond."""
 
     def __init__(self, log: WindowLog, window_ms: int, at_least: int, *, is_rate: bool) -> None:
@@ -309,7 +309,7 @@ class Change(Aggregate):
             self._oldest = widened(self._oldest, len(self._counts))
 
 
-class Extreme(Aggregate):
+class Extreme(WindowAggregate):
     """The largest value of the window, or the smallest.
 
     A row whose extreme value leaves the window is looked at reading by reading; this is rare. All
@@ -394,7 +394,7 @@ class Extreme(Aggregate):
 Pick = Callable[[list[float]], float]
 
 
-class Ranked(Aggregate):
+class Ranked(WindowAggregate):
     """What is chosen from the sorted values of the window: median or percentile."""
 
     def __init__(self, log: WindowLog, window_ms: int, at_least: int, pick: Pick) -> None:
@@ -454,7 +454,7 @@ _DIGIT = 2**40
 _NEAR = 2.0**-30
 
 
-class Sum(Aggregate):
+class Sum(WindowAggregate):
     """The exact sum rounded once, as by `math.fsum`; `is_mean`: divided by the number.
 
     A value is split into three integers in units of 2^-8, 2^-48 and 2^-88, which are added without
@@ -588,11 +588,11 @@ def _nearest(units: int) -> float:
 def make_aggregate(
     function: AggregateFunction,
     log: WindowLog,
-    known: KnownInstances,
+    known: KnownRows,
     window_ms: int,
     at_least: int,
     rank: float | None,
-) -> Aggregate:
+) -> WindowAggregate:
     match function:
         case "count":
             return Count(log, window_ms, known)
@@ -614,7 +614,7 @@ def make_aggregate(
 class LongEnough(Trace):
     """True once a window no longer reaches before the start; one row."""
 
-    def __init__(self, scope: Scope, window_ms: int) -> None:
+    def __init__(self, scope: TraceScope, window_ms: int) -> None:
         super().__init__(scope, 0)
         self._window = window_ms
         self._at = NEVER

@@ -16,9 +16,9 @@ from rapport.policy.operators.columns import Rows
 from rapport.policy.operators.guard_filter import GuardMaker, GuardQuestion
 from rapport.policy.plan import Plan
 from rapport.policy.situation_plan import SituationPlan
-from rapport.policy.situations.binding_rows import BindingRows
+from rapport.policy.situations.binding_rows import JoinedRows
 from rapport.policy.situations.graph import Frame, PlacedCondition, SituationGraph
-from rapport.policy.situations.operator import count_before, longest_step_ms
+from rapport.policy.situations.situation_operator import count_before, longest_step_ms
 from rapport.policy.situations.traces import TRUE, Step
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
@@ -148,7 +148,7 @@ def _rows_of(frame: Frame, bindings: Sequence[Mapping[str, str]]) -> Rows:
     }
     if not codes:
         return np.zeros(len(bindings), np.int64)
-    if not isinstance(frame.rows, BindingRows):
+    if not isinstance(frame.rows, JoinedRows):
         [only] = codes.values()
         return only
     columns = frame.rows.columns
