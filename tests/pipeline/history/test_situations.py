@@ -1,0 +1,221 @@
+"""Situations over a history give the lines of the local replay, however it is cut and parted.
+[SI-11, PI-5]
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rapport.core.detection import Detection, detection_lines
+from rapport.kernel.clock import Chance
+from rapport.pipeline.history.detection_table import (
+    DETECTIONS,
+    detections_from,
+    encode_detections,
+    in_output_order,
+)
+from rapport.pipeline.history.files import readings_files
+from rapport.pipeline.history.keys import Key, choose_key
+from rapport.pipeline.history.partitions import explain_partitioning
+from rapport.pipeline.history.replay import replay_recorded
+from rapport.pipeline.history.results import DETECTION, OutputFiles, SparkReplay
+from rapport.pipeline.history.runner import PartCounts, evaluate_history, explain_run
+from rapport.pipeline.history.tables import tables_for_workers
+from rapport.pipeline.worker_tables import decode_tables
+from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.plan import PolicyPlan
+from rapport.policy.recordings.files import merge_recordings
+from rapport.policy.replay.replay import ReplayResult, recordings_of, replay
+from rapport.policy.situation_plan import SituationPlan
+from rapport.site.site import Site, load_site
+from support.history_here import Here
+from tests.pipeline.history.conftest import _cut_into_files as cut_into_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASES = Path(__file__).parents[2] / "data" / "situations"
+EXPECTED = {
+    path.name.partition(".")[0]: path.read_bytes() for path in CASES.glob("*.expected.jsonl")
+}
+
+
+@functools.cache
+def worked() -> Site:
+    return load_site(CASES)
+
+
+def plans() -> list[PolicyPlan]:
+    return [one.plan for one in worked().policies.values()]
+
+
+def recorded() -> pa.Table:
+    """The readings of the worked cases, in the order of arrival."""
+    site = worked()
+    files = [
+        one.batches(site.ontology, 1_000, pytest.fail)
+        for one in recordings_of(site.ontology, CASES)
+    ]
+    return pa.Table.from_batches(list(merge_recordings(files, batch=1_000)))
+
+
+def over_files(
+    folder: Path, chosen: Sequence[PolicyPlan], parts: int, until_ms: int | None = None
+) -> SparkReplay:
+    site = worked()
+    folder.mkdir()
+    paths = cut_into_files(recorded(), folder, "all", Chance(parts))
+    found = evaluate_history(
+        chosen,
+        site.tables,
+        readings_files(paths),
+        Here(tables_for_workers(chosen, site.tables)),
+        lateness_ms=0,
+        parts=PartCounts(parts, parts),
+        sources=site.ontology.sources,
+        until_ms=until_ms,
+    )
+    return SparkReplay.of(found)
+
+
+def here(chosen: Sequence[PolicyPlan], until_ms: int | None = None) -> ReplayResult:
+    site = worked()
+    recordings = recordings_of(site.ontology, CASES)
+    return replay(
+        site.ontology, site.tables, chosen, recordings, lateness_ms=0, until_ms=until_ms
+    )
+
+
+def lines(found: Sequence[Detection]) -> dict[str, bytes]:
+    return {
+        name: detection_lines(one for one in found if one.policy == name) for name in EXPECTED
+    }
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_every_worked_case_gives_the_expected_lines_in_parts(tmp_path: Path, parts: int) -> None:
+    found = over_files(tmp_path / "files", plans(), parts)
+    assert not found.problems
+    assert lines(found.detections) == EXPECTED
+    local = here(plans())
+    assert found.situations == local.situations
+    assert found.suppressed == local.suppressed
+    assert found.detections == in_output_order(found.detections)
+
+
+def test_recorded_time_runs_on_to_until(tmp_path: Path) -> None:
+    times = recorded().column("time").to_numpy()
+    until = int(times.max()) + 3_600_000
+    found, local = over_files(tmp_path / "files", plans(), 3, until), here(plans(), until)
+    assert detection_lines(found.detections) == detection_lines(local.detections)
+    assert detection_lines(found.detections) != detection_lines(here(plans()).detections)
+    assert found.situations == local.situations
+
+
+def plan_of(text: str) -> SituationPlan:
+    site = worked()
+    made = compile_policy(
+        f"{text}actions\n  tell the guards\n", name="p", ontology=site.ontology, window_ms=5_000
+    ).plan
+    assert isinstance(made, SituationPlan)
+    return made
+
+
+def test_once_per_and_what_is_open_are_counted_by_the_part_that_owns_them(tmp_path: Path) -> None:
+    text = (
+        "concepts\n  station S\nsituation\n  no temperature of S for 4 s\n"
+        "  at most once per 1 h\n"
+    )
+    chosen = [plan_of(text)]
+    found, local = over_files(tmp_path / "files", chosen, 7), here(chosen)
+    assert detection_lines(found.detections) == detection_lines(local.detections)
+    assert found.suppressed == local.suppressed
+    assert found.suppressed["p"] > 0
+    assert found.situations == local.situations
+
+
+def test_a_single_alias_is_the_key_and_its_readings_need_one_bucket() -> None:
+    plan = plan_of("concepts\n  station S\nsituation\n  temperature of S above 20 degC\n")
+    key = choose_key(plan, worked().tables)
+    assert isinstance(key, Key)
+    assert (key.alias, key.share, key.others) == ("S", 1.0, ())
+    assert {role.stream for role in key.own} == {"station.temperature", "station.humidity"}
+
+
+def test_instances_that_may_be_counted_are_needed_in_every_bucket() -> None:
+    plan = plan_of(
+        "concepts\n  person A (status='guest')\nsituation\n"
+        "  no person B (status='employee') with (B is within 5 m of A)\n"
+    )
+    key = choose_key(plan, worked().tables)
+    assert isinstance(key, Key)
+    assert key.alias == "A"
+    assert [role.constraints[0].value for role in key.others] == ["employee"]
+    anybody = plan_of(
+        "concepts\n  person A\nsituation\n  no person B with (B is within 5 m of A)\n"
+    )
+    assert choose_key(anybody, worked().tables) == (
+        "every event that may stand for A may stand for B of quantifier 1 too"
+    )
+
+
+def test_the_way_a_situation_is_spread_is_explained() -> None:
+    site = worked()
+    plan = plan_of("concepts\n  station S\nsituation\n  temperature of S above 20 degC\n")
+    assert explain_partitioning(plan, site.ontology.sources, site.tables) == (
+        "p: buckets of identities of S, for every detection names one; "
+        "not in slices of time, because its situation may have begun long before"
+    )
+    assert explain_run(plan, site.tables)[0] == "p: buckets by alias S"
+    hottest = plan_of(
+        "concepts\n  station S\nsituation\n  no station T with "
+        "(temperature of T above temperature of S)\n"
+    )
+    assert explain_run(hottest, site.tables)[0] == "p: one piece"
+
+
+def test_beginnings_and_ends_come_back_from_columns_and_from_older_files(tmp_path: Path) -> None:
+    found = here(plans()).detections
+    rows = encode_detections(found)
+    assert detections_from(pa.Table.from_batches([rows])) == found
+    folder = tmp_path / f"kind={DETECTION}"
+    folder.mkdir()
+    older = pa.Table.from_batches([rows]).drop_columns("began")
+    pq.write_table(older, folder / "part.parquet")
+    read = OutputFiles(str(tmp_path)).detections()
+    assert read.schema == DETECTIONS
+    assert detections_from(read) == [msgspec.structs.replace(one, began=None) for one in found]
+
+
+def test_days_of_tables_travel_to_workers() -> None:
+    made = tables_for_workers(plans(), worked().tables)
+    assert sorted(made.pull.days("holidays") if hasattr(made, "pull") else made.days("holidays"))
+    assert decode_tables(made.encoded).encoded == made.encoded  # type: ignore[union-attr]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_spark_gives_the_expected_lines_of_all_worked_cases(spark: SparkSession) -> None:
+    site = worked()
+    for parts in (1, 2, 7):
+        found = replay_recorded(
+            spark,
+            site.ontology,
+            site.tables,
+            plans(),
+            recordings_of(site.ontology, CASES),
+            lateness_ms=0,
+            partitions=parts,
+        )
+        assert not found.problems
+        assert lines(found.detections) == EXPECTED
+        assert found.situations == here(plans()).situations
