@@ -89,15 +89,11 @@ def over_files(
 def here(chosen: Sequence[PolicyPlan], until_ms: int | None = None) -> ReplayResult:
     site = worked()
     recordings = recordings_of(site.ontology, CASES)
-    return replay(
-        site.ontology, site.tables, chosen, recordings, lateness_ms=0, until_ms=until_ms
-    )
+    return replay(site.ontology, site.tables, chosen, recordings, lateness_ms=0, until_ms=until_ms)
 
 
 def lines(found: Sequence[Detection]) -> dict[str, bytes]:
-    return {
-        name: detection_lines(one for one in found if one.policy == name) for name in EXPECTED
-    }
+    return {name: detection_lines(one for one in found if one.policy == name) for name in EXPECTED}
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
@@ -131,8 +127,7 @@ def plan_of(text: str) -> SituationPlan:
 
 def test_once_per_and_what_is_open_are_counted_by_the_part_that_owns_them(tmp_path: Path) -> None:
     text = (
-        "concepts\n  station S\nsituation\n  no temperature of S for 4 s\n"
-        "  at most once per 1 h\n"
+        "concepts\n  station S\nsituation\n  no temperature of S for 4 s\n  at most once per 1 h\n"
     )
     chosen = [plan_of(text)]
     found, local = over_files(tmp_path / "files", chosen, 7), here(chosen)

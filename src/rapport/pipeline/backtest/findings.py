@@ -24,6 +24,7 @@ from rapport.core.errors import Problem
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.history.detection_table import detections_from, encode_detections, joined
 from rapport.policy.explain.answer import Explanation, WhyNotAnswer
+from rapport.policy.explain.wording import duration
 
 _DETECTIONS_AT_ONCE = 10_000
 
@@ -166,7 +167,8 @@ def by_identity(pair: tuple[str, int]) -> tuple[int, tuple[int, int, str]]:
 FoundBy = Literal["first", "second"]
 Flags = npt.NDArray[np.bool_]
 MOST_IDENTITIES = 10
-_APART = "\x1f"
+APART = "\x1f"
+"""Between texts that are one key."""
 
 
 class TopIdentities(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +178,16 @@ class TopIdentities(msgspec.Struct, frozen=True, kw_only=True):
     top: list[tuple[str, int]]
     others: int
     """How many more identities there are."""
+
+
+class EpisodeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how long a situation lasted within the period."""
+
+    episodes: int
+    open: int
+    """Of these, not over when the period or the history ends."""
+    total_ms: int
+    longest_ms: int
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,6 +210,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     once_per_ms: int | None = None
     text: str = ""
     """Of the policy."""
+    episodes: EpisodeFigures | None = None
+    """Of a policy with a situation; its detections are the beginnings."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -211,12 +225,16 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the other version stood."""
     command: str = ""
     """What to type to see it explained."""
+    lasted_ms: int | None = None
+    """Of a situation, so far if it is open."""
+    is_open: bool = False
+    """Whether it is not over when the period or the history ends."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two versions over the same history. Two findings are the same when they are about the same
     identities and rest on the same readings or have the same time: a longer window finds the same
-    later.
+    later. Two episodes are the same when they are about the same identities and overlap.
     """
 
     by: list[str]
@@ -228,6 +246,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     days: dict[str, tuple[int, int, int]]
     """Per day: both, only the first, only the second."""
     examples: list[Example]
+    of_episodes: bool = False
+    """Whether episodes are compared."""
 
 
 class BackTest(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,6 +283,22 @@ class BackTest(msgspec.Struct, frozen=True, kw_only=True):
         return begin, max(begin, end)
 
 
+def episodes_text(figures: EpisodeFigures) -> str:
+    """`34 h 10 min in all, the longest 6 h; 1 is still open at the end`."""
+    text = f"{duration(figures.total_ms)} in all, the longest {duration(figures.longest_ms)}"
+    if not figures.open:
+        return text
+    return f"{text}; {figures.open:,} {'is' if figures.open == 1 else 'are'} open at the end"
+
+
+def lasted_text(example: Example) -> str:
+    """`, 2 h 5 min` behind an episode; nothing behind a detection."""
+    if example.lasted_ms is None:
+        return ""
+    is_open = ", open at the end" if example.is_open else ""
+    return f"  {duration(example.lasted_ms)}{is_open}"
+
+
 def tally(
     findings: Findings,
     calendar: Calendar,
@@ -273,6 +309,7 @@ def tally(
     suppressed: int | None = 0,
     once_per_ms: int | None = None,
     text: str = "",
+    episodes: EpisodeFigures | None = None,
 ) -> Tally:
     """Counts what one version found; the first `show` are kept as they are."""
     times = findings.times()
@@ -289,6 +326,7 @@ def tally(
         suppressed=suppressed,
         once_per_ms=once_per_ms,
         text=text,
+        episodes=episodes,
     )
 
 
@@ -299,6 +337,7 @@ def compare(
     by: Sequence[str],
     calendar: Calendar,
     show: int,
+    of_episodes: bool = False,
 ) -> Comparison:
     """What two versions found, parted as `only_one` says into what both did and what only one did;
     up to `show` examples of each side.
@@ -324,6 +363,7 @@ def compare(
             day: (days[0].get(day, 0), days[1].get(day, 0), days[2].get(day, 0)) for day in every
         },
         examples=examples,
+        of_episodes=of_episodes,
     )
 
 
@@ -342,12 +382,12 @@ def only_one(first: Findings, second: Findings, by: Sequence[str]) -> tuple[Flag
 
 def _keys(findings: Findings, by: Sequence[str], about: pa.ChunkedArray) -> pa.Array:
     identities = [pc.fill_null(findings.identities(alias), "") for alias in by]
-    joined = pc.binary_join_element_wise(*identities, about, _APART)
+    joined = pc.binary_join_element_wise(*identities, about, APART)
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
 def _by_causes(findings: Findings) -> pa.ChunkedArray:
-    return pc.binary_join(findings.rows.column("cause_ids"), _APART)
+    return pc.binary_join(findings.rows.column("cause_ids"), APART)
 
 
 def _by_time(findings: Findings) -> pa.ChunkedArray:

@@ -96,7 +96,7 @@ def replay_spark(
     directory: Path | None = None,
     goes_on: Callable[[], bool] = lambda: False,
     sources: Mapping[str, PushSource] | None = None,
-    until_ms: int | None = None,
+    until: Callable[[], int | None] = lambda: None,
 ) -> SparkReplay:
     """Runs the plans over readings given in arrival order, as one Spark job.
 
@@ -104,9 +104,9 @@ def replay_spark(
     readings are kept while the job runs, a temporary one by default; on a cluster every worker must
     see it. `goes_on` is called when all readings are read: if more follow another time, only what
     is certain is decided, as by a local runner. `sources` are those of the
-    site: periods, clock uncertainties and staleness matter. For situations recorded time runs on to
-    `until_ms`. Raises what `make_operator` raises, and
-    RapportErrors for everything that goes wrong on Spark.
+    site: periods, clock uncertainties and staleness matter. `until` is called when all readings are
+    read: for situations recorded time runs on to what it gives. Raises what `make_operator` raises,
+    and RapportErrors for everything that goes wrong on Spark.
     """
     check_plans(plans, pull, sources)
     part_counts(partitions, 0, 1)
@@ -126,7 +126,7 @@ def replay_spark(
                 partitions=partitions,
                 sources=sources,
                 end=ingestion.watermark() if goes_on() else END_OF_TIME,
-                until_ms=until_ms,
+                until_ms=until(),
             )
         return SparkReplay.of(found)
 
@@ -192,7 +192,7 @@ def replay_recorded(
             partitions=partitions,
             goes_on=lambda: taken.stopped,
             sources=ontology.sources,
-            until_ms=until_ms,
+            until=lambda: until_ms,
         )
         return EngineResult(
             detections=made.detections,

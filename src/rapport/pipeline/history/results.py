@@ -219,6 +219,8 @@ class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
     """What `at most once per` left out, of every policy that did not fail."""
     situations: dict[str, SituationCounts] = {}
     """Of each policy with a situation, what is open and pending when recorded time ends."""
+    ended: int | None = None
+    """When recorded time ends for situations, if there are any."""
 
     def columns(self) -> pa.Table:
         """All detections and undecided ones as DETECTIONS, in any order; without those that
@@ -292,6 +294,7 @@ def found_of(
     history: ReadingsFiles,
     policies: Sequence[str],
     situations: Collection[str] = (),
+    ended: int | None = None,
 ) -> HistoryFound:
     """The reports of all tasks put together; `situations`: the policies with a situation."""
     late = sorted(reports.of(Late), key=lambda one: (one.clock, one.series, one.position))
@@ -325,6 +328,7 @@ def found_of(
             for name in policies
             if name in situations and name not in failed
         },
+        ended=ended,
         first=min((g.first_inside for g in groups if g.first_inside is not None), default=None),
         last=max((g.last_inside for g in groups if g.last_inside is not None), default=None),
     )

@@ -238,7 +238,7 @@ def evaluate_history(
         is_final = not situations or job.ended == ended
         if is_final and not changes_lateness(history, before, groups):
             names = [plan.policy for plan in plans]
-            return found_of(output, reports, layout, history, names, situations)
+            return found_of(output, reports, layout, history, names, situations, ended)
     # What reading shows depends on the bytes alone: these were not the same twice.
     raise Unavailable(
         "the files of the history change while they are read",
