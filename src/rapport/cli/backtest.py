@@ -45,7 +45,10 @@ def backtest(
         str | None, Parameter(help="Another policy, version or file over the same.")
     ] = None,
     sweep: Annotated[
-        str | None, Parameter(help="Try values of a constant: '50 ug/m3=30..80 by 5'.")
+        str | None,
+        Parameter(
+            help="Try values of a constant: '50 ug/m3=30..80 by 5'.", allow_leading_hyphen=True
+        ),
     ] = None,
     explain: Annotated[bool, Parameter(help="Say why, for the first few.", negative="")] = False,
     site: SiteOption = None,

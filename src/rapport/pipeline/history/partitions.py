@@ -4,8 +4,8 @@ Parts give together what the whole gives. A plan that uses nothing up is cut int
 slice owns the detections whose time lies in it, and reads as much before and after it as can have
 a part in them. Other plans need everything before: those that use events up (rule 1 of the
 meaning), durations and silence (rule 6), `at most once per`, absence that a silent source makes
-undecided (rule 8), and situations. They are divided by identities (`keys.py`) if they have a key, else they run in
-one piece.
+undecided (rule 8), and situations. They are divided by identities (`keys.py`) if they have a key,
+else they run in one piece.
 """
 
 from __future__ import annotations
