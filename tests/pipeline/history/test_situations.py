@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.core.detection import Detection, detection_lines
+from rapport.core.errors import UnknownName
 from rapport.kernel.clock import Chance
 from rapport.pipeline.history.detection_table import (
     DETECTIONS,
@@ -29,13 +30,15 @@ from rapport.pipeline.history.replay import replay_recorded
 from rapport.pipeline.history.results import DETECTION, OutputFiles, SparkReplay
 from rapport.pipeline.history.runner import PartCounts, evaluate_history, explain_run
 from rapport.pipeline.history.tables import tables_for_workers
-from rapport.pipeline.worker_tables import decode_tables
+from rapport.pipeline.worker_tables import decode_tables, tables_for
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import PolicyPlan
 from rapport.policy.recordings.files import merge_recordings
 from rapport.policy.replay.replay import ReplayResult, recordings_of, replay
 from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from rapport.site.site import Site, load_site
+from rapport.tables.instances import Instances
 from support.history_here import Here
 from tests.pipeline.history.conftest import _cut_into_files as cut_into_files
 
@@ -191,9 +194,63 @@ def test_beginnings_and_ends_come_back_from_columns_and_from_older_files(tmp_pat
 
 
 def test_days_of_tables_travel_to_workers() -> None:
-    made = tables_for_workers(plans(), worked().tables)
-    assert sorted(made.pull.days("holidays") if hasattr(made, "pull") else made.days("holidays"))
-    assert decode_tables(made.encoded).encoded == made.encoded  # type: ignore[union-attr]
+    made = tables_for(plans(), worked().tables)
+    assert made.days("holidays")
+    again = decode_tables(made.encoded)
+    assert sorted(again.days("holidays")) == sorted(made.days("holidays"))
+    with pytest.raises(UnknownName):
+        made.days("feasts")
+
+
+class FewerRows:
+    """The tables of the site, some concepts without their first rows."""
+
+    def __init__(self, left_out: int) -> None:
+        self._left_out = left_out
+
+    def instances(self, concept: str) -> Instances:
+        known = worked().tables.instances(concept)
+        columns = {name: values[self._left_out :] for name, values in known.columns.items()}
+        return Instances(concept, known.ids[self._left_out :], columns)
+
+    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
+        return worked().tables.pairs(function)
+
+    def days(self, table: str) -> Collection[str]:
+        return worked().tables.days(table)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_tables_that_change_give_what_the_local_runner_gives(tmp_path: Path, parts: int) -> None:
+    site, rows = worked(), recorded()
+    times = sorted(rows.column("time").to_pylist())
+    first, middle, last = times[0], times[len(times) // 2], times[-1]
+    pull = PullByTime(
+        pull=FewerRows(1),
+        switches=(
+            TableSwitch(first, lambda: FewerRows(2)),
+            TableSwitch(middle, lambda: FewerRows(0)),
+            TableSwitch(last, lambda: FewerRows(1)),
+            TableSwitch(last + 1, lambda: FewerRows(3)),
+        ),
+    )
+    runner = SwitchingRunner(plans(), pull, lateness_ms=0, sources=site.ontology.sources)
+    expected = [one for batch in rows.to_batches() for one in runner.feed(batch)]
+    expected += runner.finish()
+    tmp_path.joinpath("files").mkdir()
+    paths = cut_into_files(rows, tmp_path / "files", "all", Chance(parts))
+    found = evaluate_history(
+        plans(),
+        pull,
+        readings_files(paths),
+        Here(tables_for_workers(plans(), pull)),
+        lateness_ms=0,
+        parts=PartCounts(parts, parts),
+        sources=site.ontology.sources,
+    )
+    assert not found.failed
+    assert detection_lines(found.in_order()) == detection_lines(expected)
+    assert detection_lines(expected) != detection_lines(here(plans()).detections)
 
 
 @pytest.mark.spark
