@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import UnknownName
@@ -31,7 +34,8 @@ from rapport.pipeline.history.results import DETECTION, OutputFiles, SparkReplay
 from rapport.pipeline.history.runner import PartCounts, evaluate_history, explain_run
 from rapport.pipeline.history.tables import tables_for_workers
 from rapport.pipeline.worker_tables import decode_tables, tables_for
-from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.compiler.compile import compile_policy, compile_situation
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import PolicyPlan
 from rapport.policy.recordings.files import merge_recordings
 from rapport.policy.replay.replay import ReplayResult, recordings_of, replay
@@ -40,6 +44,8 @@ from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitc
 from rapport.site.site import Site, load_site
 from rapport.tables.instances import Instances
 from support.history_here import Here
+from support.situation_worlds import NAME, SituationWorld, judge_lines, situation_trials
+from support.varied.worlds import readings_batch
 from tests.pipeline.history.conftest import _cut_into_files as cut_into_files
 
 if TYPE_CHECKING:
@@ -251,6 +257,42 @@ def test_tables_that_change_give_what_the_local_runner_gives(tmp_path: Path, par
     assert not found.failed
     assert detection_lines(found.in_order()) == detection_lines(expected)
     assert detection_lines(expected) != detection_lines(here(plans()).detections)
+
+
+def in_parts(world: SituationWorld, text: str, parts: int, folder: Path) -> SparkReplay:
+    """A random policy over a random world, its readings in files of any size."""
+    plan = compile_situation(text, name=NAME, ontology=world.ontology).plan
+    first, *later = sorted(world.tables, key=lambda one: one.since)
+    switches = tuple(TableSwitch(one.since, functools.partial(_itself, one.pull)) for one in later)
+    pull = PullByTime(pull=first.pull, switches=switches)
+    rows = pa.Table.from_batches([readings_batch(world.readings, world.ontology)])
+    found = evaluate_history(
+        [plan],
+        pull,
+        readings_files(cut_into_files(rows, folder, "all", Chance(parts))),
+        Here(tables_for_workers([plan], pull)),
+        lateness_ms=0,
+        parts=PartCounts(parts, parts),
+        sources=world.ontology.sources,
+        until_ms=world.until,
+    )
+    return SparkReplay.of(found)
+
+
+def _itself(pull: PullData) -> PullData:
+    return pull
+
+
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(situation_trials(), st.sampled_from([1, 3, 7]))
+def test_buckets_give_what_the_judge_gives(trial: tuple[SituationWorld, str], parts: int) -> None:
+    world, text = trial
+    world = msgspec.structs.replace(world, start=None)
+    with tempfile.TemporaryDirectory() as folder:
+        found = in_parts(world, text, parts, Path(folder))
+    assert not found.problems
+    assert detection_lines(found.detections) == judge_lines(world, text)
 
 
 @pytest.mark.spark
