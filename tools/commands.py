@@ -14,7 +14,7 @@ FAST = f"{NOT_SLOW} and not unhurried"
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 TESTS_FAILED = 1
 """What pytest exits with when it ran and tests failed; anything else is worse."""
-MOST_LOOKED_AT_AGAIN = 3
+MOST_LOOKED_AT_AGAIN = 5
 KEEPS_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 STATIC_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (

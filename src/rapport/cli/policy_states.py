@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from rapport.core.times import format_time
 if TYPE_CHECKING:
     from rapport.node.node import Node
 
+_SHOWN_READINGS = 10
 HEADS = ("situation", "state", "since", "now", "values", "acknowledged by")
 
 
@@ -93,21 +95,36 @@ def _shown(bindings: dict[str, str]) -> str:
 
 
 def _atom(atom: Any) -> str:
-    """`temperature of F > -15: -14.2 degC, 0.8 above`."""
+    """`temperature of F > -15 is true: -14.2 degC, 0.8 K above`."""
     values = atom.get("values", {})
+    if atom["truth"] == "unknown" and len(values) == 1:
+        values = {}  # that the value is unknown is what the line says
     facts = [_value(name, value, alone=len(values) == 1) for name, value in values.items()]
     distance = atom.get("distance")
     if distance is not None:
         side = "above" if distance >= 0 else "below"
-        facts.append(f"{abs(distance):.6g} {side}")
-    told = f": {', '.join(facts)}" if facts else ""
-    return f"{atom['text']} is {atom['truth']}{told}"
+        unit = atom.get("unit", "").replace("degC", "K")  # of a difference
+        facts.append(f"{f'{abs(distance):.6g} {unit}'.rstrip()} {side}")
+    text = f": {', '.join(facts)}" if facts else ""
+    return f"{atom['text']} is {atom['truth']}{text}"
+
+
+def evidence_lines(situation: dict[str, Any]) -> Iterator[str]:
+    """What `rapport explain` says of a situation: each atom, since when, its value and distance,
+    and the readings of the aggregates.
+    """
+    for each in situation.get("atoms", ()):
+        since = each.get("since")
+        yield _atom(each["atom"]) + (f", since {format_time(since)}" if since is not None else "")
+    for one in situation.get("aggregates", ()):
+        ids = ", ".join(id for _time, id in one["readings"][-_SHOWN_READINGS:])
+        yield f"{one['aggregate']}: {one['count']} readings, newest {ids}"
 
 
 def _value(name: str, value: Any, *, alone: bool) -> str:
     known = value.get("value")
-    shown = "unknown" if known is None else f"{known:.6g}" if isinstance(known, float) else known
-    text = f"{shown} {value.get('unit', '')}".rstrip()
+    shown = f"{known:.6g}" if isinstance(known, float) else known
+    text = "unknown" if known is None else f"{shown} {value.get('unit', '')}".rstrip()
     return text if alone else f"{name} {text}"
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
@@ -18,7 +18,7 @@ import msgspec
 
 from rapport.cli.hints import NO_POLICIES, unknown
 from rapport.cli.output import print_note
-from rapport.core.detection import Cause, Detection, Undecided
+from rapport.core.detection import Cause, Detection, Undecided, detection_order
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
@@ -36,8 +36,10 @@ from rapport.policy.replay.replay import (
     compare_plans,
     recordings_of,
     renamed_plan,
+    situation_id,
 )
 from rapport.policy.replay.replay import replay as replay_here
+from rapport.policy.situation_plan import SituationPlan
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text, read_policy
 from rapport.site.recordings import recordings_in_site, version_of_meanings
@@ -165,9 +167,23 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
     def counts(self, result: ReplayResult) -> str:
         """How many detections, of either version where there are two."""
         if self.changed is None:
-            return f"{len(result.detections):,} detections"
-        theirs = sum(one.policy == self.changed.policy for one in result.detections)
-        return f"{len(result.detections) - theirs:,} detections, {theirs:,} by {self.file.name},"
+            return self._counts_of_kinds(result.detections)
+        begins = [one for one in result.detections if one.began is None]
+        theirs = sum(one.policy == self.changed.policy for one in begins)
+        noun = "situations" if isinstance(self.plans[0], SituationPlan) else "detections"
+        return f"{len(begins) - theirs:,} {noun}, {theirs:,} by {self.file.name},"
+
+    def _counts_of_kinds(self, found: Sequence[Detection]) -> str:
+        states = {plan.policy for plan in self.plans if isinstance(plan, SituationPlan)}
+        told = [one for one in found if one.policy in states]
+        ends = sum(one.began is not None for one in told)
+        parts = []
+        if len(states) < len(self.plans):
+            parts.append(f"{len(found) - len(told):,} detections")
+        if states:
+            begins = _counted(len(told) - ends, "situation")
+            parts.append(f"{begins} began, {ends:,} ended")
+        return ", ".join(parts)
 
     def compared(self, result: ReplayResult) -> ReplayComparison:
         """What only one of the two versions found."""
@@ -437,8 +453,9 @@ class ReplayText:
     ) -> list[Text]:
         from rich.text import Text
 
-        times = "" if len(found) == 1 else "s"
-        lines = [Text.assemble("\n", (policy, "bold"), f"  {len(found):,} detection{times}")]
+        if isinstance(self._plans[policy], SituationPlan):
+            return self._situation(policy, found, result, readings)
+        lines = [Text.assemble("\n", (policy, "bold"), f"  {_counted(len(found), 'detection')}")]
         lines += [self._detection("  ", one, readings) for one in found[: self._most]]
         if len(found) > self._most:
             lines.append(Text(f"  and {len(found) - self._most:,} more, see --show", "dim"))
@@ -446,13 +463,43 @@ class ReplayText:
             lines.append(self._how_often(found, result))
         return [*lines, *self._besides(policy, result)]
 
-    def _detection(self, mark: str, one: Detection, readings: Readings) -> Text:
+    def _situation(
+        self, policy: str, found: list[Detection], result: ReplayResult, readings: Readings
+    ) -> list[Text]:
+        """A line for each situation, with how long it lasted."""
+        from rich.text import Text
+
+        begins = [one for one in found if one.began is None]
+        known = {situation_id(one) for one in begins}
+        # Of a part of the log the beginning may lie before it.
+        begins += [
+            msgspec.structs.replace(one, time=one.began, began=None, causes=())
+            for one in found
+            if one.began is not None and situation_id(one) not in known
+        ]
+        begins.sort(key=detection_order)
+        lengths = _lengths(found)
+        head = _counted(len(begins), "situation")
+        if lengths:
+            head += f", {duration(sum(lengths.values()))} in all"
+        lines = [Text.assemble("\n", (policy, "bold"), f"  {head}")]
+        for one in begins[: self._most]:
+            lines.append(self._detection("  ", one, readings, _lasted(one, lengths)))
+        if len(begins) > self._most:
+            lines.append(Text(f"  and {len(begins) - self._most:,} more, see --show", "dim"))
+        if begins:
+            lines.append(self._how_often(begins, result))
+        return [*lines, *self._besides(policy, result)]
+
+    def _detection(self, mark: str, one: Detection, readings: Readings, lasted: str = "") -> Text:
+        """One line; `lasted` stands behind what it is about."""
         from rich.text import Text
 
         streams = cause_streams(self._plans[one.policy])
         because = self._because(one, cause_values(one.causes, readings, streams))
         about = bindings_text(one.bindings) or "nobody in particular"
-        return Text.assemble(mark, (self._time(one.time), "cyan"), "  ", (about, "bold"), because)
+        time = (self._time(one.time), "cyan")
+        return Text.assemble(mark, time, "  ", (about, "bold"), lasted, because)
 
     def _because(self, one: Detection, values: Sequence[Reading]) -> str:
         """The first values, each with how long before that was; once where it is the same."""
@@ -508,9 +555,15 @@ class ReplayText:
         counts = f"{compared.both:,} found by both, {ours:,} by the site's version alone (-), "
         counts += f"{theirs:,} by {chosen.file.name} alone (+)"
         lines = [Text.assemble("\n", (compared.policy, "bold"), f"  {counts}")]
+        site, changed = chosen.all_plans()
+        plans = {"site": site, "changed": changed}
         for one in compared.differences[: self._most]:
             mark, style = _MARKS[one.found_by]
-            line = self._detection(f"  {mark} ", one.detection, readings)
+            plan, lasted = plans[one.found_by], ""
+            if isinstance(plan, SituationPlan):
+                told = (each for each in result.detections if each.policy == plan.policy)
+                lasted = _lasted(one.detection, _lengths(told))
+            line = self._detection(f"  {mark} ", one.detection, readings, lasted)
             line.stylize(style, 0, 4)
             lines.append(line)
         if len(compared.differences) > self._most:
@@ -528,6 +581,23 @@ class ReplayText:
 
     def _moment(self, time_ms: int) -> datetime:
         return (_EPOCH + timedelta(milliseconds=time_ms)).astimezone(self._zone)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+_Lengths = Mapping[tuple[tuple[tuple[str, str], ...], int], int]
+
+
+def _lengths(found: Iterable[Detection]) -> _Lengths:
+    """How long the situations of one policy lasted that have ended."""
+    return {situation_id(one): one.time - one.began for one in found if one.began is not None}
+
+
+def _lasted(begin: Detection, lengths: _Lengths) -> str:
+    length = lengths.get(situation_id(begin))
+    return "  still open" if length is None else f"  for {duration(length)}"
 
 
 def _buckets(first: datetime, last: datetime) -> tuple[str, Bucket]:

@@ -193,7 +193,7 @@ def test_episodes_are_alone_if_no_other_of_the_same_identity_overlaps(
         (alone[0], ours, here, there),
         (alone[1], theirs, there, here),
     ):
-        named = side.findings.identities("X").to_pylist()
+        named = [one for part in side.findings.identities("X") for one in part.to_pylist()]
         found = sorted(zip(named, side.begins.tolist(), flags.tolist(), strict=True))
         assert found == sorted((one[0], one[1], is_alone(one, others)) for one in own)
         assert side.figures().open == int(np.sum(side.is_open))

@@ -13,7 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rapport.pipeline.backtest.findings import APART, EpisodeFigures, Findings, Flags, Numbers
+from rapport.pipeline.backtest.findings import (
+    NO_END,
+    EpisodeFigures,
+    Findings,
+    Flags,
+    Numbers,
+    finding_keys,
+)
 
 
 class Episodes:
@@ -32,15 +39,14 @@ class Episodes:
             begin: of the period; None: that of the history.
             ended: the last instant of the period that the history reaches.
         """
-        rows = found.rows
-        is_begin = pc.is_null(rows.column("began"))
-        begun = Findings(rows.filter(is_begin).combine_chunks())
+        is_begin = found.began() == NO_END
+        begun = found.chosen(is_begin)
         begins = begun.times()
         ends, is_open = begins + 1, np.zeros(len(begins), np.bool_)
         if is_situation:
-            ends, is_open = _ends(begun, Findings(rows.filter(pc.invert(is_begin))), ended)
+            ends, is_open = _ends(begun, found.chosen(~is_begin), ended)
         chosen = np.ones(len(begins), np.bool_) if begin is None else is_open | (ends > begin)
-        self.findings = Findings(begun.rows.filter(pa.array(chosen)), found.undecided)
+        self.findings = begun.chosen(chosen)
         """Of each episode its beginning."""
         self.begins, self.ends, self.is_open = begins[chosen], ends[chosen], is_open[chosen]
         self.after = self.ends + self.is_open
@@ -69,7 +75,7 @@ class Episodes:
 
 def only_one_episode(first: Episodes, second: Episodes, by: Sequence[str]) -> tuple[Flags, Flags]:
     """Of either side which episodes overlap none of the other about the same identities."""
-    keys = [identity_keys(side.findings, by) for side in (first, second)]
+    keys = [pa.array(finding_keys(side.findings, by), pa.binary()) for side in (first, second)]
     codes = pc.dictionary_encode(pa.concat_arrays(keys)).indices.to_numpy()
     ours, theirs = codes[: len(first)], codes[len(first) :]
     return (
@@ -80,43 +86,26 @@ def only_one_episode(first: Episodes, second: Episodes, by: Sequence[str]) -> tu
 
 def episode_rows(found: Findings, episodes: Episodes, alone: Flags) -> Flags:
     """Of beginnings and ends which belong to episodes that are flagged."""
-    rows, flagged = found.rows, episodes.findings.rows.filter(pa.array(alone))
-    aliases = found.aliases()
-    began = pc.coalesce(rows.column("began"), rows.column("time"))
-    return _flags(
-        pc.is_in(
-            _keys_at(found, aliases, began),
-            _keys_at(Findings(flagged), aliases, flagged.column("time")),
-        )
-    )
+    aliases, is_begin = found.aliases(), found.began() == NO_END
+    flagged = pa.array(finding_keys(episodes.findings.chosen(alone), aliases, "time"), pa.binary())
+    flags = np.zeros(len(found), np.bool_)
+    for chosen, column in ((is_begin, "time"), (~is_begin, "began")):
+        keys = pa.array(finding_keys(found.chosen(chosen), aliases, column), pa.binary())
+        flags[chosen] = _flags(pc.is_in(keys, flagged))
+    return flags
 
 
-def identity_keys(found: Findings, by: Sequence[str]) -> pa.Array:
-    """Who each finding is about under some aliases, as one text."""
-    if not by:
-        return pa.array([""] * len(found), pa.string())
-    identities = [pc.fill_null(found.identities(alias), "") for alias in by]
-    joined = pc.binary_join_element_wise(*identities, APART)
-    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
-
-
-def _ends(begun: Findings, over: Findings, ended: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+def _ends(begun: Findings, over: Findings, ended: int) -> tuple[Numbers, Flags]:
     """When each beginning is over, and whether it is not."""
     aliases = sorted({*begun.aliases(), *over.aliases()})
     places = pc.index_in(
-        _keys_at(begun, aliases, begun.rows.column("time")),
-        _keys_at(over, aliases, over.rows.column("began")),
+        pa.array(finding_keys(begun, aliases, "time"), pa.binary()),
+        pa.array(finding_keys(over, aliases, "began"), pa.binary()),
     )
     is_open = _flags(pc.is_null(places))
     ends = np.full(len(begun), ended, np.int64)
     ends[~is_open] = over.times()[pc.drop_null(places).to_numpy()]
     return ends, is_open
-
-
-def _keys_at(found: Findings, aliases: Sequence[str], times: pa.ChunkedArray) -> pa.Array:
-    keys = identity_keys(found, aliases)
-    texts = times.cast(pa.string()).combine_chunks()
-    return pc.binary_join_element_wise(keys, texts, APART)
 
 
 def _overlaps(

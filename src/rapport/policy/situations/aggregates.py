@@ -270,7 +270,7 @@ class Change(Aggregate):
     """The newest value minus the oldest; `is_rate`: per millisecond."""
 
     def __init__(self, log: WindowLog, window_ms: int, at_least: int, *, is_rate: bool) -> None:
-        super().__init__(log, window_ms, max(at_least, 2))
+        super().__init__(log, window_ms, at_least)
         self._is_rate = is_rate
         self._newest: Rows = NO_ROWS
         self._oldest: Rows = NO_ROWS
@@ -283,7 +283,7 @@ class Change(Aggregate):
         last = last_of_runs(events.rows)
         rows = events.rows[last]
         self._newest[rows], self._oldest[rows] = newest[last], oldest[last]
-        enough = counts >= 2
+        enough = counts > 0
         newest, oldest = newest[enough], oldest[enough]
         found = np.full(len(events), np.nan)
         change = log.values(newest) - log.values(oldest)
