@@ -196,6 +196,7 @@ def test_beginnings_and_ends_come_back_from_columns_and_from_older_files(tmp_pat
     pq.write_table(older, folder / "part.parquet")
     read = OutputFiles(str(tmp_path)).detections()
     assert read.schema == DETECTIONS
+    assert OutputFiles(str(tmp_path)).mapped().equals(read)
     assert detections_from(read) == [msgspec.structs.replace(one, began=None) for one in found]
 
 

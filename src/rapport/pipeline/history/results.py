@@ -168,8 +168,10 @@ class OutputFiles:
             with pa.ipc.new_file(place, DETECTIONS) as writer:
                 if Path(self._folder(DETECTION)).is_dir():
                     files = pyarrow.dataset.dataset(self._folder(DETECTION), format="parquet")
-                    for batch in files.to_batches(columns=DETECTIONS.names):
-                        writer.write_table(pa.Table.from_batches([batch]).cast(DETECTIONS))
+                    for batch in files.to_batches(columns=_known(files, DETECTIONS)):
+                        writer.write_table(
+                            _with_columns(pa.Table.from_batches([batch]), DETECTIONS)
+                        )
             place.flush()
             return pa.ipc.open_file(pa.memory_map(place.name)).read_all()  # stays after its name
 
@@ -180,11 +182,14 @@ class OutputFiles:
         if not Path(folder).is_dir():
             return schema.empty_table()
         files = pyarrow.dataset.dataset(folder, format="parquet")
-        known = [name for name in schema.names if name in files.schema.names]
-        return _with_columns(files.to_table(columns=known), schema)
+        return _with_columns(files.to_table(columns=_known(files, schema)), schema)
 
     def _folder(self, kind: str) -> str:
         return f"{self.directory}/kind={kind}"
+
+
+def _known(files: pyarrow.dataset.Dataset, schema: pa.Schema) -> list[str]:
+    return [name for name in schema.names if name in files.schema.names]
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
