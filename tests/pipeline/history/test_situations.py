@@ -239,6 +239,7 @@ def test_tables_that_change_give_what_the_local_runner_gives(tmp_path: Path, par
             TableSwitch(middle, lambda: FewerRows(0)),
             TableSwitch(last, lambda: FewerRows(1)),
             TableSwitch(last + 1, lambda: FewerRows(3)),
+            TableSwitch(last + 600_000, lambda: FewerRows(2)),
         ),
     )
     runner = SwitchingRunner(plans(), pull, lateness_ms=0, sources=site.ontology.sources)

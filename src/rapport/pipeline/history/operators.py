@@ -193,13 +193,13 @@ class PlanRun:
         return self._running.situations()
 
     def _process(self, rows: pa.RecordBatch | None, watermark: int) -> list[Found]:
-        """Stops where recorded time ends: situations that are due by then are told, others are not.
-        No row is later.
+        """Stops where recorded time ends: situations that are due by then are told, others are not,
+        and tables from after the end do not count. No row is later.
         """
         if self._ended is None or not self._watermark <= self._ended < watermark - 1:
             return self._process_switching(rows, watermark)
         found = self._process_switching(rows, self._ended + 1)
-        return found + self._process_switching(None, watermark)
+        return found + self._process_part(None, watermark)
 
     def _process_switching(self, rows: pa.RecordBatch | None, watermark: int) -> list[Found]:
         """Processes up to each switch by the tables before it, then by the new ones."""
