@@ -263,7 +263,7 @@ def plans_on_spark(site: Site, place: Location) -> list[Plan]:
     registry = _registry(place)
     if not registry.entries:  # no node has run yet: what its files say will run
         known = sorted(site.policies.items())
-        return [_without_situation(one.plan) for name, one in known if name in chosen]
+        return [plan_for_live(one.plan) for name, one in known if name in chosen]
     entries = [one for one in registry.alive() if one.state == "running" and one.name in chosen]
     return [_plan(site, entry) for entry in entries]
 
@@ -282,7 +282,7 @@ def _registry(place: Location) -> PolicyRegistry:
 def _plan(site: Site, entry: PolicyEntry) -> Plan:
     known = site.policies.get(entry.name)
     if known is not None and known.plan.version() == entry.version:
-        return _without_situation(known.plan)
+        return plan_for_live(known.plan)
     terms, faults = terms_of_policies(site.file, site.directory, site.ontology, [entry.name])
     file = PolicyFile(entry.name, Path(f"{entry.name}.dpl"), f"{entry.name} (on record)")
     compiled, problems = compile_text(
@@ -297,10 +297,10 @@ def _plan(site: Site, entry: PolicyEntry) -> Plan:
             code="live.other_policy",
             hint="let the node take in the site: rapport policy reload",
         )
-    return _without_situation(compiled.plan)
+    return plan_for_live(compiled.plan)
 
 
-def _without_situation(plan: PolicyPlan) -> Plan:
+def plan_for_live(plan: PolicyPlan) -> Plan:
     """Raises Unsupported for a situation: its life (a new version that continues it, its end when
     the policy is deleted, the values in its texts) is the node's.
     """
