@@ -201,6 +201,7 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     undecided: list[Undecided] = []
     suppressed: dict[str, int] = {}
+    situations: dict[str, SituationCounts] = {}
 
 
 ReplayEngine = Callable[[Sequence[PolicyPlan], PullData, Iterable[pa.RecordBatch]], EngineResult]
@@ -297,6 +298,7 @@ def replay(
             events=made.events,
             undecided=unique_undecided(made.undecided),
             suppressed=made.suppressed,
+            situations=made.situations,
             first=span.first,
             last=span.last,
         )
