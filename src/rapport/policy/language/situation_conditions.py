@@ -403,6 +403,8 @@ class ConditionReader(ValueReader):
         hint = f"such as: {shown} above 30 degC"
         if self.cursor.word() in ("until", "unless"):
             hint = "the section 'cleared by' says when a situation ends"
+        if self.cursor.reads("with") and self.cursor.word(1) == "at":
+            hint = "the least number stands in parentheses: (at least 18 readings)"
         elif self.cursor.sees("keyword", "of", ahead=1):
             hint = f"did you mean: {shown} * {self.cursor.word()} of ..."
         return self.cursor.fault("policy.expected_comparison", message, hint=hint)
