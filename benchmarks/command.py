@@ -14,14 +14,24 @@ from cyclopts import Parameter
 from rapport.cli.output import print_note, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
-_ROOMS = ("channel", "communication", "context", "ensemble", "mediation", "policy", "spark")
+_ROOMS = (
+    "channel",
+    "communication",
+    "context",
+    "ensemble",
+    "mediation",
+    "policy",
+    "situations",
+    "spark",
+)
 _MODULES = {
     **{name: f"{name}.measuring" for name in _ROOMS},
     **{name: f"channel.{name}" for name in ("doors", "embedded", "history", "soap")},
     "peers": "peers",
+    "scale": "spark.scale",
 }
 NAMES = tuple(sorted(_MODULES))
-_WITH_FULL = ("channel", "communication", "context", "embedded", "history", "spark")
+_WITH_FULL = ("channel", "communication", "context", "embedded", "history", "scale", "spark")
 _WITH_PLOT = ("communication", "context")
 _WITH_PART = ("context", "ensemble")
 
@@ -69,7 +79,8 @@ def bench(
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history),
-    communication, context, ensemble, mediation, policy or spark.
+    communication, context, ensemble, mediation, policy, spark, or scale (jobs on Spark at several
+    sizes).
     """
     if name not in NAMES:
         raise UnknownName("benchmark", name, NAMES)

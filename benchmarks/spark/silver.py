@@ -29,12 +29,12 @@ _STREAMS = ("person.position", "room.warmth")
 def silver(spark: SparkSession, folder: Path, events: int, goals: Goals) -> list[Result]:
     """Points and numbers of two days, none repeated; best of alternating rounds."""
     lake = Lake.at(folder)
-    _fill(lake, events)
+    fill_bronze(lake, events)
     hand, ours = [], []
     for _round in range(_ROUNDS):
         hand.append(timed(lambda: _by_hand(spark, lake, folder / "hand"))[1])
         shutil.rmtree(folder / SILVER, ignore_errors=True)
-        done, took = timed(lambda: update_silver(spark, lake, _ontology()))
+        done, took = timed(lambda: update_silver(spark, lake, ontology()))
         require(done.readings == events, "silver")
         ours.append(took)
     best, other = (min(one, key=lambda took: took.wall) for one in (ours, hand))
@@ -62,7 +62,8 @@ def _by_hand(spark: SparkSession, lake: Lake, folder: Path) -> None:
     writer.option("compression", "zstd").parquet(str(folder))
 
 
-def _ontology() -> Ontology:
+def ontology() -> Ontology:
+    """The two streams of the workload."""
     named = [stream.split(".") for stream in _STREAMS]
     sources = {
         f"{concept}_{attribute}": PushSource(
@@ -81,7 +82,8 @@ def _ontology() -> Ontology:
     )
 
 
-def _fill(lake: Lake, events: int) -> None:
+def fill_bronze(lake: Lake, events: int) -> None:
+    """Points and numbers of two days as a node would have exported them."""
     table = Table.ensure(lake.table_uri(BRONZE, "events"), SCHEMA, partition_by=PARTITION_BY)
     for first in range(0, events, _PER_FILE):
         rows = _rows(first, min(_PER_FILE, events - first), events)

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from rapport.communication.actions import Action, EffectTemplate
+from rapport.communication.actions import Action, DeclaredActions, EffectTemplate
 from rapport.communication.adapters.append import AppendAdapter
 from rapport.communication.adapters.base import Confirmed
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
@@ -196,7 +196,7 @@ def test_what_a_policy_says_itself_goes_before_the_site(room):
 
         def own_actions(policy, version):
             asked.append((policy, version))
-            return {"raise alarm": own}
+            return DeclaredActions({"raise alarm": own})
 
         room.own_actions = own_actions
         await room.start()

@@ -24,7 +24,7 @@ from rapport.communication.privacy import (
     quiet_rule,
     verdict,
 )
-from rapport.communication.rendering import local_time
+from rapport.communication.texts import local_time
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.core.times import format_time, parse_time

@@ -9,8 +9,14 @@ import pytest
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Sent
 from rapport.communication.peers import Peer
-from rapport.communication.rendering import TextReader, shown_duration, shown_value
-from rapport.communication.texts import fill_template, filled_text, template_fields
+from rapport.communication.texts import (
+    TextReader,
+    fill_template,
+    filled_text,
+    shown_duration,
+    shown_value,
+    template_fields,
+)
 from rapport.core.detection import Detection, NamedValue
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier

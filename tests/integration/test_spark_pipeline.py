@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.pipeline.running.run_lock import wait_until
+from rapport.pipeline.running.run_state import wait_until
 from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status
 from support.processes.node import NodeProcess
 

@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 from rapport.core.errors import Conflict, Corrupt, UnknownName
 from rapport.kernel.clock import SystemClock
 from rapport.lake.places import Lake
-from rapport.lake.table import Table, field
+from rapport.lake.table import CONCURRENT_WRITER, Table, TableFile, field, write_files
 
 DEGREES = pa.schema([field("n", pa.int64()), field("value", pa.float64(), unit="degC")])
 
@@ -64,6 +64,63 @@ def test_files_are_chosen_by_partition_and_by_statistics(tmp_path: Path) -> None
     assert [file.partition["day"] for file in table.files(n=(None, 98))] == ["a", "b"]
     assert table.drop(day=("a", "b")) == 4
     assert table.rows() == 2
+
+
+def test_a_compaction_refuses_the_removal_of_files_that_it_has_joined(tmp_path: Path) -> None:
+    table = Table.ensure(str(tmp_path / "t"), DEGREES)
+    table.append(rows(1))
+    table.append(rows(2))
+    first, second = Table(table.uri), Table(table.uri)
+    new = write_files(table.uri, rows(3), [])
+    Table(table.uri).compact()
+    with pytest.raises(Conflict):
+        first.commit(new, removed=first.files())
+    with pytest.raises(Conflict):
+        second.rewrite(new, DEGREES, progress={"unit": 1}, notes={})
+    assert sorted(Table(table.uri).read()["n"].to_pylist()) == [1, 2]
+
+
+def test_replacing_takes_its_turn_after_a_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table.ensure(str(tmp_path / "t"), DEGREES)
+    table.append(rows(1))
+    table.append(rows(2))
+    files, waiting = Table.files, [1]
+
+    def compacted_meanwhile(one: Table, **bounds: tuple[object, object]) -> list[TableFile]:
+        found = files(one, **bounds)
+        if waiting:
+            waiting.pop()
+            Table(table.uri).compact()
+        return found
+
+    monkeypatch.setattr(Table, "files", compacted_meanwhile)
+    table.replace(rows(3))
+    assert not waiting
+    assert Table(table.uri).read()["n"].to_pylist() == [3]
+
+
+def test_a_step_is_refused_when_the_snapshot_has_moved_past_it(tmp_path: Path) -> None:
+    check_moved_snapshot(str(tmp_path / "t"), {})
+
+
+def check_moved_snapshot(uri: str, options: dict[str, str]) -> None:
+    """The protocol refuses what was committed after a snapshot. A commit moves the snapshot: past
+    that of another process, which it refuses no longer. `after` does.
+    """
+    table = Table.ensure(uri, DEGREES, options=options)
+    behind, other = Table(uri, options), Table(uri, options)
+    table.append(rows(1), progress={"export": 1}, after={"export": 0})
+    other.append(rows(2), progress={"other": 1})
+    with pytest.raises(Conflict):  # two versions behind: each of them is looked at
+        behind.append(rows(1), progress={"export": 1})
+    other.append(rows(3), progress={"other": 2})
+    assert other.progress("export") == 1
+    with pytest.raises(Conflict) as caught:
+        other.append(rows(1), progress={"export": 1}, after={"export": 0})
+    assert caught.value.code == CONCURRENT_WRITER
+    assert sorted(Table(uri, options).read()["n"].to_pylist()) == [1, 2, 3]
 
 
 def test_a_reader_of_an_older_version_is_not_disturbed(tmp_path: Path) -> None:
@@ -150,6 +207,7 @@ def test_a_lake_in_an_object_store_has_the_same_promises(object_store: dict[str,
         second.append(rows(3), progress={"export": 3})
     second.refresh()
     assert (second.progress("export"), second.rows()) == (3, 3)
+    check_moved_snapshot(lake.table_uri("bronze", "moved"), object_store)
     second.compact()
     assert len(second.files()) == 1
     assert second.vacuum(0)

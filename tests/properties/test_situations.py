@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_lines
 from rapport.policy.compiler.compile import compile_situation
 from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situations.operator import SituationOperator
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from support.judge.holding import Reading
 from support.situation_worlds import NAME, SituationWorld, judge_world, situation_trials
 from support.varied.worlds import readings_batch
 
 LATENESS_MS = 3_000
+Trial = tuple[SituationWorld, str, list[int], bool, list[Reading], bool]
 MANY = int(os.environ.get("SITUATION_TRIALS", "10000"))
 
 
@@ -86,6 +88,22 @@ def since_start(world: SituationWorld) -> list[Reading]:
 
 
 def check(
+    world: SituationWorld,
+    text: str,
+    cuts: Sequence[int],
+    restarts: bool,
+    order: Sequence[Reading],
+    drops: bool = False,
+) -> None:
+    """`drops`: bindings that do not matter are dropped after each step."""
+    with pytest.MonkeyPatch.context() as patch:
+        if drops:
+            patch.setattr(SituationOperator, "worth_dropping", -1)
+            patch.setattr(SituationOperator, "worth_dropping_again", 0)
+        _check(world, text, cuts, restarts, order)
+
+
+def _check(
     world: SituationWorld, text: str, cuts: Sequence[int], restarts: bool, order: Sequence[Reading]
 ) -> None:
     seen = SituationWorld(
@@ -113,7 +131,7 @@ def check(
 
 
 @st.composite
-def trials(draw: st.DrawFn) -> tuple[SituationWorld, str, list[int], bool, list[Reading]]:
+def trials(draw: st.DrawFn) -> Trial:
     world, text = draw(situation_trials())
     readings = since_start(world)
     cuts = draw(st.lists(st.integers(0, len(readings)), max_size=6))
@@ -125,16 +143,17 @@ def trials(draw: st.DrawFn) -> tuple[SituationWorld, str, list[int], bool, list[
             range(len(readings)), key=lambda place: readings[place].time + delays[place]
         )
         order = [readings[place] for place in places]
-    return world, text, cuts, draw(st.booleans()), order
+    return world, text, cuts, draw(st.booleans()), order, draw(st.booleans())
 
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=QUIET)
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None, suppress_health_check=QUIET)
 @given(trials())
 def test_operators_tell_what_the_judge_tells(
-    trial: tuple[SituationWorld, str, list[int], bool, list[Reading]],
+    trial: Trial,
 ) -> None:
     check(*trial)
 
@@ -143,6 +162,6 @@ def test_operators_tell_what_the_judge_tells(
 @settings(max_examples=MANY, deadline=None, suppress_health_check=QUIET)
 @given(trials())
 def test_operators_tell_what_the_judge_tells_of_many_worlds(
-    trial: tuple[SituationWorld, str, list[int], bool, list[Reading]],
+    trial: Trial,
 ) -> None:
     check(*trial)

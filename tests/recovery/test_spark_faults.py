@@ -23,7 +23,7 @@ from rapport.core.schema import PARTS
 from rapport.kernel.clock import ManualClock
 from rapport.lake.places import Lake
 from rapport.pipeline.lake.silver import silver_positions
-from rapport.pipeline.running.run_lock import wait_until
+from rapport.pipeline.running.run_state import wait_until
 from rapport.policy.engine.stream_steps import TimeMoved, time_event
 from rapport.policy.recordings.files import read_recorded
 from rapport.policy.replay.replay import recordings_of

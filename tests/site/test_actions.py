@@ -56,7 +56,7 @@ def policy(*lines: str, phrase: str = "raise alarm") -> str:
 
 def test_a_policy_overrides_what_it_speaks_of_and_nothing_else(people: CommunicationConfig) -> None:
     own = OwnActions(people, lambda _name, _version: policy("to ana", "not urgent", "everybody"))
-    action = own.of("watch", "1").get(same_phrase("Raise  Alarm"))
+    action = own.of("watch", "1").begin.get(same_phrase("Raise  Alarm"))
     assert action is not None
     assert (action.send_to, action.urgent) == (Identifier("peer", "ana"), False)
     assert action.reach == "to-all-members"
@@ -66,7 +66,7 @@ def test_a_policy_overrides_what_it_speaks_of_and_nothing_else(people: Communica
         3_600_000,
     )
     assert action.done_when == "answered"
-    assert own.of("watch", "1").get(same_phrase("another phrase")) is None
+    assert own.of("watch", "1").begin.get(same_phrase("another phrase")) is None
 
 
 def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: CommunicationConfig) -> None:
@@ -74,7 +74,7 @@ def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: Communication
     action = (
         OwnActions(people, lambda _name, _version: text)
         .of("watch", "1")
-        .get(same_phrase("call them"))
+        .begin.get(same_phrase("call them"))
     )
     assert action is not None
     assert (action.send_to, action.text) == (Identifier("collective", "guards"), "{A}")
@@ -89,7 +89,7 @@ def own_action(people: CommunicationConfig, *lines: str) -> Action:
     action = (
         OwnActions(people, lambda _name, _version: policy(*lines))
         .of("watch", "1")
-        .get(same_phrase("raise alarm"))
+        .begin.get(same_phrase("raise alarm"))
     )
     assert action is not None
     return action
@@ -133,9 +133,9 @@ def test_each_version_has_its_own_and_is_read_once(people: CommunicationConfig) 
 
     own = OwnActions(people, text_of)
     for _time in range(2):
-        assert own.of("watch", "1").get(same_phrase("raise alarm")) is not None
-        assert own.of("watch", "2").get(same_phrase("raise alarm")) is None
-        assert own.of("watch", "gone").get(same_phrase("raise alarm")) is None
+        assert own.of("watch", "1").begin.get(same_phrase("raise alarm")) is not None
+        assert own.of("watch", "2").begin.get(same_phrase("raise alarm")) is None
+        assert own.of("watch", "gone").begin.get(same_phrase("raise alarm")) is None
     assert asked == ["1", "2", "gone"]
 
 
@@ -145,7 +145,7 @@ def test_a_name_that_is_no_more_is_a_peer_whom_the_ledger_misses(
     action = (
         OwnActions(people, lambda _name, _version: policy("to nobody"))
         .of("watch", "1")
-        .get(same_phrase("raise alarm"))
+        .begin.get(same_phrase("raise alarm"))
     )
     assert action is not None
     assert action.send_to == Identifier("peer", "nobody")

@@ -56,7 +56,7 @@ def test_the_sentence_of_the_coordinator_is_one_policy_and_its_people(tmp_path: 
     check_deliveries(parse_policy(POLICY, name="water"), people, ["G"], faults)
     assert faults.problems() == ()
     own = OwnActions(people, lambda _name, _version: POLICY)
-    assert own.of("water", "1").get(same_phrase("call the volunteers")) == Action(
+    assert own.of("water", "1").begin.get(same_phrase("call the volunteers")) == Action(
         phrase="call the volunteers",
         send_to=Identifier("collective", "volunteers"),
         text="Water is rising at {G}: please come to the depot",

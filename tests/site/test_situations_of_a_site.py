@@ -80,6 +80,24 @@ def test_what_no_table_gives_is_an_error_at_its_place(site: Path) -> None:
     assert [(each.code, each.line) for each in found] == [("policy.no_data", 5)]
 
 
+def test_what_a_guard_reads_is_given(site: Path) -> None:
+    text = (site / "site.toml").read_text(encoding="utf-8")
+    text = text.replace('name = "name", region = "region", limit = "limit"', 'name = "name"')
+    (site / "site.toml").write_text(text, encoding="utf-8")
+    policy = "concepts\n  station S\nconditions\n  temperature of S above 3 degC\nwhile\n"
+    (site / "warm.dpl").write_text(f"{policy}  region of S is 'north'\nactions\n  go\n")
+    found = [each for each in check_site(site) if each.code == "policy.no_data"]
+    assert [(each.file, each.line) for each in found] == [("warm.dpl", 6)]
+
+
+def test_properties_that_nobody_has_are_warned_of(site: Path) -> None:
+    line = "some station T (region='norht') with (temperature of T above 3 degC)"
+    [found] = problems_of(site, f"{line}\n  temperature of S above 3 degC")
+    assert (found.code, found.severity) == ("policy.no_such_instance", "warning")
+    assert (found.line, found.column) == (4, 19)
+    assert found.hint == "did you mean 'north'?"
+
+
 def test_the_actions_of_both_ends_are_checked(site: Path) -> None:
     more = "actions when cleared\n  al is well\n"
     [found] = problems_of(site, "temperature of S above 3 degC", more)

@@ -69,7 +69,7 @@ def test_every_route_that_needs_no_token_is_listed_as_such(served_node: Callable
             assert listed == {
                 *(("get", path) for path in ("/", "/static/{name}", "/healthz", "/readyz")),
                 ("get", "/identity"),
-                *(("get", path) for path in ("/console", "/console/{path}", "/login/{code}")),
+                *(("get", path) for path in ("/console", "/login/{code}")),
                 ("get", "/console-files/{name}"),
                 *((method, "/session") for method in ("get", "post", "delete")),
                 *((method, "/inbox") for method in ("get", "post")),
@@ -209,7 +209,7 @@ CHECKS = (
 )
 
 
-ENDLESS = ("/channels/{name}/stream", "/load/stream")
+ENDLESS = ("/channels/{name}/stream", "/load/stream", "/live")
 
 
 @pytest.mark.slow

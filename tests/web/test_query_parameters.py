@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-ANY_QUERY = re.compile(r"/(answer|inbox|static|soap|sources|inputs)\b|/\Z")
+ANY_QUERY = re.compile(r"/(answer|inbox|static|soap|inputs|console|login)\b|/sources/|/\Z")
 """Readings, webhooks, SOAP and links of people may have further parameters."""
 
 

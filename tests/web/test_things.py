@@ -158,3 +158,52 @@ async def check_overview(api: NodeApi) -> None:
     rates = {one["channel"]: one for one in (await api.call("GET", "/rates")).json()["rates"]}
     assert sum(rates["events"]["minutes"]) == 132
     assert (len(rates["events"]["minutes"]), sum(rates["quarantine"]["minutes"])) == (60, 1)
+
+
+SITUATION = """concepts
+  freezer F
+situation
+  temperature of F above -12 degC
+actions
+  tell ana
+"""
+
+
+def test_an_open_situation_stands_on_the_overview_with_who_looks_after_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        (tmp_path / "site").mkdir()
+        (tmp_path / "site" / "warm-now.dpl").write_text(SITUATION)
+        async with cold_store(tmp_path / "site") as api:
+            now_ms = api.node.clock.now_ms()
+            readings = [
+                {"freezer": name, "temperature": value, "time": format_time(now_ms + after)}
+                for after, name, value in ((0, "f3", -4.5), (10, "f1", -18.0), (5_000, "f1", -18.0))
+            ]
+            await api.call("POST", "/sources/freezers", readings)
+            (opened,) = await opened_situations(api)
+            assert opened["policy"] == "warm-now"
+            assert opened["things"] == [{"alias": "F", "id": "f3", "concept": "freezer"}]
+            assert (opened["acknowledged_by"], opened["began"]) == ("", now_ms)
+            body = {"bindings": {"F": "f3"}, "by": "ana"}
+            done = await api.call("POST", "/policies/warm-now/acknowledge", body)
+            assert done.status == 200
+            log = api.node.channels.channel("log")
+            while (await opened_situations(api))[0]["acknowledged_by"] != "ana":
+                assert await log.wait_after(log.last_position(), timeout_ms=10_000)
+            path = "/things/freezer/f3/values?attribute=temperature"
+            limits = (await api.call("GET", path)).json()["limits"]
+            assert {"policy": "warm-now", "operator": ">", "value": -12.0} in limits
+            page = (await api.call("GET", "/things/freezer/f3")).json()
+            assert {"name": "warm-now", "alias": "F"} in page["policies"]
+
+    asyncio.run(scenario())
+
+
+async def opened_situations(api: NodeApi) -> list[dict[str, Any]]:
+    channel = api.node.channels.channel("detections")
+    for _ in range(100):
+        found = (await api.call("GET", "/overview")).json()["open"]
+        if found:
+            return list(found)
+        await channel.wait_after(channel.last_position(), timeout_ms=200)
+    raise AssertionError("nothing is open")

@@ -12,8 +12,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The console, at every address of it
-         * @description The console, at every address of it.
+         * The console; the same page at every address below /console
+         * @description The console; the same page at every address below /console.
          */
         get: operations["ShowConsole"];
         put?: never;
@@ -339,8 +339,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The console, at every address of it
-         * @description The console, at every address of it.
+         * The console; the same page at every address below /console
+         * @description The console; the same page at every address below /console.
          */
         get: operations["ConsoleShowConsole"];
         put?: never;
@@ -363,26 +363,6 @@ export interface paths {
          * @description A file of the console's page.
          */
         get: operations["ConsoleFilesNameGiveFile"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/console/{path}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * The console, at every address of it
-         * @description The console, at every address of it.
-         */
-        get: operations["ConsolePathShowConsole"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1459,6 +1439,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/policies/{policy}/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Somebody looks after open situations: repeats and escalation stop, the end is still told
+         * @description Somebody looks after open situations: repeats and escalation stop, the end is still told.
+         *     Recorded in `detections` with who and when.
+         */
+        post: operations["PoliciesPolicyAcknowledgeAcknowledgeSituations"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/policies/{policy}/check": {
         parameters: {
             query?: never;
@@ -1491,6 +1492,27 @@ export interface paths {
          * @description All changes of a policy, oldest first: author, time, position and difference.
          */
         get: operations["PoliciesPolicyHistoryPolicyHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/policies/{policy}/states": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What is open of a policy with a situation, since when and who looks after it; what is pending or unknown, and which values are missing
+         * @description What is open of a policy with a situation, since when and who looks after it; what is pending
+         *     or unknown, and which values are missing. Needs the right to read `detections`.
+         */
+        get: operations["PoliciesPolicyStatesPolicyStates"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2035,6 +2057,29 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * AcknowledgeBody
+         * @description Which open situations somebody looks after.
+         */
+        AcknowledgeBody: {
+            /** @default {} */
+            bindings: {
+                [key: string]: string;
+            };
+            /** @default  */
+            by: string;
+        };
+        /**
+         * AcknowledgedSituations
+         * @description The situations that somebody looks after from now on.
+         */
+        AcknowledgedSituations: {
+            by: string;
+            policy: string;
+            situations: {
+                [key: string]: string;
+            }[];
+        };
+        /**
          * AnswerFrame
          * @description The answer to a frame: one of its members beside `ref`.
          */
@@ -2091,6 +2136,25 @@ export interface components {
             renew: string[];
         };
         /**
+         * AtomState
+         * @description One atom of the expression: its truth, and the values that it compares.
+         */
+        AtomState: {
+            /** @default null */
+            distance: number | null;
+            /** @default [] */
+            missing: string[];
+            text: string;
+            /** @enum {unknown} */
+            truth: "false" | "true" | "unknown";
+            /** @default  */
+            unit: string;
+            /** @default {} */
+            values: {
+                [key: string]: components["schemas"]["NamedValue"];
+            };
+        };
+        /**
          * Attribute
          * @description A named part of a complex type; an optional one may be absent or null.
          */
@@ -2109,7 +2173,7 @@ export interface components {
             live: boolean;
             name: string;
             /** @enum {unknown} */
-            type: "boolean" | "number" | "point" | "rectangle" | "text";
+            type: "area" | "boolean" | "geo_area" | "geo_point" | "number" | "point" | "rectangle" | "text";
             /** @default  */
             unit: string;
         };
@@ -2461,7 +2525,7 @@ export interface components {
             since: number;
             times: number[];
             /** @enum {unknown} */
-            type: "boolean" | "number" | "point" | "rectangle" | "text";
+            type: "area" | "boolean" | "geo_area" | "geo_point" | "number" | "point" | "rectangle" | "text";
             unit: string;
             until: number;
             values: unknown[];
@@ -2532,8 +2596,16 @@ export interface components {
                 number,
                 string
             ][];
+            /** @default  */
+            holds: string;
             policy: string;
+            /** @default  */
+            reason: string;
             time: number;
+            /** @default {} */
+            values: {
+                [key: string]: components["schemas"]["NamedValue"];
+            };
             /** @default  */
             version: string;
         };
@@ -2995,6 +3067,16 @@ export interface components {
             y: string;
         };
         /**
+         * NamedValue
+         * @description A value as a text shows it; None = unknown.
+         */
+        NamedValue: {
+            /** @default  */
+            unit: string;
+            /** @default null */
+            value: number | string | boolean | null;
+        };
+        /**
          * NearestMiss
          * @description The smallest change of one value that would have made the policy fire, verified by
          *         evaluation.
@@ -3099,6 +3181,18 @@ export interface components {
             time: number;
         };
         /**
+         * OpenLine
+         * @description A situation that has begun and not ended.
+         */
+        OpenLine: {
+            /** @default  */
+            acknowledged_by: string;
+            began: number;
+            detection: string;
+            policy: string;
+            things: components["schemas"]["BoundThing"][];
+        };
+        /**
          * Overview
          * @description Everything the page shows; bounded, whatever the node holds.
          */
@@ -3112,6 +3206,8 @@ export interface components {
             held: components["schemas"]["HeldCount"][];
             /** @default [] */
             notified: components["schemas"]["NotifiedLine"][];
+            /** @default [] */
+            open: components["schemas"]["OpenLine"][];
             /** @default [] */
             policies: components["schemas"]["PolicyView"][];
             /** @default 0 */
@@ -3256,6 +3352,28 @@ export interface components {
             value: number;
         };
         /**
+         * PolicyStates
+         * @description The situations of one policy now; at most 1,000 are listed, open ones first.
+         */
+        PolicyStates: {
+            /** @default 0 */
+            open: number;
+            /** @default 0 */
+            pending: number;
+            policy: string;
+            /** @enum {unknown} */
+            policy_state: "broken" | "deleted" | "paused" | "running";
+            /** @default  */
+            problem: string;
+            /** @default [] */
+            states: components["schemas"]["ShownState"][];
+            /** @default 0 */
+            time: number;
+            /** @default 0 */
+            unknown: number;
+            version: string;
+        };
+        /**
          * PolicyView
          * @description A policy in a list.
          */
@@ -3313,7 +3431,7 @@ export interface components {
             /** @default 0 */
             time: number;
             /** @enum {unknown} */
-            type: "boolean" | "number" | "point" | "rectangle" | "text";
+            type: "area" | "boolean" | "geo_area" | "geo_point" | "number" | "point" | "rectangle" | "text";
             /** @default  */
             unit: string;
             value: unknown[];
@@ -3670,10 +3788,10 @@ export interface components {
             version: string;
         };
         /**
-         * Settled
+         * SettlementResult
          * @description The result of a worker's answers.
          */
-        Settled: {
+        SettlementResult: {
             /** @default 0 */
             acked: number;
             /** @default 0 */
@@ -3713,12 +3831,38 @@ export interface components {
             value: unknown[];
         };
         /**
+         * ShownState
+         * @description A situation that is open, pending or unknown, and who looks after it.
+         */
+        ShownState: {
+            /** @default  */
+            acknowledged_by: string;
+            state: components["schemas"]["SituationState"];
+        };
+        /**
          * SitePlan
          * @description Positions and areas, areas first.
          */
         SitePlan: {
             at: number;
             placed: components["schemas"]["PlacedThing"][];
+        };
+        /**
+         * SituationState
+         * @description One binding that is open, pending or unknown.
+         */
+        SituationState: {
+            /** @default [] */
+            atoms: components["schemas"]["AtomState"][];
+            /** @default null */
+            began: number | null;
+            bindings: {
+                [key: string]: string;
+            };
+            /** @enum {unknown} */
+            state: "open" | "pending" | "unknown";
+            /** @enum {unknown} */
+            truth: "false" | "true" | "unknown";
         };
         /**
          * SourceList
@@ -4255,7 +4399,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The console, at every address of it */
+            /** @description The console; the same page at every address below /console */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4382,7 +4526,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Settled"];
+                    "application/json": components["schemas"]["SettlementResult"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5046,7 +5190,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The console, at every address of it */
+            /** @description The console; the same page at every address below /console */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5087,37 +5231,6 @@ export interface operations {
                     "image/svg+xml": string;
                     "text/css; charset=utf-8": string;
                     "text/javascript; charset=utf-8": string;
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["Problem"];
-            503: components["responses"]["Problem"];
-        };
-    };
-    ConsolePathShowConsole: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                path: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The console, at every address of it */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/html; charset=utf-8": string;
                 };
             };
             400: components["responses"]["Problem"];
@@ -6557,6 +6670,15 @@ export interface operations {
         requestBody?: never;
         responses: {
             /** @description Logs in by the one-time link that `rapport up` prints, and leads to the console */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html; charset=utf-8": string;
+                };
+            };
+            /** @description Logs in by the one-time link that `rapport up` prints, and leads to the console */
             303: {
                 headers: {
                     [name: string]: unknown;
@@ -7522,6 +7644,49 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    PoliciesPolicyAcknowledgeAcknowledgeSituations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policy: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "bindings": {
+                 *         "F": "f1"
+                 *       },
+                 *       "by": "ana"
+                 *     }
+                 */
+                "application/json": components["schemas"]["AcknowledgeBody"];
+            };
+        };
+        responses: {
+            /** @description Somebody looks after open situations: repeats and escalation stop, the end is still told */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AcknowledgedSituations"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     PoliciesPolicyCheckCheckPolicy: {
         parameters: {
             query?: never;
@@ -7584,6 +7749,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    PoliciesPolicyStatesPolicyStates: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policy: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What is open of a policy with a situation, since when and who looks after it; what is pending or unknown, and which values are missing */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyStates"];
                 };
             };
             400: components["responses"]["Problem"];

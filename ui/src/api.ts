@@ -5,6 +5,7 @@ type Schemas = components["schemas"];
 export type Overview = Schemas["Overview"];
 export type Trouble = Schemas["Trouble"];
 export type NotifiedLine = Schemas["NotifiedLine"];
+export type OpenLine = Schemas["OpenLine"];
 export type FoundSituation = Schemas["FoundSituation"];
 export type FoundPage = Schemas["FoundPage"];
 export type BoundThing = Schemas["BoundThing"];

@@ -18,6 +18,7 @@ from cyclopts import Parameter
 from rapport.cli.arguments import parse_moment
 from rapport.cli.node_api import HERE, Remote, Where
 from rapport.cli.output import stdout, write_json
+from rapport.cli.policy_states import evidence_lines
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.times import format_time, parse_duration
 from rapport.policy.explain.answer import (
@@ -230,9 +231,9 @@ async def _explained(
 
 
 def _detections(node: CauseNode) -> Iterator[CauseNode]:
-    from rapport.core.detection import DETECTED, UNDECIDED
+    from rapport.core.detection import DETECTED, ENDED, UNDECIDED
 
-    if node.type in (DETECTED, UNDECIDED):
+    if node.type in (DETECTED, ENDED, UNDECIDED):
         yield node
     for cause in node.causes:
         yield from _detections(cause)
@@ -264,7 +265,10 @@ def _show(one: Explanation, with_text: bool) -> None:
     became = "fired" if one.held is None or one.held.became == "detected" else "was left open"
     head = f"\nWhy {one.policy} {became}, version {one.version}"
     console.print(Text(head, style="bold"))
-    if one.held is None:
+    if one.situation is not None:
+        for line in evidence_lines(msgspec.to_builtins(one.situation)):
+            console.print(Text(f"  {line}"), soft_wrap=True)
+    elif one.held is None:
         text = "the log or the tables no longer hold what it was found by"
         console.print(Text(f"  {text}", style="yellow"))
     else:
@@ -323,6 +327,14 @@ def show_answer(console: Console, answer: WhyNotAnswer) -> None:
     """Headline, the best candidates as trees, the nearest miss, and what else bears on it."""
     from rich.text import Text
 
+    if answer.situation is not None:
+        about = f" for {who(answer.given)}" if answer.given else ""
+        truth = answer.situation.truth
+        head = f"{answer.policy}{about} at {format_time(answer.at)}: the situation is {truth}"
+        console.print(Text(head, style="bold"))
+        for line in evidence_lines(msgspec.to_builtins(answer.situation)):
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        return
     console.print(_headline(answer))
     for number, candidate in enumerate(answer.fired or answer.candidates):
         if number == 0:
@@ -521,7 +533,8 @@ def why_not(
         write_json(answer)
     else:
         show_answer(stdout(), answer)
-    return int(not answer.fired)
+    holds = answer.situation is not None and answer.situation.truth == "true"
+    return int(not (answer.fired or holds))
 
 
 def answer_here(

@@ -119,21 +119,28 @@ def silver(
 
 @app.command
 def explain(
-    job: Annotated[Literal["silver"], Parameter(help="Which job.")] = "silver",
+    job: Annotated[
+        Literal["export", "silver", "figures", "history", "live", "expire", "compact", "vacuum"],
+        Parameter(help="Which job; history: the site's policies over silver."),
+    ] = "silver",
     /,
     *,
     site: SiteOption = None,
     master: MasterOption = None,
 ) -> None:
     """Print the physical plan of a job, and which steps are Python and why."""
-    from rapport.pipeline.submit import JobSettings
-    from rapport.pipeline.submit import explain as explain_job
+    from rapport.lake.places import Lake
+    from rapport.pipeline.explain import WITHOUT_SPARK, explain_job
+    from rapport.site.site import load_site
 
+    if job in WITHOUT_SPARK:
+        print(f"Not a job of Spark. {WITHOUT_SPARK[job]}")
+        return
     directory = site_directory(site)
-    settings = JobSettings(site=str(directory), lake=str(lake_directory(directory)))
     with spark_for(directory, "spark", master) as spark:
         assert spark is not None
-        print(explain_job(spark, settings))
+        lake = Lake.at(lake_directory(directory))
+        print(explain_job(spark, load_site(directory), lake, job))
 
 
 @app.command
@@ -550,10 +557,11 @@ def report(
 ) -> None:
     """Report what happened: headline figures, and a page with tables and plots.
 
-    Export, then report on Spark: detections, deliveries, who answered how fast,
-    quarantined and late readings, how the channels were used, and where messages came from.
+    Export, then take what is new into the figures on Spark (without anything new no Spark is
+    started): detections, deliveries, who answered how fast, quarantined and late readings, how the
+    channels were used, and where messages came from.
     """
-    from rapport.pipeline.figures.reports import make_report
+    from rapport.pipeline.figures.reports import current_report, make_report
 
     directory = site_directory(site)
     if html is not None:
@@ -561,9 +569,11 @@ def report(
     if export:
         print_note(f"exported {export_site(directory)['rows']} rows")
     lake = lake_directory(directory)
-    with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
-        assert spark is not None
-        made = make_report(spark, lake, progress=progress)
+    made = current_report(lake)
+    if made is None:
+        with spark_for(directory, "spark", master) as spark, progress_bar("report") as progress:
+            assert spark is not None
+            made = make_report(spark, lake, progress=progress)
     if html is None and not json:
         html = lake.parent / "report.html"
     if html is not None:
@@ -685,7 +695,7 @@ def stop(
     Ask the process to end after what it is doing, and wait. A node does not start it again
     before `rapport pipeline resume`.
     """
-    from rapport.pipeline.running.run_lock import ask_to_stop, wait_until
+    from rapport.pipeline.running.run_state import ask_to_stop, wait_until
     from rapport.site.pipeline import is_held
 
     places = run_places(site_directory(site))
@@ -713,11 +723,11 @@ def resume(
     Let a stopped pipeline go on from where it was: started by the site's node when that does
     it, here otherwise.
     """
-    from rapport.pipeline.running.run_lock import let_go_on, wait_until
+    from rapport.pipeline.running.run_state import allow_start, wait_until
     from rapport.site.pipeline import is_held
 
     places = run_places(site_directory(site))
-    let_go_on(places)
+    allow_start(places)
     if not is_held(places.watched):
         return run(site=site, live=live, master=master, log_json=log_json)
     print_note("the node starts it …")

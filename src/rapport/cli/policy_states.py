@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from rapport.core.times import format_time
 if TYPE_CHECKING:
     from rapport.node.node import Node
 
+_SHOWN_READINGS = 10
 HEADS = ("situation", "state", "since", "now", "values", "acknowledged by")
 
 
@@ -103,8 +105,20 @@ def _atom(atom: Any) -> str:
         side = "above" if distance >= 0 else "below"
         unit = atom.get("unit", "").replace("degC", "K")  # of a difference
         facts.append(f"{f'{abs(distance):.6g} {unit}'.rstrip()} {side}")
-    told = f": {', '.join(facts)}" if facts else ""
-    return f"{atom['text']} is {atom['truth']}{told}"
+    text = f": {', '.join(facts)}" if facts else ""
+    return f"{atom['text']} is {atom['truth']}{text}"
+
+
+def evidence_lines(situation: dict[str, Any]) -> Iterator[str]:
+    """What `rapport explain` says of a situation: each atom, since when, its value and distance,
+    and the readings of the aggregates.
+    """
+    for each in situation.get("atoms", ()):
+        since = each.get("since")
+        yield _atom(each["atom"]) + (f", since {format_time(since)}" if since is not None else "")
+    for one in situation.get("aggregates", ()):
+        ids = ", ".join(id for _time, id in one["readings"][-_SHOWN_READINGS:])
+        yield f"{one['aggregate']}: {one['count']} readings, newest {ids}"
 
 
 def _value(name: str, value: Any, *, alone: bool) -> str:

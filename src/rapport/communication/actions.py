@@ -7,7 +7,7 @@ event for the node's context broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -133,10 +133,18 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
             yield from self.effect.texts()
 
 
-PolicyActions = Callable[[str, str], Mapping[str, Action]]
-"""Policy and version to the actions that the policy declares; phrases as of `same_phrase`."""
+class DeclaredActions(NamedTuple):
+    """The actions that a version of a policy declares itself, by phrase as of `same_phrase`."""
+
+    begin: Mapping[str, Action] = {}
+    end: Mapping[str, Action] = {}
+    """Those of `actions when cleared`."""
 
 
-def no_own_actions(_policy: str, _version: str) -> Mapping[str, Action]:
+PolicyActions = Callable[[str, str], DeclaredActions]
+"""Policy and version to the actions that the version declares."""
+
+
+def no_own_actions(_policy: str, _version: str) -> DeclaredActions:
     """Policies declare no actions of their own."""
-    return {}
+    return DeclaredActions()

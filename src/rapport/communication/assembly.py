@@ -58,12 +58,11 @@ from rapport.communication.message_query import MessageQueries
 from rapport.communication.peers import CachedDirectory, PeerDirectory, SiteDirectory
 from rapport.communication.privacy import WorkerPrivacyFunctions
 from rapport.communication.records import LookupCounts
-from rapport.communication.rendering import TextReader
 from rapport.communication.routing import RoutingRecords
 from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
-from rapport.communication.texts import Facts, no_facts
+from rapport.communication.texts import Facts, TextReader, no_facts
 from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
 from rapport.core.message import Identifier
@@ -113,8 +112,6 @@ class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The actions that a version of a policy declares itself."""
     end_phrases: EndPhrases | Mapping[str, Sequence[str]] = {}
     """The phrases of `actions when cleared`; None for a version without a situation."""
-    own_end_actions: PolicyActions = no_own_actions
-    """The actions that a version declares itself for such phrases."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     append: Append | None = None
@@ -303,7 +300,6 @@ class Assembly:
             reader=TextReader(declared.zone, declared.language),
             own_actions=options.own_actions,
             end_phrases=options.end_phrases,
-            own_end_actions=options.own_end_actions,
             facts=options.facts,
             act_within_ms=declared.act_within_ms,
             contents=self.services.infos,

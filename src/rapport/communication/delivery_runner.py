@@ -90,14 +90,16 @@ from rapport.communication.records import (
     member_key,
     shown_key,
 )
-from rapport.communication.rendering import (
+from rapport.communication.texts import (
     DEFAULT_READER,
+    LONGEST_TEXT,
+    Facts,
     TextPiece,
     TextReader,
     is_local,
+    no_facts,
     render,
 )
-from rapport.communication.texts import LONGEST_TEXT, Facts, no_facts
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import ACT_WITHIN_MS, Detection
 from rapport.core.errors import SourceUnavailable
@@ -119,8 +121,6 @@ class EngineParts(msgspec.Struct, kw_only=True):
     """The actions that a version of a policy declares itself; they override those of the site."""
     end_phrases: EndPhrases | Mapping[str, Sequence[str]] = {}
     """The phrases of `actions when cleared`; None for a version without a situation."""
-    own_end_actions: PolicyActions = no_own_actions
-    """As `own_actions`, for phrases of `actions when cleared`."""
     facts: Facts = no_facts
     """Looks columns of an alias up in tables, for texts."""
     reader: TextReader = DEFAULT_READER
@@ -562,7 +562,7 @@ class DeliveryRunner:
             self._apply_alone(record, None, input, now_ms, cause)
 
     def notified(self, key: str) -> Iterator[str]:
-        """The people whom a message may have reached; none for an effect."""
+        """The people that a message may have reached; none for an effect."""
         after, members = "", list(self.records.members(key, limit=SLICE))
         if not members or self.records.body(key).effect is not None:
             return

@@ -36,10 +36,12 @@ from rapport.communication.ledger_events import (
 from rapport.communication.notifications import notify_sender
 from rapport.communication.open_situations import EndNotice, OpenSituation
 from rapport.communication.records import DeliveryRecord, PartlyHandled
-from rapport.communication.rendering import DEFAULT_READER, TextPiece, TextReader
 from rapport.communication.texts import (
+    DEFAULT_READER,
     LONGEST_TEXT,
     Facts,
+    TextPiece,
+    TextReader,
     fill_template,
     filled_text,
     no_facts,
@@ -231,22 +233,22 @@ class DetectionActions:
         )
         after = replace(situation, end=notice)
         for peer in sorted(notified - told) if waiting is None else ():
-            self._tell_person(after, notice, peer, now_ms)
+            self._notify_person(after, notice, peer, now_ms)
         left = tuple(filter(self._has_record, situation.messages))
         self._situations.save(replace(after, messages=left))
         return waiting
 
-    def tell_late(self, record: DeliveryRecord, peer: str, now_ms: int) -> None:
-        """Tells somebody of an end whom a medium brought the beginning only after it."""
+    def notify_late(self, record: DeliveryRecord, peer: str, now_ms: int) -> None:
+        """Notifies a person of an end that a medium gave the beginning only after it."""
         situation = self._situations.get(record.situation)
         notice = situation.end if situation is not None else None
         if situation is None or notice is None:
             return
         if any(self._runner.records.member(key, peer) for key in notice.messages):
             return
-        self._tell_person(situation, notice, peer, now_ms)
+        self._notify_person(situation, notice, peer, now_ms)
 
-    def _tell_person(
+    def _notify_person(
         self, situation: OpenSituation, notice: EndNotice, peer: str, now_ms: int
     ) -> None:
         if notice.message is None:
@@ -278,14 +280,16 @@ class DetectionActions:
         """Somebody looks after a situation: nobody is asked any more, and the end is still told.
         Does nothing for one that is not open. Raises InvalidInput.
         """
-        said = Acknowledgement.from_event(event)
-        situation = self._situations.find(said.policy, said.bindings, said.began)
+        acknowledgement = Acknowledgement.from_event(event)
+        situation = self._situations.find(
+            acknowledgement.policy, acknowledgement.bindings, acknowledgement.began
+        )
         if situation is None or situation.end is not None:
             return
-        close = CloseMessage("done", f"{said.by} looks after it")
+        close = CloseMessage("done", f"{acknowledgement.by} looks after it")
         for key in situation.messages:
             self._runner.close(key, close, now_ms=now_ms, cause=event.id)
-        self._situations.save(replace(situation, acknowledged_by=said.by))
+        self._situations.save(replace(situation, acknowledged_by=acknowledgement.by))
 
     # --- actions ---
 
@@ -310,10 +314,10 @@ class DetectionActions:
             self._transaction.emit("log", line)
 
     def _action(self, phrase: str, detection: Detection) -> Action | None:
-        is_end, parts = detection.began is not None, self._parts
-        declared = parts.own_end_actions if is_end else parts.own_actions
-        own, named = declared(detection.policy, detection.version), same_phrase(phrase)
-        return own.get(named) or parts.actions.get(named)
+        declared = self._parts.own_actions(detection.policy, detection.version)
+        own = declared.begin if detection.began is None else declared.end
+        named = same_phrase(phrase)
+        return own.get(named) or self._parts.actions.get(named)
 
     def _skip(
         self, phrase: str, detection: Detection, event: Event, now_ms: int, reason: str
@@ -534,8 +538,8 @@ def too_old_text(detection: Detection, now_ms: int, act_within_ms: int) -> str:
 
 
 def why_end_skipped(event: Event, *, was_acted_on: bool) -> str:
-    """Why the end of a situation is recorded and not told; empty = it is told, at any age: whoever
-    was notified of the beginning is told of the end.
+    """Why the end of a situation is recorded and not told; empty = it is sent, at any age: a person
+    who was notified of the beginning is notified of the end.
     """
     if HISTORY in event.headers and NOTIFY not in event.headers:
         return f"not carried out: found in imported history, for {format_time(event.time)}"

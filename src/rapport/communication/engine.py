@@ -433,7 +433,7 @@ class BatchTransaction:
             secret=answer_secret(records),
         )
         self._actions = DetectionActions(transaction, self._runner, parts)
-        self._runner.on_late_notice = self._actions.tell_late
+        self._runner.on_late_notice = self._actions.notify_late
         self.positions = {name: _position(records, name) for name in INPUTS}
         self.schedule.refresh()
 

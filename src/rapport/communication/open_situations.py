@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rapport.communication.rendering import TextPiece
+from rapport.communication.texts import TextPiece
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import situation_key
 from rapport.core.message import Message

@@ -27,7 +27,7 @@ from rapport.communication.privacy import (
     parse_hours,
     quiet_rule,
 )
-from rapport.communication.rendering import LANGUAGES
+from rapport.communication.texts import LANGUAGES
 from rapport.core.errors import InvalidInput
 from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.plugins import Plugins

@@ -19,8 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from rapport.communication.rendering import EPOCH, local_time
-from rapport.communication.texts import clean
+from rapport.communication.texts import EPOCH, clean, local_time
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.core.times import format_duration

@@ -25,7 +25,7 @@ from rapport.communication.delivery_state import (
     RetryPolicy,
 )
 from rapport.communication.peers import adapter_of
-from rapport.communication.rendering import TextPiece
+from rapport.communication.texts import TextPiece
 from rapport.communication.transaction import Transaction
 from rapport.core.errors import Corrupt, SourceUnavailable
 from rapport.core.event import StoredEvent

@@ -40,6 +40,11 @@ CONCURRENT_WRITER = "lake.concurrent_writer"
 KEPT_HOURS = 168
 """How long files stay on disk that no version in use names any more: a reader that began before a
 compaction goes on to its end."""
+_REPLACE_TRIES = 5
+_ONCE = 0
+"""Retries of a commit that removes files: none, so that whatever was committed since the snapshot
+refuses it. delta-rs (1.6.6) looks for files that both removed, but passes over a compaction: its
+joined file would stay, and every row of it be there twice."""
 _SETTINGS = {"delta.checkpointInterval": "100", "delta.logRetentionDuration": "interval 30 days"}
 _WITHOUT_STATISTICS = ("data", "headers", "data_bytes", "reason", "message", "hint")
 _LONGEST_TEXT = 64
@@ -199,7 +204,7 @@ class Table:
         """Makes files part of the table, and takes others out of it, in one step; returns the
         version. `after` is the progress that the new rows continue (0: none). Raises Conflict when
         a writer's progress is another one, when another process has committed the progress of the
-        same writer since this table was opened or refreshed, or changed the removed files.
+        same writer since this table was opened or refreshed, or anything if files are removed.
         """
         library, now_ms = _library(), time.time_ns() // 1_000_000
         # The protocol refuses what was committed after this snapshot, not what the snapshot itself
@@ -220,10 +225,11 @@ class Table:
             for file in removed
         ]
         properties = library.CommitProperties(
+            max_commit_retries=_ONCE if removed else None,
             app_transactions=[
                 library.Transaction(writer, position, now_ms)
                 for writer, position in (progress or {}).items()
-            ]
+            ],
         )
         return self._write(actions, "append", self._delta.schema(), properties)
 
@@ -246,6 +252,7 @@ class Table:
             for file in new
         ]
         properties = library.CommitProperties(
+            max_commit_retries=_ONCE,
             custom_metadata=dict(notes),
             app_transactions=[
                 library.Transaction(writer, position, now_ms)
@@ -285,10 +292,21 @@ class Table:
         new = write_files(self.uri, rows, self.partition_by, self._options)
         return self.commit(new, progress=progress, after=after)
 
-    def replace(self, rows: pa.Table) -> int:
+    def replace(self, rows: pa.Table, progress: Mapping[str, int] | None = None) -> int:
         """Replaces all rows: a reader sees the old or the new ones."""
         new = write_files(self.uri, rows, self.partition_by, self._options)
-        return self.commit(new, removed=self.files())
+        return self.replace_files(new, progress)
+
+    def replace_files(
+        self, new: Sequence[NewFile], progress: Mapping[str, int] | None = None
+    ) -> int:
+        """Makes files the whole content; a compaction at the same time takes its turn."""
+        for _try in range(_REPLACE_TRIES):
+            try:
+                return self.commit(new, removed=self.refresh().files(), progress=progress)
+            except Conflict as error:
+                refused = error
+        raise refused
 
     # --- care ---
 
@@ -373,10 +391,15 @@ def write_files(
     ]
 
 
-def replace_rows(uri: str, rows: pa.Table, options: Mapping[str, str] | None = None) -> None:
+def replace_rows(
+    uri: str,
+    rows: pa.Table,
+    options: Mapping[str, str] | None = None,
+    progress: Mapping[str, int] | None = None,
+) -> None:
     """Makes rows the whole content of a table, which is made where there is none."""
     schema = pa.schema([pa.field(one.name, one.type, metadata=one.metadata) for one in rows.schema])
-    Table.ensure(uri, schema, options=options).replace(rows.cast(schema))
+    Table.ensure(uri, schema, options=options).replace(rows.cast(schema), progress)
 
 
 def field(name: str, kind: pa.DataType, *, unit: str = "", meaning: str = "") -> pa.Field:

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from rapport.channel.channel import Channel, events_between
-from rapport.core.detection import DETECTED, ENDED, UNDECIDED, Detection, Undecided
+from rapport.core.detection import (
+    DETECTED,
+    ENDED,
+    UNDECIDED,
+    Detection,
+    Undecided,
+    situation_key,
+)
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, LATE
+from rapport.kernel.tasks import run_blocking
 from rapport.policy.plan import Plan
+from rapport.policy.situation_plan import SituationPlan
 
 if TYPE_CHECKING:
     from rapport.node.node import Node
@@ -135,18 +144,59 @@ def _names(found: FoundSituation, concept: str, thing: str) -> bool:
     )
 
 
-def plans_in_force(node: Node) -> list[Plan]:
+class OpenLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A situation that has begun and not ended."""
+
+    policy: str
+    things: list[BoundThing]
+    began: int
+    detection: str
+    """The id of the detection of its beginning."""
+    acknowledged_by: str = ""
+    """Who looks after it; empty: nobody yet."""
+
+
+async def open_lines(node: Node, most: int) -> list[OpenLine]:
+    """The situations that are open, the newest first; those nobody looks after come first."""
+    known = [
+        one for policy in node.policies.life.versions() for one in node.policy.situations(policy)
+    ]
+    concepts, carer = concepts_by_alias(node), node.policies.life.situations.acknowledged_by
+
+    def lines() -> list[OpenLine]:
+        return [
+            OpenLine(
+                policy=one.policy,
+                things=[
+                    BoundThing(alias, id, concepts.get(one.policy, {}).get(alias, ""))
+                    for alias, id in sorted(one.bindings.items())
+                ],
+                began=one.began,
+                detection=one.detection,
+                acknowledged_by=carer(situation_key(one.policy, one.bindings, one.began)),
+            )
+            for one in known
+        ]
+
+    found = await run_blocking(lines)
+    return sorted(found, key=lambda one: (bool(one.acknowledged_by), -one.began))[:most]
+
+
+def plans_in_force(node: Node) -> list[Plan | SituationPlan]:
     """The plans of the policies that exist now and compile."""
     life = node.policies.life
     found = (life.compiled(name, version) for name, version in life.versions().items())
-    return [one.plan for one in found if one is not None and isinstance(one.plan, Plan)]
+    return [one.plan for one in found if one is not None]
+
+
+def aliases_of(plan: Plan | SituationPlan) -> dict[str, str]:
+    """The concept of each alias of a plan."""
+    if isinstance(plan, SituationPlan):
+        return {bound.alias: bound.concept for bound in plan.bound_aliases()}
+    sides = [side for term in plan.terms for side in (term.first, term.second)]
+    return {side.alias: side.concept for side in sides}
 
 
 def concepts_by_alias(node: Node) -> Concepts:
     """The concept of each alias of the policies in force."""
-    return {
-        plan.policy: {
-            side.alias: side.concept for term in plan.terms for side in (term.first, term.second)
-        }
-        for plan in plans_in_force(node)
-    }
+    return {plan.policy: aliases_of(plan) for plan in plans_in_force(node)}

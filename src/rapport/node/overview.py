@@ -15,7 +15,13 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, LATE
 from rapport.kernel.telemetry import DegradedCondition
-from rapport.node.found_situations import FoundSituation, concepts_by_alias, find_situations
+from rapport.node.found_situations import (
+    FoundSituation,
+    OpenLine,
+    concepts_by_alias,
+    find_situations,
+    open_lines,
+)
 from rapport.node.node import Node
 from rapport.node.troubles import Trouble, troubles_of
 from rapport.policy.lifecycle.registry import PolicyView
@@ -23,6 +29,7 @@ from rapport.policy.lifecycle.registry import PolicyView
 _NEWEST = 12
 _LOOK_BACK = 500
 _MOST_PEOPLE = 20
+_MOST_OPEN = 50
 
 
 class ChannelCount(msgspec.Struct, frozen=True):
@@ -115,6 +122,8 @@ class Overview(msgspec.Struct, frozen=True):
     """Why the node is degraded; empty when it is not."""
     troubles: list[Trouble] = []
     """Everything that is wrong, the worst first."""
+    open: list[OpenLine] = []
+    """Situations that have begun and not ended."""
     situations: list[FoundSituation] = []
     """The newest detections, with the concepts of what they name."""
     notified: list[NotifiedLine] = []
@@ -146,6 +155,7 @@ async def overview(node: Node) -> Overview:
         policies_in_all=len(policies),
         conditions=node.conditions.current(),
         troubles=await troubles_of(node),
+        open=await open_lines(node, _MOST_OPEN),
         situations=found.detections,
         notified=await asyncio.to_thread(_notified, node),
     )

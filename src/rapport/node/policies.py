@@ -33,9 +33,7 @@ from rapport.site.actions import TemplateFacts
 from rapport.site.check import (
     check_actions,
     check_data,
-    check_days,
     check_instances,
-    check_kept,
     check_own_actions,
     check_runnable,
 )
@@ -48,6 +46,7 @@ from rapport.site.interpretations import (
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import check_on_spark, policy_files, read_policy
 from rapport.site.site import Site, load_site
+from rapport.site.situation_checks import check_days, check_kept
 
 _log = get_logger(__name__)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -180,6 +181,7 @@ class Things:
         self._keys = 0
         self._turn = asyncio.Lock()
         self._sorted: dict[str, tuple[tuple[int, ...], list[str]]] = {}
+        self._folded: dict[str, list[str]] = {}
 
     async def refresh(self) -> None:
         """Folds what is new, and a part of what is old."""
@@ -248,7 +250,7 @@ class Things:
             for concept in ontology.concepts
         ]
 
-    def find(
+    async def find(
         self,
         ontology: Ontology,
         tables: Tables,
@@ -260,18 +262,28 @@ class Things:
     ) -> ThingList:
         """Things whose id or text contains what is searched for; raises UnknownName."""
         wanted = [_known(ontology, concept)] if concept else list(ontology.concepts)
-        found: list[tuple[str, str]] = []
-        for one in wanted:
-            ids = self._ids(ontology, tables, one)
-            matching = _matching(tables.instances(one), ids, search) if search else ids
-            found += [(one, id) for id in matching]
-        part = found[offset : offset + limit]
-        return ThingList(
-            concepts=self.concepts(ontology, tables),
-            total=len(found),
-            things=[self.thing(ontology, tables, one, id) for one, id in part],
-            complete=self.is_complete,
-        )
+
+        def look() -> ThingList:
+            found: list[tuple[str, str]] = []
+            for one in wanted:
+                ids = self._ids(ontology, tables, one)
+                if search:
+                    texts = self._texts(tables, one, ids)
+                    word = search.casefold()
+                    ids = [id for id, text in zip(ids, texts, strict=True) if word in text]
+                found += [(one, id) for id in ids]
+            return ThingList(
+                concepts=self.concepts(ontology, tables),
+                total=len(found),
+                things=[
+                    self.thing(ontology, tables, one, id)
+                    for one, id in found[offset : offset + limit]
+                ],
+                complete=self.is_complete,
+            )
+
+        async with self._turn:  # sorting 100,000 ids takes a second, once
+            return await run_blocking(look)
 
     def thing(self, ontology: Ontology, tables: Tables, concept: str, id: str) -> Thing:
         """One thing; raises UnknownName for a concept that does not exist, not for an instance that
@@ -281,18 +293,18 @@ class Things:
         instances = tables.instances(concept)
         row = instances.row(id)
         values: list[PresentValue] = []
-        heard = 0
+        last_ms = 0
         for view in _attributes(ontology, concept):
             reading = self._latest.get(f"{concept}.{view.name}", {}).get(id)
             if reading is not None:
-                heard = max(heard, reading.time)
+                last_ms = max(last_ms, reading.time)
                 values.append(_read_value(view, reading))
             elif row >= 0 and (parts := _table_value(instances, view, row)):
                 values.append(
                     PresentValue(attribute=view.name, type=view.type, value=parts, unit=view.unit)
                 )
         return Thing(
-            concept=concept, id=id, name=_name(instances, row, id), heard=heard, values=values
+            concept=concept, id=id, name=_name(instances, row, id), heard=last_ms, values=values
         )
 
     def is_known(self, ontology: Ontology, tables: Tables, concept: str, id: str) -> bool:
@@ -303,8 +315,12 @@ class Things:
             id in self._latest.get(f"{concept}.{name}", {}) for name in ontology.concepts[concept]
         )
 
-    def placed(self, ontology: Ontology, tables: Tables, most: int) -> list[PlacedThing]:
+    async def placed(self, ontology: Ontology, tables: Tables, most: int) -> list[PlacedThing]:
         """Positions and areas now: areas first, at most so many of each concept."""
+        async with self._turn:
+            return await run_blocking(partial(self._placed, ontology, tables, most))
+
+    def _placed(self, ontology: Ontology, tables: Tables, most: int) -> list[PlacedThing]:
         found: list[PlacedThing] = []
         for concept in ontology.concepts:
             shapes = [
@@ -330,13 +346,36 @@ class Things:
         """Ids of a concept in the order in which people count: 2 before 10."""
         instances = tables.instances(concept)
         streams = [self._latest.get(f"{concept}.{name}", {}) for name in ontology.concepts[concept]]
-        mark = (id(instances), len(instances), *map(len, streams))
+        mark = (id(instances), *map(len, streams))
         known = self._sorted.get(concept)
-        if known is None or known[0] != mark:
-            every = set(instances.ids).union(*streams)
-            known = (mark, sorted(every, key=natural_order))
-            self._sorted[concept] = known
+        if known is not None and known[0] == mark:
+            return known[1]
+        every = set(instances.ids).union(*streams)
+        if known is not None and known[0][0] == mark[0] and len(known[1]) == len(every):
+            self._sorted[concept] = (mark, known[1])  # readings of known things only
+            return known[1]
+        known = (mark, sorted(every, key=natural_order))
+        self._sorted[concept] = known
+        self._folded.pop(concept, None)
         return known[1]
+
+    def _texts(self, tables: Tables, concept: str, ids: list[str]) -> list[str]:
+        """What a search looks through, for each of the ids."""
+        known = self._folded.get(concept)
+        if known is None:
+            known = self._folded[concept] = _searchable(tables.instances(concept), ids)
+        return known
+
+
+def _searchable(instances: Instances, ids: Sequence[str]) -> list[str]:
+    """Id and texts of each thing in small letters."""
+    texts = [column for column in instances.columns.values() if column.dtype == object]
+    found: list[str] = []
+    for id in ids:
+        row = instances.row(id)
+        parts = [column[row] for column in texts] if row >= 0 else []
+        found.append("\n".join([id, *(part for part in parts if isinstance(part, str))]).casefold())
+    return found
 
 
 def natural_order(text: str) -> tuple[tuple[int, int, str], ...]:
@@ -376,18 +415,6 @@ def _attributes(ontology: Ontology, concept: str) -> list[AttributeView]:
         )
         for name, kind in ontology.concepts[concept].items()
     ]
-
-
-def _matching(instances: Instances, ids: Sequence[str], search: str) -> list[str]:
-    wanted = search.casefold()
-    texts = [column for column in instances.columns.values() if column.dtype == object]
-    by_text = {
-        instances.ids[row]
-        for column in texts
-        for row, text in enumerate(column)
-        if isinstance(text, str) and wanted in text.casefold()
-    }
-    return [id for id in ids if wanted in id.casefold() or id in by_text]
 
 
 def _name(instances: Instances, row: int, id: str) -> str:
@@ -451,7 +478,7 @@ async def read_curve(
     complete = await scan.read(channels.channel(EVENTS))
     found = sorted(scan.found)
     unit = ontology.units.get(concept, {}).get(attribute, "")
-    times, values, readings, low, high = _shown_points(found, kinds[attribute])
+    times, values, readings, low, high = shown_points(found, kinds[attribute])
     return Curve(
         attribute=attribute,
         type=kinds[attribute],
@@ -547,7 +574,7 @@ def _readings_of(batch: Iterable[Light], stream: str) -> Iterator[tuple[int, str
             yield stored.event.time, read.key, bytes(read.value)
 
 
-def _shown_points(found: Sequence[Sample], kind: AttributeType) -> Points:
+def shown_points(found: Sequence[Sample], kind: AttributeType) -> Points:
     if kind == "number":
         return _stretches(found)
     times: list[int] = []

@@ -69,8 +69,8 @@ def _conditions(node: Node) -> Iterator[Trouble]:
 
 
 def _silent(node: Node) -> Iterator[Trouble]:
-    heard = node.things.sources
-    for name, last in silent_sources(node.policy.ontology, heard, node.clock.now_ms()):
+    sources = node.things.sources
+    for name, last in silent_sources(node.policy.ontology, sources, node.clock.now_ms()):
         period_s = node.policy.ontology.sources[name].period_ms / 1_000
         promise = f"it promises a reading every {period_s:g} s"
         text = f"{name} is silent: {promise}" if last else f"{name} was never heard: {promise}"
@@ -92,18 +92,18 @@ def _policies(node: Node) -> Iterator[Trouble]:
 
 
 async def _quarantined(node: Node) -> list[Trouble]:
-    held_back = node.releasing.index
-    await held_back.refresh()
+    quarantined = node.releasing.index
+    await quarantined.refresh()
     newest = await _newest_rejections(node)
     found: list[Trouble] = []
-    for (source, reason), count in held_back.counts().most_common(_MOST):
-        time, told = newest.get((source, reason), (0, _Rejection()))
+    for (source, reason), count in quarantined.counts().most_common(_MOST):
+        time, rejection = newest.get((source, reason), (0, _Rejection()))
         found.append(
             Trouble(
                 kind="quarantine",
                 name=source,
-                text=f"readings of {source} cannot be used: {told.message or reason}",
-                hint=told.hint,
+                text=f"readings of {source} cannot be used: {rejection.message or reason}",
+                hint=rejection.hint,
                 since=time,
                 count=count,
             )
@@ -125,9 +125,9 @@ async def _newest_rejections(node: Node) -> dict[tuple[str, str], tuple[int, _Re
     found: dict[tuple[str, str], tuple[int, _Rejection]] = {}
     for stored in await events_between(channel, max(last - _LOOKED_AT, 0) + 1, last):
         with suppress(InvalidInput):
-            told: _Rejection = stored.event.payload_as(_Rejection)
-            source = told.source or stored.event.source
-            found[source, told.reason] = stored.received, told
+            rejection: _Rejection = stored.event.payload_as(_Rejection)
+            source = rejection.source or stored.event.source
+            found[source, rejection.reason] = stored.received, rejection
     return found
 
 

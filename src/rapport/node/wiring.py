@@ -329,7 +329,6 @@ def _make_communication(
             facts=TemplateFacts(site.tables, life.compiled).find,
             own_actions=own_actions.of,
             end_phrases=life.end_phrases,
-            own_end_actions=own_actions.of_ends,
             site=site.directory,
             arrivals=_checked(arrivals_from_site(site.file)),
             engines=_checked(engines_from_site(site.file)),

@@ -17,8 +17,9 @@ import msgspec
 from rapport.core.errors import RapportError
 from rapport.lake.maintenance import CompactionResult, compact
 from rapport.lake.places import Lake
+from rapport.pipeline.explain import explain_job
 from rapport.pipeline.figures.reports import Report, make_report
-from rapport.pipeline.lake.silver import SilverResult, explain_silver, update_silver
+from rapport.pipeline.lake.silver import SilverResult, update_silver
 from rapport.site.site import Site, load_site
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     site: str
     lake: str = ""
     options: dict[str, str] = {}
+    explained: str = "silver"
+    """The job whose plan `explain` prints."""
 
     def loaded_site(self) -> Site:
         return load_site(Path(self.site))
@@ -58,8 +61,8 @@ def maintain(_spark: SparkSession, settings: JobSettings) -> CompactionResult:
 
 
 def explain(spark: SparkSession, settings: JobSettings) -> str:
-    """The physical plan of silver, and which steps are Python and why."""
-    return explain_silver(spark, settings.place(), settings.loaded_site().ontology)
+    """The physical plan of a job, and which steps are Python and why."""
+    return explain_job(spark, settings.loaded_site(), settings.place(), settings.explained)
 
 
 JOBS: dict[str, Callable[[SparkSession, JobSettings], Any]] = {
@@ -76,12 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("job", choices=sorted(JOBS))
     parser.add_argument("--site", required=True, help="folder of the site, on the driver")
     parser.add_argument("--lake", default="", help="path or URI of the lake")
+    parser.add_argument("--explained", default="silver", help="the job that explain is about")
     given = parser.parse_args(arguments)
 
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName(f"rapport {given.job}").getOrCreate()
-    settings = JobSettings(site=given.site, lake=given.lake)
+    settings = JobSettings(site=given.site, lake=given.lake, explained=given.explained)
     try:
         result = JOBS[given.job](spark, settings)
     except RapportError as error:

@@ -18,6 +18,13 @@ from rapport.policy.plan import (
     StateTerm,
     TermStep,
 )
+from rapport.policy.situation_plan import (
+    ComparedValues,
+    FixedValue,
+    PresentValue,
+    SituationPlan,
+    plan_nodes,
+)
 
 
 class PolicyLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,14 +35,34 @@ class PolicyLimit(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
 
-def limits_of(plan: Plan, concept: str, attribute: str) -> list[PolicyLimit]:
+def limits_of(plan: Plan | SituationPlan, concept: str, attribute: str) -> list[PolicyLimit]:
     """The limits of one attribute, each once, in the order of the plan."""
+    if isinstance(plan, SituationPlan):
+        return _of_situation(plan, concept, attribute)
     found = [
         PolicyLimit(policy=plan.policy, operator=operator, value=value)
         for term in plan.terms
         for side, name, operator, value in _of_term(term)
         if side.concept == concept and name == attribute
     ]
+    return list(dict.fromkeys(found))
+
+
+def _of_situation(plan: SituationPlan, concept: str, attribute: str) -> list[PolicyLimit]:
+    found: list[PolicyLimit] = []
+    for node in plan_nodes(plan):
+        if not isinstance(node, ComparedValues):
+            continue
+        left, right, operator = node.left, node.right, str(node.operator)
+        if isinstance(left, FixedValue):
+            left, right, operator = right, left, _MIRRORED.get(operator, operator)
+        if not isinstance(left, PresentValue) or not isinstance(right, FixedValue):
+            continue
+        if (left.concept, left.attribute) == (concept, attribute) and not isinstance(
+            right.value, str
+        ):
+            limit = PolicyLimit(policy=plan.policy, operator=operator, value=float(right.value))
+            found.append(limit)
     return list(dict.fromkeys(found))
 
 

@@ -185,12 +185,14 @@ class CountedInstances(msgspec.Struct, frozen=True, tag="quantified", omit_defau
 class AllOf(msgspec.Struct, frozen=True, tag="all", omit_defaults=True):
     parts: tuple[Condition, ...]
     is_atom: bool = False
-    """`x between a and b` with a measured end: one atom, so unknown if any value of its parts is,
-    and its causes are those of all parts."""
+    """`x between a and b`: one atom, so unknown if any value of its parts is, and its causes are
+    those of all parts."""
 
 
 class AnyPart(msgspec.Struct, frozen=True, tag="any", omit_defaults=True):
     parts: tuple[Condition, ...]
+    is_atom: bool = False
+    """`x is one of (...)`: one atom."""
 
 
 class Negation(msgspec.Struct, frozen=True, tag="not", omit_defaults=True):
@@ -261,6 +263,18 @@ class SituationPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def conditions(self) -> tuple[Condition, ...]:
         """The situation, and what it is cleared by."""
         return (self.situation, *([] if self.cleared_by is None else [self.cleared_by]))
+
+
+def longest_look_back_ms(plan: SituationPlan) -> int:
+    """All windows, silences and `for` together: how far back readings may matter."""
+    found = 0
+    for node in plan_nodes(plan):
+        match node:
+            case AggregateValue() | CountedTerm():
+                found += node.window_ms
+            case SilentStream() | Sustained():
+                found += node.duration_ms
+    return found
 
 
 def plan_nodes(plan: SituationPlan) -> list[Condition | Value]:

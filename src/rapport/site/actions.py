@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from rapport.communication.action_config import people_behind
-from rapport.communication.actions import Action, EscalationStep
+from rapport.communication.actions import Action, DeclaredActions, EscalationStep
 from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
@@ -60,34 +60,25 @@ class OwnActions:
         known.
         """
         self._people, self._text_of = people, text_of
-        self._both = lru_cache(_REMEMBERED)(self._read)
+        self.of = lru_cache(_REMEMBERED)(self._read)
+        """The actions by policy and version; none where the policy leaves all to the site."""
 
     def use(self, people: CommunicationConfig) -> None:
         """Uses the actions of a reloaded site; not while one is read."""
         self._people = people
-        self._both.cache_clear()
+        self.of.cache_clear()
 
-    def of(self, policy: str, version: str) -> dict[str, Action]:
-        """The actions of a version, each by its phrase; none where the policy leaves all to the
-        site.
-        """
-        return self._both(policy, version)[0]
-
-    def of_ends(self, policy: str, version: str) -> dict[str, Action]:
-        """As `of`, for `actions when cleared`."""
-        return self._both(policy, version)[1]
-
-    def _read(self, policy: str, version: str) -> tuple[dict[str, Action], dict[str, Action]]:
+    def _read(self, policy: str, version: str) -> DeclaredActions:
         return _actions_in(policy, self._text_of(policy, version), self._people)
 
 
-def _actions_in(
-    name: str, text: str, people: CommunicationConfig
-) -> tuple[dict[str, Action], dict[str, Action]]:
+def _actions_in(name: str, text: str, people: CommunicationConfig) -> DeclaredActions:
     try:
         tree = parse_text(text, name=name)
     except PolicyError:
-        return {}, {}  # what runs was read before; a version nobody knows leaves all to the site
+        return (
+            DeclaredActions()
+        )  # what runs was read before; a version nobody knows leaves all to the site
     faults = Diagnostics(name, text)
 
     def declared(actions: Sequence[PolicyAction]) -> dict[str, Action]:
@@ -98,7 +89,7 @@ def _actions_in(
         }
 
     ends = tree.cleared_actions if isinstance(tree, SituationTree) else ()
-    return declared(tree.actions), declared(ends)
+    return DeclaredActions(declared(tree.actions), declared(ends))
 
 
 def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) -> Action:
@@ -316,8 +307,8 @@ class TextNeeds:
             return NOTHING_NEEDED
         tree, fields = compiled.tree, set[str]()
         ends = tree.cleared_actions if isinstance(tree, SituationTree) else ()
-        for declared, actions in ((self._own.of, tree.actions), (self._own.of_ends, ends)):
-            own = declared(policy, version)
+        declared = self._own.of(policy, version)
+        for own, actions in ((declared.begin, tree.actions), (declared.end, ends)):
             for each in actions:
                 action = own.get(same_phrase(each.phrase))
                 action = action or declared_action(each.phrase, self._people)

@@ -8,7 +8,6 @@ warnings and hints: a site with them runs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from rapport.channel.federation import links_from_site
 from rapport.channel.interceptors.builtin import InterceptorContext, Mediate
 from rapport.channel.interceptors.builtin import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.bridge import bridges_from_site
-from rapport.channel.retention.limits import keep_of
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.config import (
     CommunicationConfig,
@@ -35,7 +33,6 @@ from rapport.communication.content_rules import ContentRules
 from rapport.communication.message_info import content_rules, info_from_site
 from rapport.communication.texts import same_phrase
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported, nearest_names
-from rapport.core.times import format_duration
 from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.config_fields import Fields
@@ -45,7 +42,7 @@ from rapport.kernel.settings import check_settings, load_settings
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.fields_compiler import check_bindings
 from rapport.mediation.reader import build_transformer
-from rapport.mediation.source_bindings import EVENTS, RAW_PREFIX, sources_into_channels
+from rapport.mediation.source_bindings import RAW_PREFIX, sources_into_channels
 from rapport.policy.compiler.compile import (
     CompiledConditions,
     CompiledPolicy,
@@ -54,10 +51,17 @@ from rapport.policy.compiler.compile import (
 from rapport.policy.compiler.normal_form import atoms_of_expression
 from rapport.policy.compiler.scope import first_mentions, table_attributes
 from rapport.policy.language.diagnostics import Diagnostics
-from rapport.policy.language.situation_tree import actions_of, read_attributes
+from rapport.policy.language.situation_tree import (
+    actions_of,
+)
 from rapport.policy.language.tree import Action, SourceSpan
 from rapport.policy.lifecycle.record import lint_commands, stop_of
-from rapport.policy.lint.instances import TableCandidates, lint_instances, lint_lookups
+from rapport.policy.lint.instances import (
+    TableCandidates,
+    lint_bound_instances,
+    lint_instances,
+    lint_lookups,
+)
 from rapport.policy.lint.policy_set import (
     CONTRARY,
     ActionStatement,
@@ -71,15 +75,8 @@ from rapport.policy.lint.policy_set import (
     policy_graph,
     shortest_cycle,
 )
-from rapport.policy.lint.situations import first_place, longest_look_back
 from rapport.policy.operators.plan_shape import check_supported
 from rapport.policy.plan import Plan
-from rapport.policy.situation_plan import (
-    SituationPlan,
-    TableDays,
-    TimeWindow,
-    condition_nodes,
-)
 from rapport.site.actions import TemplateFacts, check_deliveries
 from rapport.site.context import check_context
 from rapport.site.ensemble import check_ensemble
@@ -93,6 +90,12 @@ from rapport.site.interpretations import (
 from rapport.site.parts import Checker, SiteParts, has_errors
 from rapport.site.pipeline import check_pipeline
 from rapport.site.policies import check_on_spark, policy_files
+from rapport.site.situation_checks import (
+    check_days,
+    check_kept,
+    needed_by_guard,
+    needed_by_situation,
+)
 
 
 def check_interpretations(parts: SiteParts) -> list[Problem]:
@@ -324,10 +327,13 @@ def check_instances(parts: SiteParts) -> list[Problem]:
         return []
     problems: list[Problem] = []
     candidates = TableCandidates(parts.tables, parts.tables.context_attributes())
-    for name, compiled in _with_conditions(parts).items():
+    for name, compiled in parts.policies.items():
         faults = Diagnostics(name, parts.texts[name])
-        lint_instances(compiled.tree, compiled.plan, candidates, faults)
-        lint_lookups(compiled.tree, compiled.plan, parts.tables, faults)
+        if isinstance(compiled, CompiledSituation):
+            lint_bound_instances(compiled.tree, compiled.plan, candidates, faults)
+        else:
+            lint_instances(compiled.tree, compiled.plan, candidates, faults)
+            lint_lookups(compiled.tree, compiled.plan, parts.tables, faults)
         problems += faults.problems()
     return problems
 
@@ -598,73 +604,6 @@ def check_data(parts: SiteParts) -> list[Problem]:
     return problems
 
 
-def check_days(parts: SiteParts) -> list[Problem]:
-    """The tables that list days for `time is on holidays` have ISO dates as keys."""
-    if parts.tables is None:
-        return []
-    problems: list[Problem] = []
-    for name, compiled in parts.policies.items():
-        faults = Diagnostics(name, parts.texts[name])
-        for table in _day_tables(compiled):
-            declared = parts.tables.declarations().get(table)
-            if declared is None:
-                continue  # the table has a fault of its own
-            keys = [key for (key,) in parts.tables.rows(table, [declared.key])]
-            wrong = next((key for key in keys if not _is_date(key)), None)
-            if wrong is not None:
-                message = f"the table {table!r} lists {wrong[:40]!r}, which is no day"
-                hint = "write days as 2024-12-24"
-                faults.add("policy.bad_day", message, _first_place(compiled), hint=hint)
-        problems.extend(faults.problems())
-    return problems
-
-
-def _day_tables(compiled: CompiledPolicy) -> list[str]:
-    plan = compiled.plan
-    guard = [] if isinstance(plan, SituationPlan) or plan.guard is None else [plan.guard]
-    conditions = plan.conditions() if isinstance(plan, SituationPlan) else guard
-    windows = [one for one in condition_nodes(conditions) if isinstance(one, TimeWindow)]
-    days = [day for window in windows for day in window.days]
-    return sorted({day.table for day in days if isinstance(day, TableDays)})
-
-
-def _first_place(compiled: CompiledPolicy) -> SourceSpan:
-    """The place of the situation, or of the guard."""
-    if isinstance(compiled, CompiledSituation):
-        return first_place(compiled.tree.situation)
-    assert compiled.tree.guard is not None, "only a guard names days"
-    return first_place(compiled.tree.guard)
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return len(text) == len("2024-12-24") and bool(date.fromisoformat(text))
-    except ValueError:
-        return False
-
-
-def check_kept(parts: SiteParts) -> list[Problem]:
-    """Situations that look back further than the events are kept: they cannot be explained then."""
-    problems: list[Problem] = []
-    kept_ms = keep_of(channels_from_site(parts.file)[0].rules_for(EVENTS)).shortest_ms
-    for name, compiled in parts.policies.items():
-        faults = Diagnostics(name, parts.texts[name])
-        found = (
-            longest_look_back(compiled.tree) if isinstance(compiled, CompiledSituation) else None
-        )
-        if found is not None and 0 < kept_ms < found[0]:
-            back, kept = format_duration(found[0]), format_duration(kept_ms)
-            faults.add(
-                "policy.window_longer_than_kept",
-                f"this looks back {back}, but readings are kept {kept}: 'explain' lacks some",
-                found[1],
-                hint=f'[channels.{EVENTS}] keep_for = "{back}"',
-                severity="warning",
-            )
-        problems.extend(faults.problems())
-    return problems
-
-
 def check_sources(parts: SiteParts) -> list[Problem]:
     """Policies without a push source never receive an event. A site may have neither: its channels
     are enough.
@@ -751,7 +690,7 @@ def _no_events(parts: SiteParts, name: str, events: str) -> Problem:
 def _needed(compiled: CompiledPolicy) -> list[tuple[str, str, SourceSpan]]:
     """What the plan reads from tables: (concept, attribute, place in the policy), each once."""
     if isinstance(compiled, CompiledSituation):
-        return _needed_by_situation(compiled)
+        return needed_by_situation(compiled)
     definitions = {definition.alias: definition for definition in compiled.tree.concepts}
     named = first_mentions(compiled.tree.condition)
     needed: dict[tuple[str, str, SourceSpan], None] = {}
@@ -765,17 +704,8 @@ def _needed(compiled: CompiledPolicy) -> list[tuple[str, str, SourceSpan]]:
             for each in side.constraints:
                 place = places.get(each.attribute, definition.place)
                 needed[side.concept, each.attribute, place] = None
+    needed |= dict.fromkeys(needed_by_guard(compiled))
     return list(needed)
-
-
-def _needed_by_situation(compiled: CompiledSituation) -> list[tuple[str, str, SourceSpan]]:
-    """Each attribute at its first place in the text, a property of a kind at its definition."""
-    whole = compiled.tree.concepts[0].place if compiled.tree.concepts else SourceSpan(1, 1)
-    places: dict[str, SourceSpan] = {}
-    for name, place in read_attributes(compiled.tree):
-        places.setdefault(name, place)
-    needed = sorted(compiled.plan.table_attributes())
-    return [(concept, name, places.get(name, whole)) for concept, name in needed]
 
 
 def _with_conditions(parts: SiteParts) -> dict[str, CompiledConditions]:

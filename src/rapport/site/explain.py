@@ -33,6 +33,7 @@ from rapport.policy.readings import readings_schema
 from rapport.policy.recordings.files import as_readings
 from rapport.policy.recordings.formats import FieldMapping, Report, convert_columns
 from rapport.policy.replay.replay import DEFAULT_BATCH, Recording, RowFaults, replay
+from rapport.policy.situation_plan import SituationPlan
 from rapport.site.context import check_without_context
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.past_tables import tables_at
@@ -265,6 +266,7 @@ def explainer_of(
         site.tables,
         policy_texts(site),
         lambda name, text: plan_of_text(site, name, text),
+        situation_of=lambda name, text: situation_of_text(site, name, text),
         lateness_ms=site.lateness_ms,
         may_read=may_read,
         tables_at=tables_at(
@@ -287,6 +289,12 @@ def policy_texts(site: Site) -> dict[str, str]:
 def plan_of_text(site: Site, name: str, text: str) -> Plan:
     """The plan of any version of a policy; raises PolicyError."""
     return conditions_plan(compiled_of_text(site, name, text).plan, "explain")
+
+
+def situation_of_text(site: Site, name: str, text: str) -> SituationPlan | None:
+    """The plan of any version of a policy with a situation, else None; raises PolicyError."""
+    plan = compiled_of_text(site, name, text).plan
+    return plan if isinstance(plan, SituationPlan) else None
 
 
 def compiled_of_text(site: Site, name: str, text: str) -> CompiledPolicy:

@@ -21,6 +21,7 @@ from rapport.policy.derived_columns import DerivedColumns
 from rapport.policy.ontology import Ontology
 from rapport.site.check import CHECKERS, REFUSING_THEMSELVES, ROOM_CHECKERS
 from rapport.site.interpretations import TermsOfPolicies, terms_of_policies
+from rapport.site.lake_units import check_lake_units
 from rapport.site.parts import (
     SiteParts,
     data_directory_of,
@@ -105,10 +106,13 @@ def _with_broken_policies(site: Site, errors: list[Problem]) -> Site:
 def check_site(directory: Path, *, trusted: bool = True) -> list[Problem]:
     """Every error, warning and hint of a site, sorted by file and line; raises nothing."""
     try:
-        _site, problems = _read(Path(directory), None, trusted)
+        site, problems = _read(Path(directory), None, trusted)
     except RapportError as error:
         return list(error.problems_found())
-    return problems
+    if site is None:
+        return problems
+    found = check_lake_units(site.file, site.ontology, site.data_directory)
+    return sorted({*problems, *found}, key=_reading_order)
 
 
 def _read(

@@ -158,6 +158,7 @@ ROUTES = (
     explain.why_not,
     service.static,
     console.show_console,
+    console.show_console_page,
     console.give_file,
     console.show_session,
     console.log_in,

@@ -78,11 +78,21 @@ _READ_LOGIN = ObjectDecoder(
 
 
 @get(
-    ["/", "/console", "/console/{path:path}"],
+    ["/", "/console"],
     opt={OPEN: True, ANY_QUERY: True, DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,))},
 )
 async def show_console(node: NodeDependency) -> Response[str]:
-    """The console, at every address of it."""
+    """The console; the same page at every address below /console."""
+    return _page(node)
+
+
+@get("/console/{path:path}", opt={OPEN: True, ANY_QUERY: True}, include_in_schema=False)
+async def show_console_page(node: NodeDependency) -> Response[str]:
+    """The console at one of its addresses."""
+    return _page(node)
+
+
+def _page(node: NodeDependency) -> Response[str]:
     page = _file("index.html").decode().replace(_TITLE, f"<title>{escape(node.site.name)}</title>")
     return Response(page, media_type="text/html")
 
@@ -176,7 +186,7 @@ async def log_out(request: Request[Any, Any, Any], node: NodeDependency) -> Resp
     opt={
         OPEN: True,
         ANY_QUERY: True,
-        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("303",)),
+        DOC: EndpointDoc(answer={"type": "string"}, media=(HTML,), statuses=("200", "303")),
     },
     status_code=303,
 )

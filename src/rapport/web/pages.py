@@ -5,6 +5,7 @@ Templates escape every value (autoescape).
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rapport.communication.texts import shown_kind, shown_sender, shown_text, sh
 from rapport.core.errors import UnknownName
 from rapport.core.times import format_time
 
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 _STATIC = Path(__file__).parent / "static"
 _SERVED = {
     "rapport.css": "text/css",
@@ -54,14 +56,24 @@ def message_facts(row: MessageRow, zone: str) -> dict[str, str]:
     facts = {
         "From": shown_sender(row.sender, row.policy),
         "Kind": shown_kind(row.type, row.subtype),
-        "Conversation": row.conversation,
+        "Conversation": named_conversation(row.conversation),
         "Date": shown_time(row.time, zone) if row.time else "",
     }
     return {name: value for name, value in facts.items() if value}
 
 
+def named_conversation(conversation: str) -> str:
+    """The conversation's name; empty for the digest that the node gives one of its own.
+
+    >>> named_conversation("drill of May"), named_conversation("9f458dbe35c8742a9f89aef004ea5c16")
+    ('drill of May', '')
+    """
+    return "" if _DIGEST.fullmatch(conversation) else conversation
+
+
 def about_message(row: MessageRow) -> list[str]:
     """Sender, kind and conversation, for one line."""
-    conversation = f"conversation {row.conversation}" if row.conversation else ""
+    name = named_conversation(row.conversation)
+    conversation = f"conversation {name}" if name else ""
     kind = shown_kind(row.type, row.subtype)
     return [part for part in (shown_sender(row.sender, row.policy), kind, conversation) if part]

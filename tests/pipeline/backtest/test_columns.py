@@ -60,4 +60,4 @@ def test_many_are_packed_on_the_way() -> None:
     found = columns.of("p", None, None)
     assert len(columns) == len(found) == 25_000
     assert found.aliases() == ["A"]
-    assert found.identities("A").to_pylist()[:4] == ["0", "1", "2", "3"]
+    assert next(found.identities("A")).to_pylist()[:4] == ["0", "1", "2", "3"]

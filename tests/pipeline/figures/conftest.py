@@ -107,7 +107,7 @@ def judge(lake: Path) -> Tables:
 
 
 def judge_channels(rows: dict[str, list[Row]], tables: Tables) -> None:
-    tables |= {"channels": [], "channel_minutes": [], "channel_gaps": [], "delays": []}
+    tables |= {"channels": [], "channel_gaps": [], "delays": []}
     for channel, own in sorted(rows.items()):
         received = sorted(row["received"] for row in own)
         gaps = [
@@ -120,18 +120,6 @@ def judge_channels(rows: dict[str, list[Row]], tables: Tables) -> None:
         for row in own:
             row["minute"] = row["received"] // MINUTE * MINUTE
         minutes = groups(own, "channel", "minute")
-        for (_, minute), within in minutes.items():
-            tables["channel_minutes"].append(
-                {
-                    "channel": channel,
-                    "minute": minute,
-                    "events": len(within),
-                    "first": min(row["received"] for row in within),
-                    "last": max(row["received"] for row in within),
-                    "first_position": min(row["position"] for row in within),
-                    "last_position": max(row["position"] for row in within),
-                }
-            )
         tables["channels"].append(
             {
                 "channel": channel,
@@ -663,11 +651,19 @@ class OddLog:
         position = rows[-1].position + self.chance.choice((1, 1, 1, 3)) if rows else 1
         rows.append(StoredEvent(position, self.now, event))
 
-    def write(self, lake: Path) -> None:
-        """The lake, cut into files at odd places."""
-        for channel, rows in self.rows.items():
-            cut = self.chance.randrange(len(rows)) if rows else 0
-            for part in (rows[:cut], rows[cut:]):
+    def write(self, lake: Path, reported: Callable[[], object]) -> None:
+        """The lake, cut into files at odd places; `reported` is called when half of it is there."""
+        cuts = {
+            channel: self.chance.randrange(len(rows)) if rows else 0
+            for channel, rows in self.rows.items()
+        }
+        self._write(lake, {channel: rows[: cuts[channel]] for channel, rows in self.rows.items()})
+        reported()
+        self._write(lake, {channel: rows[cuts[channel] :] for channel, rows in self.rows.items()})
+
+    def _write(self, lake: Path, parts: dict[str, list[StoredEvent]]) -> None:
+        for channel, rows in parts.items():
+            for part in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
                 if part:
                     uri = Lake.at(lake).table_uri("bronze", channel)
                     table = Table.ensure(uri, SCHEMA, partition_by=PARTITION_BY)
@@ -847,16 +843,16 @@ class OddLog:
 
 
 @pytest.fixture(scope="session")
-def odd_lake() -> Callable[[Path, int], None]:
-    """Writes a lake by chance; a seed is a lake."""
+def odd_lake() -> Callable[[Path, int, Callable[[], object]], None]:
+    """Writes a lake by chance, in two halves of each channel; a seed is a lake."""
 
-    def write(lake: Path, seed: int) -> None:
+    def write(lake: Path, seed: int, between: Callable[[], object]) -> None:
         log = OddLog(seed)
         log.readings()
         detections = log.findings()
         for number in range(120):
             log.message(number, detections)
         log.summaries()
-        log.write(lake)
+        log.write(lake, between)
 
     return write

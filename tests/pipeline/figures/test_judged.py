@@ -1,4 +1,6 @@
-"""Every cell of every table is what plain loops over the same files say."""
+"""Every cell of every table is what plain loops over the same files say, also when the lake grew
+between two reports. [PI-6, LK-4]
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,9 @@ def test_odd_ledgers_are_counted_as_they_stand(
     spark: SparkSession,
     tmp_path: Path,
     judged: Callable[[Path], Tables],
-    odd_lake: Callable[[Path, int], None],
+    odd_lake: Callable[[Path, int, Callable[[], object]], None],
     seed: int,
 ) -> None:
-    odd_lake(tmp_path, seed)
+    odd_lake(tmp_path, seed, lambda: make_report(spark, tmp_path))
     make_report(spark, tmp_path)
     assert_same(tmp_path, judged(tmp_path))

@@ -12,7 +12,7 @@ from rapport.channel.backends.local import open_memory
 from rapport.communication.ledger import Ledger
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.figures.delivery_tables import ledger_lines
+from rapport.pipeline.figures.definitions import FACTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,8 @@ def test_an_answer_is_counted_for_the_message_it_refers_to(spark: SparkSession) 
     log = spark.createDataFrame(
         rows, "id STRING, type STRING, subject STRING, time BIGINT, position BIGINT, data STRING"
     )
-    found = ledger_lines(spark, log).orderBy("position").collect()
+    (sql,) = (fact.sql for fact in FACTS if fact.name == "ledger")
+    found = spark.sql(sql, rows=log).orderBy("position").collect()
     assert [(one.message, one.peer, one.state, one.time, one.attempt) for one in found] == [
         ("m1", "ana", "queued", 1_001, 1),
         ("m1", "ana", "handed", 1_002, 1),

@@ -16,7 +16,8 @@ from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.lake.bronze import export_channels
 from rapport.lake.places import Lake
-from rapport.pipeline.figures.reports import Report, make_report
+from rapport.pipeline.figures import reports
+from rapport.pipeline.figures.reports import Report, current_report, make_report
 from rapport.pipeline.figures.rows import (
     DeliveryCount,
     LateCount,
@@ -37,6 +38,10 @@ GUEST = Detection(
     policy="alone", time=6_004, bindings={"A": "1"}, causes=((1_003, "e3"), (1_004, "e4"))
 )
 LOST = Detection(policy="lost", time=9_000, bindings={"A": "2"}, causes=((1_001, "gone"),))
+
+
+class Crash(Exception):
+    """Stands for the end of the process at this point."""
 
 
 def event(kind: str, id: str, time: int, cause: str = "", subject: str = "", **data: Any) -> Event:
@@ -184,6 +189,16 @@ def test_the_result_tables_stay_in_the_lake(report: Report, lake: Path) -> None:
     ]
 
 
+def test_without_anything_new_the_report_is_read_without_spark_and_nothing_is_written(
+    spark: SparkSession, report: Report, lake: Path
+) -> None:
+    place = Lake.at(lake)
+    before = {name: place.open("gold", name).version for name in place.names("gold")}
+    assert current_report(lake) == report
+    assert make_report(spark, lake) == report
+    assert {name: place.open("gold", name).version for name in place.names("gold")} == before
+
+
 def test_the_report_reads_as_text(report: Report) -> None:
     tables = report_tables(report)
     spread = ("2", "46 ms", "100 ms", "100 ms", "100 ms")
@@ -197,6 +212,36 @@ def test_the_headline_figures_fit_a_screen(report: Report) -> None:
     assert lines[1].split()[0] == "readings"
     assert len(lines) <= 16
     assert max(map(len, lines)) <= 80
+
+
+def test_only_tables_that_rest_on_something_new_are_computed_and_a_kill_is_made_good(
+    spark: SparkSession, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels, place = open_memory(clock), Lake.at(tmp_path)
+
+    async def receive(channel: str, *events: Event) -> None:
+        await channels.channel(channel).append(events)
+        await export_channels(channels, tmp_path)
+
+    asyncio.run(receive("detections", GUEST.to_event(source="site")))
+    make_report(spark, tmp_path)
+    before = {name: place.open("gold", name).version for name in place.names("gold")}
+    asyncio.run(receive("events", event("person.position", "e4", 1_004)))
+
+    def killed(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reports, "_totals", killed)  # facts and tables are there, the mark is not
+        with pytest.raises(Crash):
+            make_report(spark, tmp_path)
+    assert current_report(tmp_path) is None
+    assert make_report(spark, tmp_path).readings == 1
+    after = {name: place.open("gold", name).version for name in place.names("gold")}
+    assert {name for name in before if before[name] == after[name]} >= {
+        "detections", "peers", "deliveries", "messages", "funnel", "provenance", "quarantine",
+    }  # fmt: skip
+    assert after["channels"] > before["channels"]
 
 
 def test_an_empty_lake_gives_an_empty_report(spark: SparkSession, tmp_path: Path) -> None:

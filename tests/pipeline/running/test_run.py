@@ -16,9 +16,11 @@ from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import SystemClock
+from rapport.pipeline.running import run
+from rapport.pipeline.running.jobs import JobDone
 from rapport.pipeline.running.live_thread import LiveThread
 from rapport.pipeline.running.run import RunWanted, run_pipeline
-from rapport.pipeline.running.run_lock import ask_to_stop, wait_until
+from rapport.pipeline.running.run_state import ask_to_stop, wait_until
 from rapport.pipeline.streaming.live_query import FILE, LiveSettings
 from rapport.site.pipeline import PipelineSettings, RunPlaces, RunStatus, is_held, read_status
 from rapport.site.site import Site, load_site
@@ -132,6 +134,33 @@ def test_it_runs_on_until_it_is_asked_to_stop_and_a_failing_job_does_not_keep_th
     assert told.state == "ended"
     assert by(told, "live") == "off"
     assert places.stop.exists(), "a node does not start it again"
+
+
+def test_figures_that_take_long_do_not_keep_export_and_silver_waiting(
+    spark: SparkSession, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, exported = threading.Event(), threading.Semaphore(0)
+
+    def export() -> JobDone:
+        exported.release()
+        return JobDone(1)
+
+    def figures() -> JobDone:
+        for _ in range(3):  # goes on only when others have worked meanwhile
+            assert exported.acquire(timeout=60)
+        stop.set()
+        return JobDone(7)
+
+    jobs = {"export": export, "figures": figures, "expire": lambda: JobDone(0)}
+    monkeypatch.setattr(run, "history_jobs", lambda *_: jobs)
+    pipeline = msgspec.structs.replace(PIPELINE, every_ms=1)
+    told = run_pipeline(
+        directory, RunWanted(pipeline=pipeline, spark=TEST_SETTINGS, live=False), stop=stop
+    )
+    assert {one.job: (one.state, one.rows) for one in told.jobs} == {
+        "export": ("waiting", 1),
+        "figures": ("waiting", 7),
+    }
 
 
 def test_live_without_a_policy_for_it_is_refused_only_when_it_was_asked_for(

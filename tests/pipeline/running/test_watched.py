@@ -14,17 +14,17 @@ import pytest
 from rapport.core.errors import Conflict
 from rapport.kernel.clock import SystemClock
 from rapport.node.pipeline_process import PipelineProcess, pipeline_command
-from rapport.pipeline.running.run_lock import ask_to_stop, let_go_on
+from rapport.pipeline.running.run_state import allow_start, ask_to_stop
 from rapport.site.pipeline import RunPlaces, is_held, read_status
 
 STANDS_IN = """
 import os, sys, time
 from pathlib import Path
-from rapport.pipeline.running.run_lock import only_one, say
+from rapport.pipeline.running.run_state import hold_pipeline, write_status
 from rapport.site.pipeline import RunPlaces, RunStatus
 places = RunPlaces(Path(sys.argv[1]))
-with only_one(places):
-    say(places, RunStatus(pid=os.getpid(), site="s", master="m", state="running"))
+with hold_pipeline(places):
+    write_status(places, RunStatus(pid=os.getpid(), site="s", master="m", state="running"))
     while not places.stop.exists():
         time.sleep(0.05)
 """
@@ -77,7 +77,7 @@ def test_a_killed_process_is_started_again_and_a_stopped_one_is_not(places: RunP
         await until(lambda: not is_held(places.lock))
         await asyncio.sleep(0.5)
         assert watch.starts == 2
-        let_go_on(places)
+        allow_start(places)
         await until(lambda: pid_of(places) > 0)
         assert watch.starts == 3
         running.cancel()

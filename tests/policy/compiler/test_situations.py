@@ -17,6 +17,7 @@ from rapport.policy.plan import Plan, decode_plan, encode_plan
 from rapport.policy.situation_plan import (
     AggregateValue,
     AllOf,
+    AnyPart,
     Arithmetic,
     BoundAlias,
     ComparedValues,
@@ -308,18 +309,17 @@ def test_an_alias_names_the_streams_by_which_its_instances_are_known(tanks: Onto
     assert plan_of("limit of S above 3 degC", tanks).table_attributes() == {("tank", "limit")}
 
 
-def test_between_constants_is_two_comparisons_and_between_values_is_one_atom(
-    tanks: Ontology,
-) -> None:
+def test_a_range_and_a_choice_are_one_atom_each(tanks: Ontology) -> None:
     constants = condition_of("inside of S between 50 and 86 degF", tanks)
     ends = [
         ComparedValues(tank("inside"), ">=", FixedValue(10.0)),
         ComparedValues(tank("inside"), "<=", FixedValue(30.0)),
     ]
-    assert constants == AllOf(tuple(ends))
-    measured = condition_of("inside of S between 50 degF and limit of S", tanks)
-    assert isinstance(measured, AllOf)
-    assert measured.is_atom
+    assert constants == AllOf(tuple(ends), is_atom=True)
+    choice = condition_of("colour of S is one of ('red', 'blue')", tanks)
+    chosen = [ComparedValues(tank("colour"), "=", FixedValue(name)) for name in ("red", "blue")]
+    assert choice == AnyPart(tuple(chosen), is_atom=True)
+    assert condition_of("colour of S is one of ('red')", tanks) == chosen[0]
 
 
 def test_times_are_in_the_zone_of_the_site_and_in_utc_without_one(
@@ -349,7 +349,7 @@ def test_all_faults_of_a_policy_are_reported_at_once(tanks: Ontology) -> None:
     ]
 
 
-def test_change_and_rate_need_two_readings_and_a_count_none(tanks: Ontology) -> None:
+def test_change_and_rate_need_two_readings_unless_said_and_a_count_none(tanks: Ontology) -> None:
     lines = (
         "rate of plain of S in the last 1 h (at least 1 readings) above 3 1/s\n"
         "  change of plain of S in the last 1 h above 3\n"
@@ -358,7 +358,7 @@ def test_change_and_rate_need_two_readings_and_a_count_none(tanks: Ontology) -> 
         "  max of plain of S in the last 1 h (at least 9 readings) above 3"
     )
     nodes = plan_nodes(plan_of(lines, tanks))
-    assert [node.at_least for node in nodes if isinstance(node, AggregateValue)] == [2, 2, 1, 0, 9]
+    assert [node.at_least for node in nodes if isinstance(node, AggregateValue)] == [1, 2, 1, 0, 9]
 
 
 def guarded(condition: str, guard: str, ontology: Ontology) -> Plan:

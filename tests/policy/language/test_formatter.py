@@ -150,7 +150,8 @@ def test_the_worked_situations_are_formatted_without_a_change_of_meaning(path: P
     assert places_removed(before) == places_removed(after)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), tree=situation_trees())
 def test_formatting_a_situation_keeps_its_meaning_and_comments(
     data: st.DataObject, tree: SituationTree

@@ -50,7 +50,8 @@ def test_a_guarded_policy_is_printed_and_formatted_as_it_is() -> None:
     assert without_places(before) == without_places(after)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_condition_of_a_situation_can_be_a_guard(data: st.DataObject) -> None:
     guard = data.draw(situation_trees()).situation

@@ -128,6 +128,7 @@ def test_a_situation_that_is_always_true_is_warned_of(situation: str, ontology: 
         ("humidity of S below 20 % for 5 min", []),
         ("temperature of S below 20 degC", []),
         ("humidity of S above 30 % OR no humidity of S for 3 h", []),
+        ("humidity of S between 40 % and 50 %", ["never_cleared"]),
     ],
 )
 def test_an_end_that_never_comes_is_warned_of(
@@ -249,3 +250,26 @@ def test_absence_becomes_no_in_the_situation_that_is_written_out(ontology: Ontol
 def test_lines_that_mean_instants_are_left_alone(conditions: str, ontology: Ontology) -> None:
     concepts = "station S\n  station T" if " T " in f"{conditions} " else "station S"
     assert meant(conditions, ontology, concepts) == []
+
+
+@pytest.mark.parametrize(
+    ("guard", "expected"),
+    [
+        ("humidity of S above 3 %", []),
+        ("humidity of S above 3 %\n  humidity of S below 2 %", ["never_fires"]),
+        ("humidity of S above 3 % AND humidity of S below 9 % for 5 s", ["only_last_for"]),
+        ("no temperature of S for 1 min", ["window_shorter_than_period"]),
+        (
+            "no station T (region='a' region='b') with (humidity of T above 3 %)",
+            ["never_satisfied"],
+        ),
+    ],
+)
+def test_a_guard_is_linted_like_a_situation(
+    guard: str, expected: list[str], ontology: Ontology
+) -> None:
+    text = "concepts\n  station S\nconditions\n  humidity of S above 3 %\nwhile\n"
+    text += f"  {guard}\nactions\n  raise alarm\n"
+    problems = compile_policy(text, name="x", ontology=ontology, window_ms=5_000).problems
+    assert codes(problems) == expected
+    assert all(each.line >= 6 for each in problems)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from rapport.core.detection import Detection
 from rapport.core.errors import Problem
@@ -30,7 +29,6 @@ from rapport.pipeline.backtest.findings import (
     tally,
 )
 from rapport.pipeline.drawing.calendar import Calendar
-from rapport.pipeline.history.detection_table import detections_from
 from rapport.policy.explain.wording import bindings_text
 
 if TYPE_CHECKING:
@@ -248,20 +246,25 @@ def _compared(made: BackTestRun) -> Iterator[bytes]:
     assert made.only is not None
     first, second = made.findings
     alone = np.flatnonzero(made.only[1])
-    rows = pa.concat_tables([first.rows, second.rows.take(pa.array(alone))])
     found_by = np.concatenate((np.where(made.only[0], _FIRST, _BOTH), np.full(len(alone), _SECOND)))
-    order = np.argsort(rows.column("time").to_numpy(), kind="stable")
+    places = np.concatenate((np.arange(len(first)), alone))
+    order = np.argsort(np.concatenate((first.times(), second.times()[alone])), kind="stable")
     for start in range(0, len(order), _CHUNK):
-        places = order[start : start + _CHUNK]
-        found = detections_from(rows.take(pa.array(places)))
-        lines = [
-            _Line(
-                made.names[1 if by == _SECOND else 0],
-                _FOUND_BY[by],
-                one.time,
-                dict(sorted(one.bindings.items())),
-                [id for _time, id in one.causes],
-            )
-            for one, by in zip(found, found_by[places], strict=True)
-        ]
+        chunk = order[start : start + _CHUNK]
+        by, at = found_by[chunk], places[chunk]
+        sides = {
+            is_second: iter(findings.at(at[(by == _SECOND) == is_second].tolist()))
+            for is_second, findings in ((False, first), (True, second))
+        }
+        lines = [_line(made, next(sides[one == _SECOND]), one) for one in by.tolist()]
         yield b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def _line(made: BackTestRun, one: Detection, by: int) -> _Line:
+    return _Line(
+        made.names[1 if by == _SECOND else 0],
+        _FOUND_BY[by],
+        one.time,
+        dict(sorted(one.bindings.items())),
+        [id for _time, id in one.causes],
+    )

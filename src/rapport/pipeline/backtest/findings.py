@@ -4,7 +4,9 @@ comparisons. [PI-9]
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Literal, cast
 
 import msgspec
@@ -31,7 +33,9 @@ Numbers = npt.NDArray[np.int64]
 
 
 class DetectionColumns:
-    """Takes what a policy found, piece by piece; holds about 100 bytes for each."""
+    """Takes what policies found, piece by piece: structs, which it packs to about 100 bytes each,
+    or tables, which may be mapped from files and are not copied.
+    """
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
@@ -66,9 +70,10 @@ class DetectionColumns:
             chosen = pc.and_(chosen, pc.greater_equal(rows.column("time"), begin))
         if end is not None:
             chosen = pc.and_(chosen, pc.less(rows.column("time"), end))
-        rows = rows.filter(chosen)
         is_found = pc.is_null(rows.column("silent"))
-        return Findings(ordered(rows.filter(is_found)), undecided=rows.filter(pc.invert(is_found)))
+        found = _places(pc.and_(chosen, is_found))
+        left_open = _places(pc.and_(chosen, pc.invert(is_found)))
+        return Findings(rows, order_of(rows, found), rows.take(pa.array(left_open)))
 
     def _pack(self) -> None:
         if self._waiting:
@@ -77,38 +82,54 @@ class DetectionColumns:
 
 
 class Findings:
-    """What one policy found: rows in the order of the fixed output."""
+    """What one policy found, in the order of the fixed output: places in a table that stays where
+    it is. Holds 8 bytes for each."""
 
-    def __init__(self, rows: pa.Table, undecided: pa.Table | None = None) -> None:
-        self.rows = rows
-        self.undecided = rows.slice(0, 0) if undecided is None else undecided
+    def __init__(self, table: pa.Table, order: Numbers, undecided: pa.Table) -> None:
+        self._table, self._order, self.undecided = table, order, undecided
 
     def __len__(self) -> int:
-        return int(self.rows.num_rows)
+        return len(self._order)
+
+    @property
+    def rows(self) -> pa.Table:
+        """All of them as a table in memory."""
+        return self.taken(np.arange(len(self)))
+
+    def taken(self, places: Numbers) -> pa.Table:
+        """Those at some places, in this order."""
+        return self._table.take(pa.array(self._order[places])).combine_chunks()
+
+    def pieces(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns, a few thousand rows at a time."""
+        narrow = self._table.select(list(columns))
+        for start in range(0, len(self), _DETECTIONS_AT_ONCE):
+            yield narrow.take(pa.array(self._order[start : start + _DETECTIONS_AT_ONCE]))
 
     def times(self) -> Numbers:
         """When each was found."""
-        return np.asarray(self.rows.column("time").to_numpy(), np.int64)
+        return np.asarray(self._table.column("time").to_numpy(), np.int64)[self._order]
 
     def aliases(self) -> list[str]:
         """Every alias that some finding binds, sorted."""
-        keys = [chunk.keys for chunk in self.rows.column("bindings").chunks]
         names: set[str] = set()
-        for each in keys:
-            names |= set(each.unique().to_pylist())
+        for piece in self.pieces(["bindings"]):
+            for chunk in piece.column("bindings").chunks:
+                names |= set(chunk.keys.unique().to_pylist())
         return sorted(names)
 
-    def identities(self, alias: str) -> pa.ChunkedArray:
-        """Who each finding is about under an alias; null where it has none."""
-        return pc.map_lookup(self.rows.column("bindings"), pa.scalar(alias), "first")
+    def identities(self, alias: str) -> Iterator[pa.ChunkedArray]:
+        """By piece, whom each finding is about under an alias; null where it has none."""
+        for piece in self.pieces(["bindings"]):
+            yield pc.map_lookup(piece.column("bindings"), pa.scalar(alias), "first")
 
     def first(self, count: int) -> list[Detection]:
         """The first few as structs."""
-        return detections_from(self.rows.slice(0, max(count, 0)))
+        return detections_from(self.taken(np.arange(min(max(count, 0), len(self)))))
 
     def at(self, places: Sequence[int]) -> list[Detection]:
         """Those in some rows as structs."""
-        return detections_from(self.rows.take(pa.array(places, pa.int64())))
+        return detections_from(self.taken(np.asarray(places, np.int64)))
 
     def silent(self) -> list[str]:
         """The sources whose silence left something undecided, sorted."""
@@ -120,7 +141,8 @@ class Findings:
         last = b""
         for start in range(0, len(self), _DETECTIONS_AT_ONCE):
             piece: list[bytes] = []
-            for one in detections_from(self.rows.slice(start, _DETECTIONS_AT_ONCE)):
+            end = min(start + _DETECTIONS_AT_ONCE, len(self))
+            for one in detections_from(self.taken(np.arange(start, end))):
                 line = detection_line(msgspec.structs.replace(one, policy=policy))
                 if line != last:  # rests on other readings of the same names
                     piece.append(line + b"\n")
@@ -128,24 +150,17 @@ class Findings:
             yield b"".join(piece)
 
 
-def ordered(rows: pa.Table) -> pa.Table:
-    """Rows of one policy in the order of the fixed output, each once. Mostly a time stands alone;
-    only rows that share one are looked at closely.
+def order_of(rows: pa.Table, places: Numbers) -> Numbers:
+    """Places of rows of one policy in the order of the fixed output, each finding once. Mostly a
+    time stands alone; only rows that share one are looked at closely.
     """
-    times = np.asarray(rows.column("time").to_numpy(), np.int64)
+    times = np.asarray(rows.column("time").to_numpy(), np.int64)[places]
     order = np.argsort(times, kind="stable")
-    times = times[order]
-    same = np.flatnonzero(np.diff(times) == 0)
-    if len(same):
-        order = _untied(rows, order, times)
-    return rows.take(pa.array(order)).combine_chunks()
+    times, places = times[order], places[order]
+    return _untied(rows, places, times) if (np.diff(times) == 0).any() else places
 
 
-def _untied(
-    rows: pa.Table,
-    order: Numbers,
-    times: Numbers,
-) -> Numbers:
+def _untied(rows: pa.Table, order: Numbers, times: Numbers) -> Numbers:
     edges = np.flatnonzero(np.diff(times, prepend=times[0] - 1))
     kept: list[Numbers] = []
     for start, end in zip(edges, [*edges[1:], len(order)], strict=True):
@@ -156,6 +171,10 @@ def _untied(
             group = np.array([keyed[key] for key in sorted(keyed)], np.int64)
         kept.append(group)
     return np.concatenate(kept)
+
+
+def _places(chosen: pa.ChunkedArray) -> Numbers:
+    return np.flatnonzero(chosen.to_numpy())
 
 
 def by_identity(pair: tuple[str, int]) -> tuple[int, tuple[int, int, str]]:
@@ -330,32 +349,34 @@ def compare(
 def only_one(first: Findings, second: Findings, by: Sequence[str]) -> tuple[Flags, Flags]:
     """Of either side which rows the other does not have."""
     ours, theirs = np.ones(len(first), np.bool_), np.ones(len(second), np.bool_)
-    for what in (_by_causes, _by_time):
-        keys = [_keys(findings, by, what(findings)) for findings in (first, second)]
-        # Numbers instead of texts: equal keys have equal numbers on both sides.
-        numbers = pc.dictionary_encode(pa.concat_arrays(keys)).indices.to_numpy()
-        here, there = numbers[: len(first)], numbers[len(first) :]
+    for column in ("cause_ids", "time"):
+        here, there = _keys(first, by, column), _keys(second, by, column)
         ours &= ~np.isin(here, there)
         theirs &= ~np.isin(there, here)
     return ours, theirs
 
 
-def _keys(findings: Findings, by: Sequence[str], about: pa.ChunkedArray) -> pa.Array:
-    identities = [pc.fill_null(findings.identities(alias), "") for alias in by]
-    joined = pc.binary_join_element_wise(*identities, about, _APART)
-    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
-
-
-def _by_causes(findings: Findings) -> pa.ChunkedArray:
-    return pc.binary_join(findings.rows.column("cause_ids"), _APART)
-
-
-def _by_time(findings: Findings) -> pa.ChunkedArray:
-    return findings.rows.column("time").cast(pa.string())
+def _keys(findings: Findings, by: Sequence[str], column: str) -> npt.NDArray[np.bytes_]:
+    """Of each finding 16 bytes that stand for its identities and its readings, or its time."""
+    keys: list[bytes] = []
+    for piece in findings.pieces(["bindings", column]):
+        bindings = piece.column("bindings")
+        identities = [
+            pc.fill_null(pc.map_lookup(bindings, pa.scalar(alias), "first"), "") for alias in by
+        ]
+        about = piece.column(column)
+        is_time = column == "time"
+        about = about.cast(pa.string()) if is_time else pc.binary_join(about, _APART)
+        texts = pc.binary_join_element_wise(*identities, about, _APART).to_pylist()
+        keys += [blake2b(text.encode(), digest_size=16).digest() for text in texts]
+    return np.array(keys, "V16")
 
 
 def _who(findings: Findings, alias: str) -> TopIdentities:
-    counts = pc.value_counts(findings.identities(alias).drop_null()).to_pylist()
-    ranked = sorted(((one["values"], one["counts"]) for one in counts), key=by_identity)
+    counts: Counter[str] = Counter()
+    for piece in findings.identities(alias):
+        found = pc.value_counts(piece.drop_null()).to_pylist()
+        counts.update({one["values"]: one["counts"] for one in found})
+    ranked = sorted(counts.items(), key=by_identity)
     top = ranked[:MOST_IDENTITIES]
     return TopIdentities(alias=alias, top=top, others=len(ranked) - len(top))

@@ -24,7 +24,7 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.operators.uncertainty import SourceSilence
-from rapport.policy.plan import Plan, SilentTerm
+from rapport.policy.plan import Plan, SilentTerm, conditions_plan
 from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan
 from rapport.policy.runner.families import OperatorContext
 from rapport.policy.table_history import as_pull_by_time
@@ -73,7 +73,7 @@ class SwitchingPlans:
         """Switches to the next tables. Everything before them was processed."""
         before, pull = self._running, self._left.popleft().pull()
         plans = [*before.plans.values(), *before.failed_plans.values()]
-        self._running = self._made(plans, pull)
+        self._running = self._made([conditions_plan(plan, "Spark") for plan in plans], pull)
         if self._watermark > BEGIN_OF_TIME:  # else there is no state yet
             state = before.state(self._watermark)
             self._running.restore(state, before.failed, self._watermark)

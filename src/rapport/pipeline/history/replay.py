@@ -39,7 +39,7 @@ from rapport.pipeline.history.scan import why_not_scanned
 from rapport.pipeline.history.tables import Pull
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan, conditions_plan
 from rapport.policy.replay.replay import (
     DEFAULT_BATCH,
     EngineResult,
@@ -175,12 +175,12 @@ def replay_recorded(
     taken = _Taken(None if stop_after is None else before + stop_after, progress)
 
     def engine(
-        plans: Sequence[Plan], pull: PullData, readings: Iterable[pa.RecordBatch]
+        given: Sequence[PolicyPlan], pull: PullData, readings: Iterable[pa.RecordBatch]
     ) -> EngineResult:
         rows = taken.of(readings)
         made = replay_spark(
             spark,
-            plans,
+            [conditions_plan(plan, "Spark") for plan in given],
             pull,
             rows,
             lateness_ms=lateness_ms,

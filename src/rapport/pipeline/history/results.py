@@ -153,6 +153,21 @@ class OutputFiles:
             raise SiteError(list(reasons.values()))
         return found
 
+    def mapped(self) -> pa.Table:
+        """The same without taking memory for them: as one Arrow file that is mapped. The system
+        reads what is looked at, and drops it again.
+        """
+        if self._load is not None:
+            return self.detections()
+        with tempfile.NamedTemporaryFile(prefix="rapport-detections-") as place:
+            with pa.ipc.new_file(place, DETECTIONS) as writer:
+                if Path(self._folder(DETECTION)).is_dir():
+                    files = pyarrow.dataset.dataset(self._folder(DETECTION), format="parquet")
+                    for batch in files.to_batches(columns=DETECTIONS.names):
+                        writer.write_table(pa.Table.from_batches([batch]).cast(DETECTIONS))
+            place.flush()
+            return pa.ipc.open_file(pa.memory_map(place.name)).read_all()  # stays after its name
+
     def _read(self, kind: str, schema: pa.Schema) -> pa.Table:
         folder = self._folder(kind)
         if self._load is not None:
@@ -202,10 +217,10 @@ class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
     """What `at most once per` left out, of every policy that did not fail."""
 
     def columns(self) -> pa.Table:
-        """All detections and undecided ones as DETECTIONS, in any order; without those that
-        failed policies found after they failed.
+        """All detections and undecided ones as DETECTIONS, in any order, mapped from a file;
+        without those that failed policies found after they failed.
         """
-        table = self.output.detections()
+        table = self.output.mapped()
         for policy, failed in self.failed.items():
             before = pc.less(table.column("time"), failed.since)
             table = table.filter(pc.or_(before, pc.not_equal(table.column("policy"), policy)))

@@ -12,6 +12,8 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
+from datetime import date
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -59,15 +61,28 @@ def read_table(
     return read_files(spark, table, [file.uri for file in table.files(**bounds)])
 
 
-def read_bronze(spark: SparkSession, lake: Lake, *names: str) -> DataFrame:
+def read_bronze(
+    spark: SparkSession,
+    lake: Lake,
+    *names: str,
+    positions: Mapping[str, tuple[int, int]] | None = None,
+    days: tuple[date | None, date | None] = (None, None),
+) -> DataFrame:
     """The events of the named channels as one table, times in milliseconds, data as text. A name
     ending in `.*` stands for all channels below, `*` for all; one that the lake does not have has
-    no rows.
+    no rows. `positions`: of each channel only those after one, up to another. `days`: of arrival.
     """
-    whole = spark.createDataFrame([], _BRONZE)
-    for channel in bronze_channels(lake, names):
-        whole = whole.union(
-            read_table(spark, lake, BRONZE, channel).selectExpr(
+    found: list[DataFrame] = []
+    for channel in chosen_channels(lake.names(BRONZE), names):
+        bounds: dict[str, tuple[Any, Any]] = {} if days == (None, None) else {"day": days}
+        after, until = (positions or {}).get(channel, (None, None))
+        if until is not None:
+            bounds["position"] = (after, until)
+        rows = read_table(spark, lake, BRONZE, channel, **bounds)
+        if until is not None:
+            rows = rows.where(f"position > {after} AND position <= {until}")
+        found.append(
+            rows.selectExpr(
                 f"'{channel}' AS channel",
                 "position",
                 "unix_millis(received) AS received",
@@ -76,23 +91,34 @@ def read_bronze(spark: SparkSession, lake: Lake, *names: str) -> DataFrame:
                 "coalesce(data, CAST(data_bytes AS STRING)) AS data",
             )
         )
-    return whole
+    if not found:
+        return spark.createDataFrame([], _BRONZE)
+    return reduce(lambda all_rows, rows: all_rows.union(rows), found)
 
 
-def bronze_channels(lake: Lake, names: Sequence[str]) -> list[str]:
-    """The channels of the lake that these names or patterns mean."""
-    return [one for one in lake.names(BRONZE) if any(_is_named(one, name) for name in names)]
+def chosen_channels(channels: Iterable[str], names: Sequence[str]) -> list[str]:
+    """The channels that these names or patterns mean."""
+    return [one for one in channels if any(_is_named(one, name) for name in names)]
 
 
-def replace_table(rows: DataFrame, lake: Lake, layer: str, name: str, *, meaning: str = "") -> None:
-    """Makes rows the whole content of a table, written by executors: a reader sees the old or the
-    new ones."""
-    schema = pa.schema(rows.limit(0).toArrow().schema)
-    table = Table.ensure(
-        lake.table_uri(layer, name), plain_schema(schema), description=meaning, options=lake.options
-    )
-    new = write_rows(rows, table, lake)
-    table.commit(new, removed=table.files())
+class WrittenTable:
+    """The whole content of a table that executors have written and nobody sees yet. Reading it
+    costs a scan, whatever the plan was that made it."""
+
+    def __init__(self, rows: DataFrame, lake: Lake, layer: str, name: str) -> None:
+        schema = pa.schema(rows.limit(0).toArrow().schema)
+        uri = lake.table_uri(layer, name)
+        self._table = Table.ensure(uri, plain_schema(schema), options=lake.options)
+        self._files = write_rows(rows, self._table, lake)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        return read_files(
+            spark, self._table, [f"{self._table.uri}/{one.path}" for one in self._files]
+        )
+
+    def publish(self) -> None:
+        """Replaces what the table had: a reader sees the old or the new rows."""
+        self._table.replace_files(self._files)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

@@ -19,11 +19,11 @@ import pyarrow.parquet
 
 from rapport.core.errors import Conflict, InvalidInput, Problem, SiteError, UnknownName, Unsupported
 from rapport.core.event import StoredEvent
-from rapport.lake.places import Lake
+from rapport.lake.places import BRONZE, Lake
 from rapport.mediation.source_bindings import RAW_PREFIX
 from rapport.pipeline.datasource.rows import CHANNEL_SCHEMA
 from rapport.pipeline.errors import spark_errors
-from rapport.pipeline.lake.spark_tables import bronze_channels, read_bronze, spark_path
+from rapport.pipeline.lake.spark_tables import chosen_channels, read_bronze, spark_path
 from rapport.pipeline.mediation.expressions import (
     MediationOutcomes,
     laid_out,
@@ -268,7 +268,7 @@ def mediate_lake(
     `expressions.mediated` raises.
     """
     names = [f"{_RAW}{name}" for name in sources] if sources else [f"{_RAW}*"]
-    if not bronze_channels(Lake.at(lake), names):
+    if not chosen_channels(Lake.at(lake).names(BRONZE), names):
         raise InvalidInput(
             f"there are no raw events of {', '.join(sources or ('any source',))} in {lake}",
             code="mediate.no_raw_events",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rapport.core.errors import Problem, RapportError
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.pipeline.running.mishaps import fault_of
+from rapport.pipeline.running.run_state import error_of
 from rapport.pipeline.running.schedule import Pace, begun, failed, pause_after
 from rapport.pipeline.session import is_connect
 from rapport.pipeline.streaming.live_query import LiveCounts, LiveRun, LiveSettings
@@ -94,7 +94,7 @@ class LiveThread:
             try:
                 self._running.run(once=False, stop=self._stop)
             except Exception as found:  # whatever it is, the query is started again
-                error = fault_of(found, "policies on Spark")
+                error = error_of(found, "policies on Spark")
                 if error is not found:
                     _log.error("live policies met something new", exc_info=True)
                 self._take(error)

@@ -21,7 +21,7 @@ from rapport.pipeline.running.run import (
     VACUUM_EVERY_MS,
     RunWanted,
 )
-from rapport.pipeline.running.run_lock import live_reached
+from rapport.pipeline.running.run_state import live_reached
 from rapport.pipeline.streaming.live_job import assign_policies, plans_on_spark
 from rapport.pipeline.streaming.live_query import default_buckets, read_checkpoint
 from rapport.site.pipeline import RunPlaces

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,9 @@ from rapport.pipeline.errors import FATAL
 from rapport.pipeline.running.jobs import Job, JobStopped, history_jobs
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.running.live_thread import NOTHING_TO_DO, LiveThread, problem_of
-from rapport.pipeline.running.mishaps import fault_of
-from rapport.pipeline.running.run_lock import let_go_on, only_one
+from rapport.pipeline.running.run_state import StatusWriter, allow_start, error_of, hold_pipeline
 from rapport.pipeline.running.schedule import Pace, begun, ended, failed, is_due
-from rapport.pipeline.running.status_writer import StatusWriter
-from rapport.pipeline.session import SparkSettings, running_spark, web_page_of
+from rapport.pipeline.session import SparkSettings, is_connect, running_spark, web_page_of
 from rapport.pipeline.streaming.live_query import LiveSettings
 from rapport.site.pipeline import (
     JobStatus,
@@ -40,7 +38,10 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.5
 _SAY_EVERY_SECONDS = 2.0
-_LIVE_ENDS_SECONDS = 60
+_LIVE_ENDS_SECONDS = _GOLD_ENDS_SECONDS = 60
+_GOLD_JOBS = ("figures",)
+"""Jobs with a thread and a share of the cores of their own."""
+_GOLD_POOL = "gold"
 EXPIRE_EVERY_MS = COMPACT_EVERY_MS = 3_600_000
 VACUUM_EVERY_MS = 24 * 3_600_000
 _log = get_logger(__name__)
@@ -76,9 +77,9 @@ def run_pipeline(
     clock, asked = clock or SystemClock(), stop or threading.Event()
     site = load_site(directory)
     places = RunPlaces.of(site.data_directory)
-    with only_one(places):
+    with hold_pipeline(places):
         if wanted.by_hand:
-            let_go_on(places)
+            allow_start(places)
         status = RunStatus(
             pid=os.getpid(),
             site=site.name,
@@ -86,18 +87,18 @@ def run_pipeline(
             started=clock.now_ms(),
             live=wanted.live,
         )
-        saying = StatusWriter(places, status, clock)
-        saying.say("starting")
+        writer = StatusWriter(places, status, clock)
+        writer.write("starting")
         try:
             with running_spark(wanted.spark) as spark:
                 status.spark_ui = web_page_of(spark)
                 started()
-                _Running(spark, site, wanted, saying, asked, clock).run()
+                _Running(spark, site, wanted, writer, asked, clock).run()
         except RapportError as error:
             status.problem = problem_of(error)
-            saying.say("failed")
+            writer.write("failed")
             raise
-        saying.say("ended")
+        writer.write("ended")
         return status
 
 
@@ -109,11 +110,12 @@ class _Running:
         spark: SparkSession,
         site: Site,
         wanted: RunWanted,
-        saying: StatusWriter,
+        writer: StatusWriter,
         stop: threading.Event,
         clock: Clock,
     ) -> None:
-        self._site, self._wanted, self._saying = site, wanted, saying
+        self._spark, self._site, self._wanted, self._writer = spark, site, wanted, writer
+        self._fatal: RapportError | None = None
         self._stop, self._clock = stop, clock
         lake = site.data_directory / "lake"
         self._lag = Lag(site.directory, lake)
@@ -137,10 +139,10 @@ class _Running:
         self._counted, self._unmeasured = 0, ""
         self._live = self._make_live(spark) if wanted.live else None
         live = [self._live.status] if self._live else []
-        saying.status.jobs = [*live, *self._told.values()]
+        writer.status.jobs = [*live, *self._told.values()]
 
     def _make_live(self, spark: SparkSession) -> LiveThread:
-        checkpoint = self._saying.places.live_checkpoint
+        checkpoint = self._writer.places.live_checkpoint
         settings = LiveSettings(buckets=self._wanted.pipeline.buckets)
         directory = self._site.directory
         return LiveThread(
@@ -150,11 +152,11 @@ class _Running:
             settings,
             self._clock,
             self._stop,
-            reached=self._saying.reached,
+            reached=self._writer.reached,
         )
 
     def run(self) -> None:
-        self._saying.say("running")
+        self._writer.write("running")
         over = threading.Event()
         telling = threading.Thread(target=self._tell_on, args=(over,), name="status", daemon=True)
         telling.start()
@@ -172,7 +174,7 @@ class _Running:
         """Says now and then how things are, however long a job takes."""
         while not over.wait(_SAY_EVERY_SECONDS):
             self._measure()
-            self._saying.say()
+            self._writer.write()
 
     def _run_once(self) -> None:
         """What live policies find goes into the lake with the rest."""
@@ -194,34 +196,56 @@ class _Running:
     def _run_on(self) -> None:
         if self._live is not None:
             self._live.start()
-        while not self._is_asked_to_end():
-            for name, job in self._jobs.items():
-                if is_due(self._told[name], self._clock.now_ms()) and not self._is_asked_to_end():
-                    self._run_job(name, job)
-            if self._live is not None and self._live.fault is not None:
-                self._refuse_fatal(self._live.fault)
-            self._stop.wait(_LOOK_SECONDS)
-        self._saying.say("stopping")
-        self._stop.set()
+        gold = threading.Thread(target=self._run_gold, name="gold", daemon=True)
+        gold.start()
+        try:
+            while not self._is_asked_to_end():
+                self._run_due(name for name in self._jobs if name not in _GOLD_JOBS)
+                if self._live is not None and self._live.fault is not None:
+                    self._refuse_fatal(self._live.fault)
+                self._stop.wait(_LOOK_SECONDS)
+        finally:
+            self._stop.set()
+            gold.join(_GOLD_ENDS_SECONDS)
+        if self._fatal is not None:
+            raise self._fatal
+        self._writer.write("stopping")
         if self._live is not None and not self._live.join(_LIVE_ENDS_SECONDS):
             _log.warning("the live query did not end in time; it goes on from its checkpoint")
 
+    def _run_gold(self) -> None:
+        """Figures beside export and silver, which do not wait for them."""
+        if not is_connect(self._spark):
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _GOLD_POOL)
+        try:
+            while not self._is_asked_to_end():
+                self._run_due(_GOLD_JOBS)
+                self._stop.wait(_LOOK_SECONDS)
+        except RapportError as error:
+            self._fatal = error
+
+    def _run_due(self, names: Iterable[str]) -> None:
+        for name in names:
+            is_wanted = name in self._jobs and is_due(self._told[name], self._clock.now_ms())
+            if is_wanted and not self._is_asked_to_end():
+                self._run_job(name, self._jobs[name])
+
     def _is_asked_to_end(self) -> bool:
-        if not self._stop.is_set() and self._saying.places.stop.exists():
+        if not self._stop.is_set() and self._writer.places.stop.exists():
             self._stop.set()
         return self._stop.is_set()
 
     def _run_job(self, name: str, job: Job) -> None:
         told, pace, began_ns = self._told[name], self._paces[name], self._clock.steady_ns()
         begun(told, self._clock.now_ms())
-        self._saying.say()
+        self._writer.write()
         try:
             done = job()
         except JobStopped:
             told.state = "waiting"
             return
         except Exception as found:  # the other jobs go on, and this one is tried again
-            error = fault_of(found, name)
+            error = error_of(found, name)
             self._refuse_fatal(error)
             failed(told, pace, self._clock.now_ms(), problem_of(error))
             _log.error(
@@ -253,12 +277,12 @@ class _Running:
         try:
             behind = self._behind(now_ms)
         except (RapportError, OSError) as found:  # files may go while they are looked at
-            error = fault_of(found, "looking at the lake")
+            error = error_of(found, "looking at the lake")
             if error.message != self._unmeasured:
                 self._unmeasured = error.message
                 _log.warning("cannot tell how far jobs are", code=error.code, reason=error.message)
             return
-        for told in self._saying.status.jobs:
+        for told in self._writer.status.jobs:
             job = behind.get(told.job, Behind())
             told.behind_events, told.behind_ms = job.events, job.ms
 

@@ -221,14 +221,12 @@ class LiveRun:
     def _start(self, job: LiveJob, made: LiveCheckpoint, *, once: bool) -> StreamingQuery:
         session = live_session(self._spark, made.buckets)
         location = self._location_options()
-        source = session.readStream.format("rapport").schema(LIVE_ROWS)
-        rows = source.options(
-            **location,
-            channels=",".join(CHANNELS),
-            in_turn="true",
+        rows = live_rows(
+            session,
+            location,
             most_rows=str(self._settings.most_rows),
             **{"from": msgspec.json.encode(made.start).decode()},
-        ).load()
+        )
         writer = (
             live_events(rows, job)
             .writeStream.format("rapport")
@@ -340,6 +338,13 @@ def live_session(spark: SparkSession, buckets: int) -> SparkSession:
         session.conf.set(name, value)
     session.conf.set("spark.sql.shuffle.partitions", str(buckets))
     return session
+
+
+def live_rows(session: SparkSession, location: dict[str, str], **options: str) -> DataFrame:
+    """The stream of events and detections of a site, in turn."""
+    source = session.readStream.format("rapport").schema(LIVE_ROWS)
+    source = source.options(**location, channels=",".join(CHANNELS), in_turn="true", **options)
+    return source.load()
 
 
 def live_events(rows: DataFrame, job: LiveJob) -> DataFrame:

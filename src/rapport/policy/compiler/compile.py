@@ -23,7 +23,7 @@ from rapport.policy.language.situations import is_situation, parse_situation_pol
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.lint.meant_situations import lint_meant_situation
 from rapport.policy.lint.satisfiability import lint_aliases, lint_satisfiable
-from rapport.policy.lint.situations import lint_situation
+from rapport.policy.lint.situations import lint_guard, lint_situation
 from rapport.policy.lint.times import lint_times
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
@@ -99,7 +99,7 @@ def compile_situation(
     plan = plan_situation(tree, ontology, faults)
     if plan is None:
         raise PolicyError(faults.problems())
-    lint_situation(tree, plan, ontology, text, faults)
+    lint_situation(tree, plan, ontology, faults)
     return CompiledSituation(tree, plan, faults.problems())
 
 
@@ -186,6 +186,8 @@ def _lint(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     lint_times(draft.plan, draft.ontology, draft.condition, faults)
     lint_satisfiable(draft.tree, draft.plan, faults)
     lint_meant_situation(draft.tree, draft.plan, faults)
+    if draft.plan.guard is not None:
+        lint_guard(draft.tree, draft.plan.guard, draft.ontology, faults)
     return draft
 
 

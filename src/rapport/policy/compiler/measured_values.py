@@ -41,7 +41,7 @@ from rapport.policy.situation_plan import (
     PresentValue,
 )
 from rapport.policy.situation_plan import Value as PlanValue
-from rapport.units.quantities import converter, unit_named
+from rapport.units.quantities import Affine, converter, unit_named
 
 TIME_UNITS_MS = {"s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 """What may stand after the slash of a rate's unit."""
@@ -310,11 +310,11 @@ class ValueChecker:
         conversion = converter(plain, unit.unit or "1")
         absolute = unit_named(plain).offset != 0 or weight == 1
         if unit.is_rate:
-            number = number * conversion.multiply / conversion.divide / per_ms
+            number = _rescaled(number, conversion) / per_ms
         elif absolute:
             number = conversion.apply(number)
         else:
-            number = number * conversion.multiply / conversion.divide
+            number = _rescaled(number, conversion)
         if not math.isfinite(number):
             message = f"{written} is too large a number in {unit.unit}"
             raise ComparisonFault(
@@ -342,7 +342,7 @@ class ValueChecker:
     def _aggregate(self, value: Aggregate) -> AggregateValue:
         assert isinstance(value.of, AttributeOf)
         least = 2 if value.function in ("change", "rate") else 1
-        at_least = 0 if value.function == "count" else max(value.at_least or least, least)
+        at_least = 0 if value.function == "count" else value.at_least or least
         return AggregateValue(
             value.function, self._present(value.of), value.window_ms, at_least, value.percentile
         )
@@ -365,6 +365,13 @@ class ValueChecker:
             value.operator,
             self.planned(value.right, units[1]),
         )
+
+
+def _rescaled(number: float, conversion: Affine) -> float:
+    """Without the offset. Equal scales leave a number as it is: 1.71 * 20 / 20 is another one."""
+    if conversion.multiply == conversion.divide:
+        return number
+    return number * conversion.multiply / conversion.divide
 
 
 class ReportedFault(Exception):

@@ -265,14 +265,14 @@ class ConditionPlanner:
             message = f"nothing lies between {_ends(condition)}"
             hint = "the lower end stands first"
             raise ComparisonFault("policy.bad_between", message, hint, place)
-        return AllOf(parts, is_atom=not constant_ends)
+        return AllOf(parts, is_atom=True)
 
     def _one_of(self, condition: written.OneOf) -> Condition:
         parts = tuple(
             self._comparison(condition.value, "=", choice, choice.place)
             for choice in condition.choices
         )
-        return parts[0] if len(parts) == 1 else AnyPart(parts)
+        return parts[0] if len(parts) == 1 else AnyPart(parts, is_atom=True)
 
     def _comparison(
         self, left: Value, operator: Operator, right: Value, place: SourceSpan
@@ -417,13 +417,7 @@ class ConditionPlanner:
                 return TableDays(table)
 
     def _quantified(self, condition: written.Quantified) -> CountedInstances | None:
-        own = ConceptDef(
-            condition.concept,
-            condition.alias,
-            condition.properties,
-            condition.place,
-            condition.alias_place,
-        )
+        own = written.quantified_concept(condition)
         inner = ConditionPlanner((*self.definitions, own), self.ontology, self.faults)
         bound = inner.bound(own)
         found = inner.planned(condition.condition)

@@ -73,7 +73,7 @@ def condition_lines(condition: Condition, depth: int = 1) -> Iterator[str]:
         case AllOf():
             text, parts = "all" + " of one atom" * condition.is_atom, condition.parts
         case AnyPart():
-            text, parts = "any", condition.parts
+            text, parts = "any" + " of one atom" * condition.is_atom, condition.parts
         case Negation():
             text, parts = "not", (condition.part,)
         case Sustained():

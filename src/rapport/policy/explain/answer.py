@@ -10,6 +10,7 @@ import msgspec
 
 from rapport.core.detection import Detection
 from rapport.core.event import Gap
+from rapport.policy.explain.situations import SituationEvidence
 
 Truth = Literal["true", "false", "unknown"]
 CandidateOutcome = Literal[
@@ -143,6 +144,8 @@ class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The answer covers `at - within_ms` to `at + within_ms`."""
     given: dict[str, str]
     fired: tuple[Candidate, ...]
+    situation: SituationEvidence | None = None
+    """Of a policy with a situation, in place of all candidates."""
     candidates: tuple[Candidate, ...] = ()
     """If it did not fire: the candidates with the most true conditions, best first."""
     nearest: NearestMiss | None = None
@@ -167,6 +170,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     version: str
     text: str = ""
     """The text of the version that found it; empty when it is not recorded."""
+    situation: SituationEvidence | None = None
+    """Of a policy with a situation, in place of `held`."""
     held: Candidate | None = None
     """None: log or tables no longer hold what the detection rests on."""
     left_out: int = 0

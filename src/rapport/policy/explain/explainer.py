@@ -11,7 +11,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.detection import Detection
-from rapport.core.errors import PolicyError, UnknownName
+from rapport.core.errors import InvalidInput, PolicyError, UnknownName
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
 from rapport.kernel.tasks import run_in_thread
@@ -42,16 +42,28 @@ from rapport.policy.explain.policy_versions import (
     version_at_time,
     version_of,
 )
+from rapport.policy.explain.situations import SituationEvidence, situation_at
 from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why, why_not
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
+from rapport.policy.readings import split_events
+from rapport.policy.runner.local import in_event_order
+from rapport.policy.situation_plan import SituationPlan, longest_look_back_ms
 
 Compile = Callable[[str, str], Plan]
 """Compiles a policy from its name and text; raises PolicyError."""
 _WIDENED = 4
 _MOST_WIDENINGS = 3
 _MOST_SHOWN = 5
+
+
+_SITUATION_READINGS_MS = 86_400_000
+"""How far before a situation its readings are looked at, beyond its windows."""
+
+
+def _no_situation(_policy: str, _text: str) -> None:
+    """Policies have conditions."""
 
 
 class Explainer:
@@ -68,11 +80,13 @@ class Explainer:
         lateness_ms: int,
         may_read: Callable[[str], bool] | None = None,
         tables_at: TablesLookup | None = None,
+        situation_of: Callable[[str, str], SituationPlan | None] = _no_situation,
     ) -> None:
         """`texts`: the policies of the site's files, for policies without a record; `tables_at`:
         the recorded tables of a time, where they are recorded.
         """
         self._lateness_ms, self._may_read = lateness_ms, may_read
+        self._situation_of = situation_of
         self._channels, self._ontology = channels, ontology
         self._tables_at = tables_at or current_tables(pull)
         self._texts, self._compile = texts, compile
@@ -84,6 +98,10 @@ class Explainer:
         """
         periods = await self._periods(policy)
         then = version_at_time(periods, question.at, None)
+        text = self._text(policy, then)
+        situation = self._situation_of(policy, text)
+        if situation is not None:
+            return await self._why_not_situation(situation, question, text)
         plan, text = self._plan(policy, then)
         if then is not None and not then.ran:
             near = running_near(periods, *question.span(plan))
@@ -126,6 +144,9 @@ class Explainer:
         if not text:
             return found
         try:
+            situation = self._situation_of(detection.policy, text)
+            if situation is not None:
+                return await self._why_situation(found, situation, detection)
             plan = self._compile(detection.policy, text)
         except PolicyError:
             return found
@@ -148,6 +169,72 @@ class Explainer:
                     held = candidate_with_facts(await raws.filled(found.held), plan, tables)
                     return msgspec.structs.replace(found, held=held)
         return found
+
+    async def _why_situation(
+        self, found: Explanation, plan: SituationPlan, detection: Detection
+    ) -> Explanation:
+        """The atoms at the time of a beginning or an end, by the readings before it."""
+        began = detection.time if detection.began is None else detection.began
+        [tables, *_] = await self._tables_behind(detection)
+        evidence, past = await self._evidence(
+            plan, detection.bindings, detection.time, began, tables
+        )
+        return msgspec.structs.replace(found, situation=evidence, gaps=tuple(past.gaps))
+
+    async def _why_not_situation(
+        self, plan: SituationPlan, question: WhyNotQuestion, text: str
+    ) -> WhyNotAnswer:
+        """The atoms of one binding at a time; raises InvalidInput when it is not named whole."""
+        aliases = [bound.alias for bound in plan.aliases]
+        if set(question.given) != set(aliases):
+            names = ", ".join(f"{alias}=..." for alias in aliases)
+            raise InvalidInput(
+                f"{plan.policy!r} has a situation for each {' and '.join(aliases)}",
+                code="policy.which_situation",
+                hint=f"name which: {names}",
+            )
+        tables = await self._tables_at(question.at + self._lateness_ms)
+        at = question.at
+        evidence, past = await self._evidence(plan, question.given, at, at, tables)
+        return WhyNotAnswer(
+            policy=plan.policy,
+            version=plan.version(),
+            at=at,
+            within_ms=0,
+            given=question.given,
+            fired=(),
+            situation=evidence,
+            notes=(*past.notes, *past.gaps),
+            text=text,
+        )
+
+    async def _evidence(
+        self,
+        plan: SituationPlan,
+        bindings: Mapping[str, str],
+        time: int,
+        began: int,
+        tables: TablesAtTime,
+    ) -> tuple[SituationEvidence | None, PastReadings]:
+        """What the readings before a time say of a binding; `began`: from when on all count."""
+        sources = self._ontology.sources.values()
+        period = max((one.period_ms + one.stale_after_ms for one in sources), default=0)
+        back = 2 * (longest_look_back_ms(plan) + period) + _SITUATION_READINGS_MS
+        past = await read_past(
+            self._channels,
+            self._ontology,
+            plan.policy,
+            plan.streams(),
+            NeededRange(began - back, time),
+            emitted_since=began,
+            lateness_ms=self._lateness_ms,
+        )
+        counted = {one.id for one in past.readings}
+        events = [one.event for id, one in past.events.items() if id in counted]
+        batch, _rejected = split_events(events, self._ontology)
+        given = (plan, self._ontology, tables.pull, in_event_order(batch))
+        work = partial(situation_at, *given, bindings, time)
+        return await run_in_thread(work, name="why"), past
 
     async def _is_history(self, detection: Detection) -> bool:
         """Whether imported readings led to the detection."""
@@ -173,11 +260,15 @@ class Explainer:
 
     def _plan(self, policy: str, then: VersionAtTime | None) -> tuple[Plan, str]:
         """The plan to explain and its text; raises UnknownName."""
+        text = self._text(policy, then)
+        return self._compile(policy, text), text
+
+    def _text(self, policy: str, then: VersionAtTime | None) -> str:
         text = (then.period.text if then else "") or self._texts.get(policy, "")
         if not text:
             known = self._known | set(self._texts)
             raise UnknownName("policy", policy, sorted(known), code="policy.unknown")
-        return self._compile(policy, text), text
+        return text
 
     async def _decided(
         self,

@@ -16,7 +16,7 @@ class Diagnostics:
 
     def __init__(self, name: str, text: str) -> None:
         self.file = f"{name}.dpl"
-        self._text = text
+        self.text = text
         self._problems: list[Problem] = []
         self._noted: set[tuple[str, str, SourceSpan]] = set()
         self._left_out = 0
@@ -53,7 +53,7 @@ class Diagnostics:
                 code=code,
                 message=message,
                 hint=hint,
-                excerpt=_excerpt(self._text, where),
+                excerpt=_excerpt(self.text, where),
             )
         )
 

@@ -7,7 +7,7 @@ expression.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -228,16 +228,29 @@ class SituationTree(msgspec.Struct, frozen=True, kw_only=True):
 ParsedPolicy = PolicyTree | SituationTree
 
 
+def quantified_concept(quantified: Quantified) -> ConceptDef:
+    """The definition of a quantifier's alias."""
+    return ConceptDef(
+        quantified.concept,
+        quantified.alias,
+        quantified.properties,
+        quantified.place,
+        quantified.alias_place,
+    )
+
+
 def actions_of(tree: ParsedPolicy) -> tuple[Action, ...]:
     """The actions, those at the end of a situation last."""
     return (*tree.actions, *(tree.cleared_actions if isinstance(tree, SituationTree) else ()))
 
 
-def read_attributes(tree: SituationTree) -> Iterator[tuple[str, SourceSpan]]:
-    """The attributes that a policy names, with their places: those of values and of properties."""
-    for concept in tree.concepts:
+def read_attributes(
+    concepts: Iterable[ConceptDef], nodes: Iterable[Condition | Value]
+) -> Iterator[tuple[str, SourceSpan]]:
+    """The attributes that values and properties name, with their places."""
+    for concept in concepts:
         yield from ((item.attribute, item.place) for item in concept.properties)
-    for node in tree_nodes(tree):
+    for node in nodes:
         match node:
             case AttributeOf():
                 yield node.attribute, node.place

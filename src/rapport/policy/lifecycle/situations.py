@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import Acknowledgement, identity_order, situation_key
 from rapport.core.errors import Conflict, InvalidInput, UnknownName, nearest_names
 from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import run_blocking
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.open_situations import OpenSituation
 from rapport.policy.lifecycle.registry import PolicyState
@@ -19,7 +20,7 @@ from rapport.policy.situations.current_states import SituationState
 
 LONGEST_NAME = 200
 AcknowledgedBy = Callable[[str], str]
-"""Key of a situation to who looks after it; empty = nobody."""
+"""Key of a situation to who looks after it, empty = nobody; blocks on the disk."""
 
 
 class ShownState(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ class SituationService:
                 policy_state=state,
                 problem=failed.message if failed is not None else f"the policy is {state}",
                 open=len(known),
-                states=tuple(self._shown(policy, _without_truth(one)) for one in known),
+                states=await self._shown(policy, [_without_truth(one) for one in known]),
             )
         return PolicyStates(
             policy=policy,
@@ -89,14 +90,19 @@ class SituationService:
             open=found.open,
             pending=found.pending,
             unknown=found.unknown,
-            states=tuple(self._shown(policy, one) for one in found.states),
+            states=await self._shown(policy, found.states),
         )
 
-    def _shown(self, policy: str, one: SituationState) -> ShownState:
-        by = ""
-        if one.state == "open" and one.began is not None:
-            by = self.acknowledged_by(situation_key(policy, one.bindings, one.began))
-        return ShownState(state=one, acknowledged_by=by)
+    async def _shown(self, policy: str, states: Sequence[SituationState]) -> tuple[ShownState, ...]:
+        """The states with who looks after them; reads the records in a thread."""
+
+        def shown(one: SituationState) -> ShownState:
+            by = ""
+            if one.state == "open" and one.began is not None:
+                by = self.acknowledged_by(situation_key(policy, one.bindings, one.began))
+            return ShownState(state=one, acknowledged_by=by)
+
+        return await run_blocking(lambda: tuple(map(shown, states)))
 
     async def acknowledge(
         self, policy: str, bindings: Mapping[str, str], by: str

@@ -7,7 +7,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 
@@ -16,7 +16,13 @@ from rapport.policy.compiler.plan_text import predicate_text
 from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.printer import print_value
-from rapport.policy.language.tree import PolicyTree, SourceSpan
+from rapport.policy.language.situation_tree import (
+    Quantified,
+    SituationTree,
+    quantified_concept,
+    tree_nodes,
+)
+from rapport.policy.language.tree import ConceptDef, PolicyTree, SourceSpan
 from rapport.policy.lint.satisfiability import never_fires, place_of_alias
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.columns import Mask
@@ -35,6 +41,7 @@ from rapport.policy.plan import (
     TermStep,
     state_terms,
 )
+from rapport.policy.situation_plan import BoundAlias, SituationPlan
 from rapport.tables.instances import Instances
 
 _MOST_PAIRS = 250_000
@@ -53,11 +60,12 @@ def lint_instances(
     known = KnownInstances(plan, candidates)
     if known.lacks_data():
         return  # the site reports it, or it is known only while a node runs
-    reported = [
-        _report_empty(tree, side, known, faults) for side in known.sides() if known.is_empty(side)
-    ]
+    empty = [side for side in known.sides() if known.is_empty(side)]
+    for side in empty:
+        bound = BoundAlias(side.alias, side.concept, side.constraints)
+        _report_empty(tree.concepts, bound, candidates, faults)
     why = never_fires(plan, known.dead_terms())
-    if why is not None and not any(reported) and never_fires(plan) is None:
+    if why is not None and not empty and never_fires(plan) is None:
         faults.add(
             "policy.never_fires",
             f"as the tables stand the policy never fires: {why.reason}",
@@ -65,6 +73,23 @@ def lint_instances(
             hint="check the tables and the condition",
             severity="warning",
         )
+
+
+def lint_bound_instances(
+    tree: SituationTree, plan: SituationPlan, candidates: TableCandidates, faults: Diagnostics
+) -> None:
+    """Warns about properties of a situation's aliases that no instance has."""
+    quantified = [node for node in tree_nodes(tree) if isinstance(node, Quantified)]
+    definitions = [*tree.concepts, *(quantified_concept(node) for node in quantified)]
+    for bound in plan.bound_aliases():
+        columns = candidates.instances(bound.concept).columns
+        given = all(
+            one.attribute in columns and (bound.concept, one.attribute) not in candidates.elsewhere
+            for one in bound.constraints
+        )
+        known = bound.constraints and given
+        if known and not candidates.mask(bound.concept, bound.constraints).any():
+            _report_empty(definitions, bound, candidates, faults)
 
 
 class TableCandidates:
@@ -181,29 +206,35 @@ class KnownInstances:
         return np.flatnonzero(self.candidates.mask(side.concept, side.constraints))
 
 
-def _report_empty(tree: PolicyTree, side: Side, known: KnownInstances, faults: Diagnostics) -> bool:
+def _report_empty(
+    definitions: Iterable[ConceptDef],
+    bound: BoundAlias,
+    candidates: TableCandidates,
+    faults: Diagnostics,
+) -> None:
     """Reports the property that no instance has, and the existing values."""
-    instances = known.instances(side.concept)
-    masks = known.candidates.mask
-    blamed = [one for one in side.constraints if not masks(side.concept, (one,)).any()]
-    shown = " and ".join(_shown(one) for one in blamed[:1] or side.constraints)
+    instances = candidates.instances(bound.concept)
+    masks = candidates.mask
+    blamed = [one for one in bound.constraints if not masks(bound.concept, (one,)).any()]
+    shown = " and ".join(_shown(one) for one in blamed[:1] or bound.constraints)
     faults.add(
         "policy.no_such_instance",
-        f"no {side.concept} in the tables has {shown}",
-        _place(tree, side.alias, (blamed or side.constraints)[0]),
+        f"no {bound.concept} in the tables has {shown}",
+        _place(definitions, bound.alias, (blamed or bound.constraints)[0]),
         hint=_values_hint(instances, blamed[0]) if blamed else "each is there, but not together",
         severity="warning",
     )
-    return True
 
 
 def _shown(constraint: Constraint) -> str:
     return f"{constraint.attribute} {constraint.operator} {print_value(constraint.value)}"
 
 
-def _place(tree: PolicyTree, alias: str, constraint: Constraint) -> SourceSpan | None:
+def _place(
+    definitions: Iterable[ConceptDef], alias: str, constraint: Constraint
+) -> SourceSpan | None:
     """Of the property, or of the definition when its kind requires it."""
-    for definition in tree.concepts:
+    for definition in definitions:
         if definition.alias == alias:
             places = {one.attribute: one.place for one in definition.properties}
             return places.get(constraint.attribute, definition.place)

@@ -8,7 +8,7 @@ understood counts as possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
@@ -31,13 +31,17 @@ from rapport.policy.language.situation_tree import (
     SituationTree,
     TimeOfDay,
     ValueComparison,
+    nodes_of,
     tree_nodes,
 )
 from rapport.policy.language.situation_tree import Condition as WrittenCondition
+from rapport.policy.language.situation_tree import Value as WrittenValue
 from rapport.policy.language.tree import (
     MIRRORED_OPERATORS,
     NEGATED_OPERATORS,
     AttributeOf,
+    ConceptDef,
+    PolicyTree,
     SourceSpan,
 )
 from rapport.policy.lint.satisfiability import (
@@ -45,12 +49,14 @@ from rapport.policy.lint.satisfiability import (
     can_coincide,
     compatible,
     lint_repeated_actions,
+    negation_of,
 )
 from rapport.policy.ontology import Ontology, PushSource, resolve_kind
 from rapport.policy.situation_plan import (
     AggregateValue,
     AllOf,
     AnyPart,
+    BoundAlias,
     ComparedValues,
     Condition,
     CountedInstances,
@@ -60,6 +66,7 @@ from rapport.policy.situation_plan import (
     SituationPlan,
     Sustained,
     Value,
+    counted_aliases,
 )
 
 _MOST_WAYS = 256
@@ -74,23 +81,76 @@ class _Literal(NamedTuple):
 
 
 _Way = tuple[_Literal, ...]
+_Nodes = list[WrittenCondition | WrittenValue]
 
 
 def lint_situation(
-    tree: SituationTree, plan: SituationPlan, ontology: Ontology, text: str, faults: Diagnostics
+    tree: SituationTree, plan: SituationPlan, ontology: Ontology, faults: Diagnostics
 ) -> None:
     """Every warning and hint about a policy with a situation."""
-    _lint_aliases(tree, plan, faults)
+    nodes = list(tree_nodes(tree))
+    _lint_properties(tree.concepts, nodes, plan.bound_aliases(), faults)
     _lint_truth(tree, plan, faults)
-    _lint_periods(tree, ontology, faults)
-    _lint_last_for(tree, text, faults)
+    _lint_periods(tree.concepts, nodes, ontology, faults)
+    _lint_last_for(nodes, faults)
     for actions in (tree.actions, tree.cleared_actions):
         lint_repeated_actions(actions, faults)
+
+
+def lint_guard(tree: PolicyTree, guard: Condition, ontology: Ontology, faults: Diagnostics) -> None:
+    """Every warning and hint about the `while` of a policy with conditions."""
+    assert tree.guard is not None, "the plan has a guard"
+    nodes = list(nodes_of(tree.guard))
+    _lint_properties(tree.concepts, nodes, counted_aliases([guard]), faults)
+    _lint_periods(tree.concepts, nodes, ontology, faults)
+    _lint_last_for(nodes, faults)
+    if is_impossible(guard):
+        faults.add(
+            "policy.never_fires",
+            "the policy never fires: what 'while' says is never true",
+            first_place(tree.guard),
+            hint="two lines are joined by AND; write OR between them if either is enough",
+            severity="warning",
+        )
 
 
 def is_impossible(condition: Condition) -> bool:
     """Whether no readings, tables and times make the condition true."""
     return not any(_is_possible(way) for way in _ways(condition, True))
+
+
+def is_implied(condition: Condition, by: Condition) -> bool:
+    """Whether a condition is true whenever another is; unknown is not true. False where that is not
+    found out."""
+    ways = [way for way in _ways(by, True) if _is_possible(way)]
+    return all(_follows(condition, True, way) for way in ways)
+
+
+def _follows(condition: Condition, holds: bool, way: _Way) -> bool:
+    """Whether a condition is true, or false, where all literals of the way hold."""
+    match condition:
+        case Negation(part):
+            return _follows(part, not holds, way)
+        case AllOf(parts) | AnyPart(parts):
+            needed = all if isinstance(condition, AllOf) == holds else any
+            if condition.is_atom and not all(_required(_Literal(part, True)) for part in parts):
+                needed = all  # one unknown value makes the atom unknown
+            return needed(_follows(part, holds, way) for part in parts)
+        case Sustained(part):
+            # What is false now does not last; of what is true now it is not known.
+            return not holds and _follows(part, False, way)
+        case _:
+            return _literal_follows(_Literal(condition, holds), way)
+
+
+def _literal_follows(literal: _Literal, way: _Way) -> bool:
+    compared = _required(literal)
+    if compared is None:
+        return literal in way
+    value = msgspec.json.encode(compared[0])
+    known = [_required(other) for other in way]
+    own = [each[1] for each in known if each is not None and msgspec.json.encode(each[0]) == value]
+    return bool(own) and not compatible([*own, negation_of(compared[1])])
 
 
 def _lint_truth(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -> None:
@@ -122,7 +182,7 @@ def _lint_truth(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -
             hint="two lines are joined by AND; write OR between them if either is enough",
             severity="warning",
         )
-    elif is_impossible(AllOf((plan.cleared_by, Negation(plan.situation)))):
+    elif is_implied(plan.situation, plan.cleared_by):
         faults.add(
             "policy.never_cleared",
             "where this is true the situation is true as well, so it never ends",
@@ -198,12 +258,18 @@ def _bounds(value: Value) -> list[Requirement]:
     return [Requirement(">=", 0.0)] if is_count else []
 
 
-def _lint_aliases(tree: SituationTree, plan: SituationPlan, faults: Diagnostics) -> None:
-    places = {concept.alias: concept.place for concept in tree.concepts}
-    for node in tree_nodes(tree):
+def _lint_properties(
+    concepts: Iterable[ConceptDef],
+    nodes: _Nodes,
+    aliases: Iterable[BoundAlias],
+    faults: Diagnostics,
+) -> None:
+    """Warns about aliases whose properties exclude each other."""
+    places = {concept.alias: concept.place for concept in concepts}
+    for node in nodes:
         if isinstance(node, Quantified):
             places.setdefault(node.alias, node.place)
-    for bound in plan.bound_aliases():
+    for bound in aliases:
         if not can_coincide(bound.constraints, ()):
             faults.add(
                 "policy.never_satisfied",
@@ -214,10 +280,11 @@ def _lint_aliases(tree: SituationTree, plan: SituationPlan, faults: Diagnostics)
             )
 
 
-def _lint_periods(tree: SituationTree, ontology: Ontology, faults: Diagnostics) -> None:
+def _lint_periods(
+    definitions: Iterable[ConceptDef], nodes: _Nodes, ontology: Ontology, faults: Diagnostics
+) -> None:
     """Warns about aggregates and silences that the periods of their sources do not allow."""
-    concepts = {concept.alias: concept.concept for concept in tree.concepts}
-    nodes = list(tree_nodes(tree))
+    concepts = {concept.alias: concept.concept for concept in definitions}
     concepts |= {node.alias: node.concept for node in nodes if isinstance(node, Quantified)}
     for node in nodes:
         match node:
@@ -270,10 +337,10 @@ def _lint_silence(silence: Silence, source: PushSource, faults: Diagnostics) -> 
     )
 
 
-def _lint_last_for(tree: SituationTree, text: str, faults: Diagnostics) -> None:
+def _lint_last_for(nodes: _Nodes, faults: Diagnostics) -> None:
     """Points at `X AND Y for D`, where only Y has to last."""
-    lines = text.splitlines()
-    for node in tree_nodes(tree):
+    lines = faults.text.splitlines()
+    for node in nodes:
         if not isinstance(node, AndOf) or not isinstance(node.parts[-1], Lasting):
             continue
         last, before = node.parts[-1], node.parts[-2]

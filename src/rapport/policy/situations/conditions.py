@@ -38,6 +38,7 @@ from rapport.policy.situations.traces import (
     Step,
     Trace,
     changes_only,
+    distinct,
     first_of_runs,
     last_of_runs,
     union,
@@ -320,7 +321,7 @@ class Sustained(Trace):
         fresh, duration = self._part.fresh, self._duration
         begun = last_of_runs(fresh.rows)
         changed = fresh.rows[begun]
-        active = np.union1d(changed, self._dues.take_before(step.end))
+        active = distinct(np.concatenate((changed, self._dues.take_before(step.end))))
         if not len(active):
             return self._none
         # The stretches of each active row: the current one, then one for each point.
@@ -461,7 +462,7 @@ class Silence(Trace):
             silent = ~self._was_heard[own.rows] & (own.times < first_read[own.rows])
             rows, times = union(step, [(rows, times), (own.rows[silent], own.times[silent])])
         self._was_heard[heard] = True
-        active = np.union1d(rows, self._dues.take_before(step.end))
+        active = distinct(np.concatenate((rows, self._dues.take_before(step.end))))
         if not len(active):
             return self._none
         last = self._last[active]
@@ -522,7 +523,7 @@ class CountingRows(Trace):
 
     def compute(self, step: Step) -> Points:
         rows, times, values = self.truth.fresh
-        if not len(rows):
+        if not len(rows) and not self.inner.is_passing:
             return self._none
         first = first_of_runs(rows)
         before = np.empty_like(values)
@@ -531,11 +532,18 @@ class CountingRows(Trace):
         deltas = (values == TRUE).astype(np.int64) - (before == TRUE)
         chosen = deltas != 0
         owners, times, deltas = self._parents.targets(rows[chosen]), times[chosen], deltas[chosen]
+        before_step = self.now
+        if self.inner.is_passing:  # what goes on is counted anew
+            counted = np.flatnonzero(self.now)
+            owners = np.concatenate([owners, counted])
+            times = np.concatenate([times, np.full(len(counted), step.begin, np.int64)])
+            deltas = np.concatenate([deltas, np.zeros(len(counted), np.int64)])
+            before_step = np.zeros_like(self.now)
         if not len(owners):
             return self._none
         order = np.argsort(step.keys(owners, times), kind="stable")
         owners, times, deltas = owners[order], times[order], deltas[order]
-        totals = running_totals(owners, deltas, self.now)
+        totals = running_totals(owners, deltas, before_step)
         last = np.ones(len(owners), np.bool_)
         last[:-1] = (owners[1:] != owners[:-1]) | (times[1:] != times[:-1])
         return changes_only(Points(owners[last], times[last], totals[last]), self.now)
@@ -553,6 +561,8 @@ class FromTheFind(Trace):
         parts = [(one.fresh.rows, one.fresh.times) for one in self._inputs]
         if len(new):
             parts.append((new, found_at))
+        if self._scope.is_passing:
+            parts.append((new, np.minimum(self._scope.new_until, step.end - 1)))
         rows, times = union(step, parts)
         if not len(rows):
             return self._none
@@ -563,6 +573,8 @@ class FromTheFind(Trace):
             since[new] = found_at
             chosen = times >= since[rows]
             rows, times, values = rows[chosen], times[chosen], values[chosen]
+        if self._scope.is_passing:
+            values[times >= self._scope.new_until[rows]] = FALSE
         return changes_only(Points(rows, times, values), self.now)
 
 

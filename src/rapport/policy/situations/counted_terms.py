@@ -19,6 +19,7 @@ from rapport.policy.situations.traces import (
     Source,
     Step,
     Trace,
+    renumbering,
 )
 
 
@@ -131,6 +132,13 @@ class CountedReadings(Trace):
             place = int(low) + int(own[-1]) if len(own) else -1
             found.append((int(self._times[place]), self._ids[place]) if len(own) else None)
         return found
+
+    def keep_rows(self, kept: Rows) -> None:
+        rows = renumbering(kept, self.scope.size)[self._rows]
+        chosen = rows >= 0
+        self._rows, self._times = rows[chosen], self._times[chosen]
+        self._ids = self._ids[chosen]
+        super().keep_rows(kept)
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"rows": self._rows, "times": self._times, "ids": self._ids}

@@ -152,6 +152,11 @@ def trace_now(trace: Trace, outer: Frame, inner: Frame, rows: Rows) -> Any:
     return found
 
 
+def shown_truth(situations: PolicySituations, row: int) -> Truth:
+    """The truth of the expression at the watermark."""
+    return _TRUTHS[int(_now(situations.condition, situations.frame, np.array([row]))[0])]
+
+
 class AtomReader:
     """The atoms of a policy's expression for single bindings."""
 
@@ -162,6 +167,10 @@ class AtomReader:
         """The atoms outside quantifiers, in the order of the text."""
         situations = self._situations
         yield from self._atoms(situations.condition, situations.frame, np.array([row]), "")
+
+    def placed_atoms(self) -> Iterator[tuple[str, PlacedCondition, Frame]]:
+        """The atoms as `atoms` names them, with the traces of their truth and their rows."""
+        yield from _placed(self._situations.condition)
 
     def _atoms(
         self, placed: PlacedCondition, frame: Frame, rows: Rows, note: str
@@ -217,6 +226,20 @@ class AtomReader:
         if isinstance(measured, FixedValue):
             left, right, measured = right, left, condition.right
         return float(left) - float(right), unit_of(measured, self._ontology)
+
+
+def _placed(placed: PlacedCondition) -> Iterator[tuple[str, PlacedCondition, Frame]]:
+    match placed.condition:
+        case AllOf() | AnyPart() if placed.parts:
+            for part in placed.parts:
+                yield from _placed(part)
+        case Negation():
+            yield from _placed(placed.parts[0])
+        case Sustained(duration_ms=duration):
+            for text, _inner, _frame in _placed(placed.parts[0]):
+                yield f"{text} for {format_duration(duration)}", placed, placed.frame
+        case condition:
+            yield condition_text(condition), placed, placed.frame
 
 
 def condition_text(condition: Condition) -> str:

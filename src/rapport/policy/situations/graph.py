@@ -4,7 +4,7 @@ decides it. Equal parts of plans share their nodes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -41,7 +41,7 @@ from rapport.policy.situation_plan import (
 )
 from rapport.policy.situations import conditions as made
 from rapport.policy.situations.aggregates import LongEnough, WindowLog, make_aggregate
-from rapport.policy.situations.binding_rows import BindingRows, Driver, NearPairs
+from rapport.policy.situations.binding_rows import BindingRows, Driver, NearPairs, PassingRows
 from rapport.policy.situations.conditions import (
     Combined,
     CountingRows,
@@ -72,11 +72,13 @@ from rapport.policy.situations.traces import (
     SpreadTrace,
     Step,
     Trace,
+    distinct,
+    renumbering,
 )
 
 _T = TypeVar("_T")
 Causing = Callable[[Rows, Rows], list[Cause | None]]
-AnyRows = ConstantScope | ConceptRows | BindingRows
+AnyRows = ConstantScope | ConceptRows | BindingRows | PassingRows
 
 
 class Frame:
@@ -100,7 +102,7 @@ class Frame:
             return None
         if isinstance(inner.rows, ConstantScope):
             return FixedTarget(self.rows)
-        assert isinstance(self.rows, BindingRows)
+        assert isinstance(self.rows, BindingRows | PassingRows)
         return self.rows.columns[inner.alias]
 
 
@@ -142,6 +144,19 @@ class PlacedCondition(NamedTuple):
     """Of a quantifier: which rows count."""
 
 
+class RowUser(Protocol):
+    """Who has state for rows of bindings."""
+
+    @property
+    def rows(self) -> AnyRows: ...
+
+    def busy_rows(self) -> Rows:
+        """The rows that must be kept."""
+
+    def keep_rows(self, kept: Rows, renumbered: Rows) -> None:
+        """The kept rows get the numbers 0, 1, 2, ...; `renumbered`: by old number."""
+
+
 class SituationGraph:
     """The nodes of some plans over the same readings, tables and start."""
 
@@ -170,7 +185,7 @@ class SituationGraph:
 
     def commit(self, step: Step) -> None:
         for stage in self._stages.values():
-            if isinstance(stage, BindingRows):
+            if isinstance(stage, BindingRows | PassingRows):
                 stage.commit()
             else:
                 stage.commit(step)
@@ -181,7 +196,9 @@ class SituationGraph:
     def due(self) -> int | None:
         """The next time at which something changes without a reading; call before `commit`."""
         dues = [
-            stage.due() for stage in self._stages.values() if not isinstance(stage, BindingRows)
+            stage.due()
+            for stage in self._stages.values()
+            if not isinstance(stage, BindingRows | PassingRows)
         ]
         return min((due for due in dues if due is not None), default=None)
 
@@ -198,6 +215,35 @@ class SituationGraph:
             rows.restore(state["concepts"][name])
         for key, stage in self._stages.items():
             stage.restore(state["nodes"][repr(key)])
+
+    def binding_row_count(self) -> int:
+        """The rows of bindings in memory."""
+        return sum(one.size for one in self._stages.values() if isinstance(one, BindingRows))
+
+    def drop_rows(self, users: Sequence[RowUser]) -> None:
+        """Drops bindings that cannot matter before they are found again; between steps."""
+        scopes = [one for one in self._stages.values() if isinstance(one, BindingRows)]
+        for rows in reversed(scopes):
+            if not rows.may_drop:
+                continue
+            inner = [one for one in scopes if one.outer is rows]
+            own = [user for user in users if user.rows is rows]
+            needed = [rows.near_rows(), *(one.parents.all() for one in inner)]
+            needed += [user.busy_rows() for user in own]
+            kept = distinct(np.concatenate(needed))
+            if len(kept) == rows.size:
+                continue
+            renumbered = renumbering(kept, rows.size)
+            for stage in self._stages.values():
+                if isinstance(stage, Trace) and stage.scope is rows:
+                    stage.keep_rows(kept)
+                elif isinstance(stage, PassingRows) and stage.outer is rows:
+                    stage.clear()
+            for user in own:
+                user.keep_rows(kept, renumbered)
+            rows.keep_rows(kept)
+            for one in inner:
+                one.renumber_parents(renumbered)
 
     @property
     def widest(self) -> int:
@@ -284,8 +330,11 @@ class SituationGraph:
         different: Sequence[str],
         condition: Condition,
         look_back: int,
+        *,
+        may_pass: bool = False,
     ) -> Frame:
-        """The rows of a frame, each with the instances of one more alias."""
+        """The rows of a frame, each with the instances of one more alias. `may_pass`: only whether
+        the condition is true matters."""
         related = _near(condition, bound, outer.aliases)
         others = tuple(sorted(different))
         names = {**outer.aliases, bound.alias: bound}
@@ -296,10 +345,19 @@ class SituationGraph:
         if isinstance(outer.rows, ConceptRows):
             outer_allowed = self.allowed(outer.aliases[outer.alias])
         allowed = self.allowed(bound)
+        if may_pass and drivers is not None and not _remembers(condition):
+            assert not isinstance(outer.rows, PassingRows)
+            passing = PassingRows(
+                outer.rows, outer.alias, outer_allowed, bound.alias, allowed, others, drivers
+            )
+            rows: AnyRows = self._stage(("passing", key), lambda: passing)
+            return Frame(("passing", key), rows, names, self._identities(outer, bound))
+        assert not isinstance(outer.rows, PassingRows)
+        outer_rows = outer.rows
         rows = self._stage(
             key,
             lambda: BindingRows(
-                outer.rows,
+                outer_rows,
                 outer.alias,
                 outer_allowed,
                 bound.alias,
@@ -309,11 +367,10 @@ class SituationGraph:
                 look_back,
             ),
         )
-        identities = {
-            **outer.identities,
-            bound.alias: self.concept_rows(bound.concept).identities,
-        }
-        return Frame(key, rows, names, identities)
+        return Frame(key, rows, names, self._identities(outer, bound))
+
+    def _identities(self, outer: Frame, bound: BoundAlias) -> dict[str, Identities]:
+        return {**outer.identities, bound.alias: self.concept_rows(bound.concept).identities}
 
     def _driver(self, related: RelatedInstances, bound: BoundAlias, outer: Frame) -> Driver:
         aliases = {**outer.aliases, bound.alias: bound}
@@ -342,6 +399,11 @@ class SituationGraph:
         own = self.frame_of(bound, is_narrow=True)
         return self._source(PlacedTrace(own, self.allowed(bound)), frame)
 
+    def known_in(self, bound: BoundAlias, frame: Frame) -> Source:
+        """Whether the instance of an alias is known, for the rows of a frame."""
+        own = self.frame_of(bound, is_narrow=True)
+        return self._source(PlacedTrace(own, self.known(bound.concept)), frame)
+
     # --- conditions ---
 
     def condition(self, condition: Condition, frame: Frame) -> PlacedCondition:
@@ -351,7 +413,7 @@ class SituationGraph:
             case AllOf(parts) | AnyPart(parts):
                 inner = tuple(self.condition(part, home) for part in parts)
                 traces = [PlacedTrace(part.frame, part.trace) for part in inner]
-                if isinstance(condition, AllOf) and condition.is_atom:
+                if condition.is_atom:
                     return self._atom_of_parts(condition, home, inner, traces)
                 function = made.all_of if isinstance(condition, AllOf) else made.any_of
                 trace = self._combined(condition, home, traces, function)
@@ -389,22 +451,23 @@ class SituationGraph:
 
     def _atom_of_parts(
         self,
-        condition: AllOf,
+        condition: AllOf | AnyPart,
         home: Frame,
         parts: tuple[PlacedCondition, ...],
         traces: list[PlacedTrace],
     ) -> PlacedCondition:
-        """`between` with measured ends: unknown if one of its values is."""
+        """`between` and `is one of`: unknown if one of the values is."""
+        combine = made.all_of if isinstance(condition, AllOf) else made.any_of
         present: list[PlacedTrace] = []
-        for part in condition.parts:
-            for value in inner_nodes(part):
-                if not isinstance(value, FixedValue):
-                    placed = self.value(value, home)  # type: ignore[arg-type]
-                    present.append(self._presence(PlacedTrace(placed.frame, placed.trace)))
+        for value in measured_of_atom(condition):
+            placed = self.value(value, home)
+            present.append(self._presence(PlacedTrace(placed.frame, placed.trace)))
         count = len(traces)
 
         def known_only(*values: Any) -> Any:
-            found = made.all_of(*values[:count])
+            found = combine(*values[:count])
+            if not values[count:]:
+                return found
             known = made.all_of(*values[count:])
             return np.where(known == TRUE, found, UNKNOWN).astype(np.int8)
 
@@ -456,10 +519,10 @@ class SituationGraph:
     def _quantified(self, condition: CountedInstances, home: Frame) -> PlacedCondition:
         bound, inner = condition.bound, condition.condition
         different = [name for name, one in home.aliases.items() if one.concept == bound.concept]
-        frame = self._extended(home, bound, different, inner, look_back_ms(inner))
+        frame = self._extended(home, bound, different, inner, look_back_ms(inner), may_pass=True)
         placed = self.condition(inner, frame)
         rows = frame.rows
-        assert isinstance(rows, BindingRows)
+        assert isinstance(rows, BindingRows | PassingRows)
         allowed = PlacedTrace(self.frame_of(bound, is_narrow=True), self.allowed(bound))
         inputs = [
             self._source(one, frame) for one in (PlacedTrace(placed.frame, placed.trace), allowed)
@@ -469,15 +532,15 @@ class SituationGraph:
         counting = self._stage(
             ("counting", key), lambda: CountingRows(home.rows, rows, truth, rows.parents)
         )
-        needed: dict[int, PlacedTrace] = {}
-        for one in self._read_outside(inner, home, frame):
-            needed.setdefault(id(one.trace), one)
+        needed: dict[Hashable, PlacedTrace] = {}
+        for one in self._read_outside(inner, home):
+            needed.setdefault((id(one.trace), one.frame.alias), one)
         function = made.quantified(condition.quantifier, condition.number)
         sources = [PlacedTrace(home, counting), *needed.values()]
         trace = self._combined(condition, home, sources, function)
         return PlacedCondition(condition, home, trace, (placed,), (), frame, truth)
 
-    def _read_outside(self, inner: Condition, home: Frame, frame: Frame) -> list[PlacedTrace]:
+    def _read_outside(self, inner: Condition, home: Frame) -> list[PlacedTrace]:
         """Whether the values of outer aliases that a quantifier reads are known."""
         found = []
         for alias in sorted(aliases_named(inner) & home.aliases.keys()):
@@ -606,12 +669,10 @@ class SituationGraph:
         assert isinstance(node, Combined)
         parts = [one for one in inner_nodes(term) if not isinstance(one, FixedValue)]
         inner = tuple(self._term(part, home, alias) for part in parts)
-        if isinstance(term, AllOf) and term.is_atom:
-            values = [value for part in term.parts for value in inner_nodes(part)]
-            measured = [value for value in values if not isinstance(value, FixedValue)]
+        if isinstance(term, AllOf | AnyPart) and term.is_atom:
             inner += tuple(
                 TermAtReadings((self._term(value, home, alias),), made.presence, None, None)
-                for value in measured
+                for value in measured_of_atom(term)
             )
         return TermAtReadings(inner, node.function, None, None)
 
@@ -636,7 +697,7 @@ class SituationGraph:
         named |= {name for name, one in frame.aliases.items() if one.concept in quantified}
         if not named:
             return self.everywhere
-        if len(named) == 1 and isinstance(frame.rows, BindingRows):
+        if len(named) == 1 and isinstance(frame.rows, BindingRows | PassingRows):
             return self.frame_of(frame.aliases[named.pop()], is_narrow=bool(quantified))
         return frame
 
@@ -746,6 +807,24 @@ def _values_read(node: Condition | Value) -> list[PresentValue | AggregateValue]
         case CountedTerm():
             return []
     return [one for inner in inner_nodes(node) for one in _values_read(inner)]
+
+
+def measured_of_atom(condition: AllOf | AnyPart) -> list[Value]:
+    """The values that the parts of one atom compare, if there are several: with one alone all parts
+    are unknown when it is."""
+    found: list[Value] = []
+    for part in condition.parts:
+        assert isinstance(part, ComparedValues)
+        found += [one for one in (part.left, part.right) if not isinstance(one, FixedValue)]
+    distinct_values = list(dict.fromkeys(found))
+    return distinct_values if len(distinct_values) > 1 else []
+
+
+def _remembers(node: Condition | Value) -> bool:
+    """Whether its rows must be kept: for durations, counted readings and inner quantifiers."""
+    if isinstance(node, Sustained | CountedInstances | CountedTerm):
+        return True
+    return any(map(_remembers, inner_nodes(node)))
 
 
 def _is_count(value: Value) -> bool:

@@ -18,9 +18,14 @@ from rapport.policy.situation_plan import (
     SituationPlan,
     Sustained,
 )
-from rapport.policy.situations.binding_rows import BindingRows
+from rapport.policy.situations.binding_rows import BindingRows, PassingRows
 from rapport.policy.situations.conditions import all_of
-from rapport.policy.situations.graph import Frame, PlacedCondition, SituationGraph
+from rapport.policy.situations.graph import (
+    AnyRows,
+    Frame,
+    PlacedCondition,
+    SituationGraph,
+)
 from rapport.policy.situations.traces import (
     FALSE,
     NEVER,
@@ -28,6 +33,7 @@ from rapport.policy.situations.traces import (
     Source,
     Step,
     Trace,
+    distinct,
     first_of_runs,
     last_of_runs,
     union,
@@ -61,6 +67,7 @@ class PolicySituations:
         self._allowed: list[Source] = [
             graph.allowed_in(bound, self._frame) for bound in plan.aliases
         ]
+        self._known: list[Source] = [graph.known_in(bound, self._frame) for bound in plan.aliases]
         self._open: Mask = np.zeros(0, np.bool_)
         self._began: Rows = np.zeros(0, np.int64)
         self._last_told: dict[int, int] = {}
@@ -72,6 +79,8 @@ class PolicySituations:
         """Situations of a former version whose rows are not here yet."""
         self._looked_at = 0
         """The number of rows that were compared with them."""
+        self._not_known: set[int] = set()
+        """Rows of carried situations whose instances this version does not know yet."""
 
     # --- a step ---
 
@@ -116,6 +125,12 @@ class PolicySituations:
         """The number of rows that were looked at."""
         return min(self._rows.size, len(self._open))
 
+    def row_of(self, bindings: Mapping[str, str]) -> int | None:
+        """The row of a binding; None when it has none. Costs a pass over the rows."""
+        wanted = dict(bindings)
+        rows = range(self._rows.size)
+        return next((row for row in rows if self.bindings(row) == wanted), None)
+
     def open_rows(self) -> Mask:
         """The situations that have begun, were told and have not ended."""
         return self._open[: self.row_count()] & ~self.pending_rows()
@@ -155,6 +170,7 @@ class PolicySituations:
             since = self._carried.pop(key, None)
             if since is not None:
                 self._open[row], self._began[row] = True, since
+                self._not_known.add(row)
                 if self.plan.once_per_ms is not None:
                     self._last_told[row] = since
 
@@ -172,6 +188,9 @@ class PolicySituations:
             since[scope.new_rows] = found_at
             chosen = times >= since[rows]
             rows, times = rows[chosen], times[chosen]
+        if self._not_known:
+            chosen = self._since_known(rows, times)
+            rows, times = rows[chosen], times[chosen]
         if not len(rows):
             return rows, times, np.zeros(0, np.bool_)
         signals = self._signals(rows, times)
@@ -184,6 +203,22 @@ class PolicySituations:
         was_open = np.where(last >= first, is_open[last], self._open[rows])
         turned = (signals != 0) & (is_open != was_open)
         return rows[turned], times[turned], is_open[turned]
+
+    def _since_known(self, rows: Rows, times: Rows) -> Mask:
+        """The points at which this version may say something about carried situations: none before
+        it knows their instances, which have not left because of that.
+        """
+        chosen: Mask = np.ones(len(rows), np.bool_)
+        for row in sorted(self._not_known):
+            own = np.flatnonzero(rows == row)
+            if not len(own):
+                continue
+            known = all_of(*(one.sample(rows[own], times[own]) for one in self._known)) == TRUE
+            first = int(known.argmax()) if known.any() else len(own)
+            chosen[own[:first]] = False
+            if known.any():
+                self._not_known.discard(row)
+        return chosen
 
     def _signals(self, rows: Rows, times: Rows) -> Array:
         """1 where a situation would begin, -1 where it would end, 0 elsewhere."""
@@ -288,14 +323,20 @@ class PolicySituations:
 
     # --- rows and state ---
 
+    @property
+    def rows(self) -> AnyRows:
+        return self._rows
+
     def busy_rows(self) -> Rows:
         """The rows that must be kept."""
         own = np.flatnonzero(self._open)
-        return np.union1d(own, np.array([*self._last_told], np.int64))
+        return distinct(np.concatenate((own, np.array([*self._last_told], np.int64))))
 
     def keep_rows(self, kept: Rows, renumbered: Rows) -> None:
+        self._grow()
         self._open, self._began = self._open[kept], self._began[kept]
         self._looked_at = 0
+        self._not_known = {int(renumbered[row]) for row in self._not_known}
         told, waiting = self._last_told, self._waiting
         self._last_told = {int(renumbered[row]): time for row, time in told.items()}
         self._waiting = {int(renumbered[row]): time for row, time in waiting.items()}
@@ -308,6 +349,7 @@ class PolicySituations:
             "told": [[row, time] for row, time in self._last_told.items()],
             "waiting": [[row, time] for row, time in self._waiting.items()],
             "suppressed": self.suppressed,
+            "not known": sorted(self._not_known),
             "carried": [[[list(pair) for pair in key], at] for key, at in self._carried.items()],
         }
 
@@ -316,6 +358,7 @@ class PolicySituations:
         self._last_told = {row: time for row, time in state["told"]}
         self._waiting = {row: time for row, time in state["waiting"]}
         self.suppressed = state["suppressed"]
+        self._not_known = set(state.get("not known", ()))
         self._carried = {
             tuple((alias, identity) for alias, identity in key): at
             for key, at in state.get("carried", ())
@@ -351,7 +394,7 @@ class CauseSearch:
             return
         own, condition = placed.frame, placed.condition
         rows = _targets(frame, own, rows)
-        is_atom = isinstance(condition, AllOf) and condition.is_atom
+        is_atom = isinstance(condition, AllOf | AnyPart) and condition.is_atom
         if isinstance(condition, AllOf | AnyPart | Negation) and not is_atom:
             wanted = wanted != isinstance(condition, Negation)
             for part in placed.parts:
@@ -389,7 +432,7 @@ class CauseSearch:
         assert frame is not None
         assert truth is not None
         inner = frame.rows
-        assert isinstance(inner, BindingRows)
+        assert isinstance(inner, BindingRows | PassingRows)
         places, found = inner.parents.find(rows)
         chosen = truth.sample(found, times[places]) == TRUE
         places, found = places[chosen], found[chosen]

@@ -6,7 +6,7 @@ told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,11 @@ _MOST_KEYS = 2**62
 class SituationOperator:
     """Executes plans with situations that began together; equal parts of them are computed once."""
 
+    worth_dropping = 4_096
+    """Bindings that were near once are dropped when there are more than this."""
+    worth_dropping_again = 2
+    """And so many times as many as were kept the last time."""
+
     def __init__(
         self,
         plans: Sequence[SituationPlan],
@@ -45,6 +50,9 @@ class SituationOperator:
         self._policies = {plan.policy: PolicySituations(plan, self._graph) for plan in plans}
         self._start = self._watermark = began
         self._due: int | None = None
+        self._kept_rows = 0
+        self.on_step: Callable[[], None] | None = None
+        """Called in each step while the traces still have its changes; explanations read them."""
 
     def streams(self) -> frozenset[str]:
         """The streams whose readings matter."""
@@ -116,6 +124,10 @@ class SituationOperator:
         """Open situations of a policy that are told later."""
         return self._policies[policy].pending_count()
 
+    def situations_of(self, policy: str) -> PolicySituations:
+        """The situations of one plan, with their traces."""
+        return self._policies[policy]
+
     def states_of(self, policy: str, ontology: Ontology) -> SituationStates:
         """What is open, pending and unknown at the watermark."""
         return current_states(self._policies[policy], ontology, self._watermark or 0)
@@ -169,10 +181,17 @@ class SituationOperator:
     def _run(self, readings: pa.RecordBatch, step: Step) -> list[Detection]:
         graph = self._graph
         graph.run(readings, step)
+        if self.on_step is not None:
+            self.on_step()
         found = [item for one in self._policies.values() for item in one.run(step)]
         dues = [graph.due(), *(one.due() for one in self._policies.values())]
         self._due = min((due for due in dues if due is not None), default=None)
         graph.commit(step)
+        if graph.binding_row_count() > max(
+            self.worth_dropping, self.worth_dropping_again * self._kept_rows
+        ):
+            graph.drop_rows(list(self._policies.values()))
+            self._kept_rows = graph.binding_row_count()
         return found
 
     def _longest_step(self) -> int:

@@ -24,6 +24,7 @@ from rapport.policy.situations.traces import (
     Step,
     Trace,
     changes_only,
+    distinct,
     first_of_runs,
     last_of_runs,
     merged_points,
@@ -35,10 +36,12 @@ from rapport.policy.situations.traces import (
 class ConceptRows:
     """The identities of a concept seen so far as rows; those of tables come first."""
 
+    is_passing = False
+
     def __init__(self, concept: str, pull: PullData) -> None:
         self.concept = concept
         self.identities = Identities(pull.instances(concept))
-        self.new_rows = self.new_since = NO_ROWS
+        self.new_rows = self.new_since = self.new_until = NO_ROWS
         self._seen = 0
         self.tables_changed = True
         """Whether this is the first step with these tables."""
@@ -137,10 +140,11 @@ class StreamReadings(Trace):
         nexts = np.full(len(rows), step.end, np.int64)
         is_last = last_of_runs(rows)
         nexts[:-1] = np.where(is_last[:-1], step.end, times[1:])
-        self._dues.add(rows[is_last], ends[is_last])
+        later = is_last & (stale > 0) & (ends >= step.end)
+        self._dues.add(rows[later], ends[later])
         gone = ends < nexts
         found = [(rows[gone], ends[gone])]
-        before = np.union1d(rows, self._dues.take_before(step.end))
+        before = distinct(np.concatenate((rows, self._dues.take_before(step.end))))
         durations = self._last_stale[before]
         before = before[durations > 0]
         ends = self._last_times[before] + self._last_stale[before]

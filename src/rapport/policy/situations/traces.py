@@ -58,12 +58,19 @@ class Step:
 class Scope(Protocol):
     """A set of rows; `size` is larger than every row number."""
 
+    is_passing: bool
+    """Whether all rows are of this step only; they then end at `new_until`."""
+
     @property
     def size(self) -> int: ...
 
     @property
     def new_rows(self) -> Rows:
         """The rows that were added in this step, sorted."""
+
+    @property
+    def new_until(self) -> Rows:
+        """Until when each of them is evaluated, if rows are passing."""
 
     @property
     def new_since(self) -> Rows:
@@ -105,6 +112,8 @@ class Trace:
     def run(self, step: Step) -> None:
         """Computes the points of the step; inputs have run before."""
         self._step = step
+        if self.scope.is_passing:
+            self.now = self._base = self.now[:0]
         self._grow()
         self.fresh = self.compute(step)
         self._merge(step)
@@ -126,9 +135,14 @@ class Trace:
         if not len(points.rows):
             return self._base[rows]
         assert self._step is not None
+        return sampled(points, self.keys(), self._base, rows, self._step.keys(rows, times))
+
+    def keys(self) -> Rows:
+        """Those of the points, within a step."""
         if self._keys is None:
-            self._keys = self._step.keys(points.rows, points.times)
-        return sampled(points, self._keys, self._base, rows, self._step.keys(rows, times))
+            assert self._step is not None
+            self._keys = self._step.keys(self.points.rows, self.points.times)
+        return self._keys
 
     def keep_history(self, history_ms: int) -> None:
         """Keeps the points of the last `history_ms`; before the first step."""
@@ -149,6 +163,7 @@ class Trace:
         chosen = rows >= 0
         self.points = Points(rows[chosen], self.points.times[chosen], self.points.values[chosen])
         self._base = self._base[kept] if self.history_ms else self.now
+        self.fresh = self._none
 
     def state(self) -> dict[str, Any]:
         """What a snapshot holds; after `commit`."""
@@ -229,7 +244,15 @@ def union(step: Step, parts: Sequence[tuple[Rows, Rows]]) -> tuple[Rows, Rows]:
     if len(parts) == 1:
         return parts[0]
     keys = [step.keys(rows, times) for rows, times in parts]
-    return step.split(np.unique(np.concatenate(keys)))
+    return step.split(distinct(np.concatenate(keys)))
+
+
+def distinct(values: Rows) -> Rows:
+    """The distinct values, sorted. Hashing, as `np.unique` does, is slow for such keys."""
+    found = np.sort(values)
+    first = np.ones(len(found), np.bool_)
+    first[1:] = found[1:] != found[:-1]
+    return found[first]
 
 
 def last_of_runs(rows: Rows) -> Mask:
@@ -295,7 +318,7 @@ class DueTimes:
             found.append(rows[:edge])
             if edge < len(rows):
                 self._push(times[edge:], rows[edge:])
-        return np.unique(np.concatenate(found)) if found else NO_ROWS
+        return distinct(np.concatenate(found)) if found else NO_ROWS
 
     def first(self) -> int | None:
         return self._chunks[0][0] if self._chunks else None
@@ -310,9 +333,11 @@ class DueTimes:
 class ConstantScope:
     """One row, for what depends on no identity."""
 
+    is_passing = False
+
     def __init__(self) -> None:
         self.size = 1
-        self.new_rows = self.new_since = NO_ROWS
+        self.new_rows = self.new_since = self.new_until = NO_ROWS
         self.is_begun = False
 
     def begin(self, step: Step) -> None:
@@ -345,26 +370,36 @@ class SpreadTrace:
 
     def _spread(self) -> Points:
         """The fresh points of the trace for old rows, all points since `new_since` for new ones."""
-        fresh, new = self.trace.fresh, self._scope.new_rows
+        new, step = self._scope.new_rows, self.trace._step
+        if step is None:
+            return self.trace.fresh.take(slice(0, 0))
+        if not len(new):
+            return self._of_old_rows(step)
+        points = self._of_new_rows(step, new)
+        if len(new) == self._scope.size:
+            return points
+        is_old = np.ones(self._scope.size, np.bool_)
+        is_old[new] = False
+        old = self._of_old_rows(step)
+        return merged_points(step, [old.take(is_old[old.rows]), points])
+
+    def _of_old_rows(self, step: Step) -> Points:
+        fresh = self.trace.fresh
         owners, rows = self._index.find(fresh.rows)
-        found = Points(rows, fresh.times[owners], fresh.values[owners])
-        step = self.trace._step
-        if step is None or not (len(found.rows) or len(new)):
-            return found
-        if len(new):
-            is_old = np.ones(self._scope.size, np.bool_)
-            is_old[new] = False
-            old = found.take(is_old[found.rows])
-            points = self.trace.points
-            keys = step.keys(points.rows, points.times)
-            targets = self._index.targets(new)
-            begins = np.searchsorted(keys, step.keys(targets, self._scope.new_since), "right")
-            ends = np.searchsorted(keys, step.keys(targets, np.full(len(new), step.end)), "right")
-            owners, places = spread(begins, ends)
-            more = Points(new[owners], points.times[places], points.values[places])
-            return merged_points(step, [old, more])
-        order = np.argsort(step.keys(found.rows, found.times), kind="stable")
-        return found.take(order)
+        times = fresh.times[owners]
+        order = np.argsort(step.keys(rows, times), kind="stable")
+        return Points(rows[order], times[order], fresh.values[owners[order]])
+
+    def _of_new_rows(self, step: Step, new: Rows) -> Points:
+        points, keys = self.trace.points, self.trace.keys()
+        targets = self._index.targets(new)
+        until = np.full(len(new), step.end, np.int64)
+        if self._scope.is_passing:
+            until = self._scope.new_until
+        begins = np.searchsorted(keys, step.keys(targets, self._scope.new_since), "right")
+        ends = np.searchsorted(keys, step.keys(targets, until))
+        owners, places = spread(begins.astype(np.int64), ends.astype(np.int64))
+        return Points(new[owners], points.times[places], points.values[places])
 
 
 class RowIndex:

@@ -17,7 +17,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.channel import Channels
 from rapport.channel.event_lookup import CauseNode, cause_tree, resolve_id_prefix
-from rapport.core.detection import DETECTED, UNDECIDED, Detection
+from rapport.core.detection import DETECTED, ENDED, UNDECIDED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration, parse_time
 from rapport.node.history import USUAL_MS, HistoryNotes
@@ -105,7 +105,7 @@ async def why(
 
     async def work(channels: Channels) -> Explanation:
         tree = await cause_tree(channels, await resolve_id_prefix(channels, event_id))
-        if tree.type not in (DETECTED, UNDECIDED):
+        if tree.type not in (DETECTED, ENDED, UNDECIDED):
             raise InvalidInput(
                 f"{event_id!r} is no detection but {tree.type}",
                 code="explain.no_detection",

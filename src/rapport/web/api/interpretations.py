@@ -3,9 +3,8 @@
 
 Reading interpretations needs any right at this node, reading quarantined events the right to read
 `quarantine`; changes need the role of an editor, releasing that of an operator. A change is JSON
-(see
-`mediation/interpretations/change_requests.py`) or a file of declarations in TOML, YAML or XML; the
-content type selects the form.
+(see `mediation/interpretations/change_requests.py`) or a file of declarations in TOML, YAML or XML;
+the content type selects the form.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ async def acknowledge_situations(
     """Somebody looks after open situations: repeats and escalation stop, the end is still told.
     Recorded in `detections` with who and when.
     """
-    identity = require_admin(request, node)
+    identity = require_role(request, node, "operator")
     body = _READ_ACKNOWLEDGEMENT.decode(await request.body())
     life = node.policies.life
     return json_response(await life.acknowledge(policy, body.bindings, by=body.by or identity))

@@ -117,6 +117,7 @@ def _readable(whole: Overview, node: Node, identity: str) -> Overview:
         policies_in_all=whole.policies_in_all if may_read("policies") else 0,
         conditions=whole.conditions,
         troubles=[one for one in whole.troubles if may_read(_BEHIND.get(one.kind, "policies"))],
+        open=whole.open if may_read("detections") else [],
         situations=whole.situations if may_read("detections") else [],
         notified=whole.notified if may_read("log") else [],
     )

@@ -15,7 +15,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from rapport.channel.channel import Channels
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.times import parse_time
-from rapport.node.found_situations import plans_in_force
+from rapport.node.found_situations import aliases_of, plans_in_force
 from rapport.node.node import Node
 from rapport.node.things import (
     AttributeView,
@@ -28,6 +28,7 @@ from rapport.node.things import (
 )
 from rapport.policy.limits import PolicyLimit, limits_of
 from rapport.policy.plan import Plan
+from rapport.policy.situation_plan import SituationPlan
 from rapport.web.endpoint import NodeDependency, json_response, require_unfiltered
 from rapport.web.endpoint_docs import DOC, EndpointDoc
 
@@ -83,7 +84,7 @@ async def list_things(
     require_unfiltered(request, node, _EVENTS)
     await node.things.refresh()
     return json_response(
-        node.things.find(
+        await node.things.find(
             node.policy.ontology,
             node.site.tables,
             concept=concept,
@@ -162,7 +163,7 @@ async def show_plan(
     require_unfiltered(request, node, _EVENTS)
     await node.things.refresh()
     ontology = node.policy.ontology
-    placed = node.things.placed(ontology, node.site.tables, _MOST_PLACED)
+    placed = await node.things.placed(ontology, node.site.tables, _MOST_PLACED)
     at_ms = parse_time(at) if at else node.clock.now_ms()
     if at:
         placed = await _placed_then(node, placed, at_ms)
@@ -190,6 +191,5 @@ async def _placed_then(node: Node, placed: list[PlacedThing], at_ms: int) -> lis
     return found
 
 
-def _aliases(plan: Plan, concept: str) -> list[str]:
-    sides = [side for term in plan.terms for side in (term.first, term.second)]
-    return sorted({side.alias for side in sides if side.concept == concept})
+def _aliases(plan: Plan | SituationPlan, concept: str) -> list[str]:
+    return sorted(alias for alias, of in aliases_of(plan).items() if of == concept)

@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import Conflict, StoreUnavailable
-from rapport.pipeline.running.run_lock import (
+from rapport.pipeline.running.run_state import (
+    allow_start,
     ask_to_stop,
-    let_go_on,
-    only_one,
-    say,
+    hold_pipeline,
     wait_until,
+    write_status,
 )
 from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status, run_state
 
 HOLDS = """
 import sys
 from pathlib import Path
-from rapport.pipeline.running.run_lock import only_one, say
+from rapport.pipeline.running.run_state import hold_pipeline, write_status
 from rapport.site.pipeline import RunPlaces, RunStatus
 import os
 places = RunPlaces(Path(sys.argv[1]))
-with only_one(places):
-    say(places, RunStatus(pid=os.getpid(), site="s", master="local[1]", state="running"))
+with hold_pipeline(places):
+    write_status(places, RunStatus(pid=os.getpid(), site="s", master="local[1]", state="running"))
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -49,7 +49,7 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(places: RunPlac
     try:
         assert child.stdout.readline() == b"held\n"
         assert is_held(places.lock)
-        with pytest.raises(Conflict, match=f"process {child.pid}") as caught, only_one(places):
+        with pytest.raises(Conflict, match=f"process {child.pid}") as caught, hold_pipeline(places):
             pass
         assert caught.value.code == "pipeline.running"
     finally:
@@ -62,7 +62,7 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(places: RunPlac
     assert told.pid == child.pid
     assert not is_held(places.lock)
     assert run_state(told, runs=False, now_ms=0) == "killed"
-    with only_one(places):
+    with hold_pipeline(places):
         assert is_held(places.lock)
 
 
@@ -81,9 +81,9 @@ def test_what_cannot_be_understood_is_as_if_nothing_was_said(places: RunPlaces) 
     places.directory.mkdir(parents=True)
     places.status.write_bytes(b'{"pid": "a lo')
     assert read_status(places) is None
-    say(places, RunStatus(pid=1, site="s", master="m", format=99))
+    write_status(places, RunStatus(pid=1, site="s", master="m", format=99))
     assert read_status(places) is None
-    say(places, RunStatus(pid=1, site="s", master="m"))
+    write_status(places, RunStatus(pid=1, site="s", master="m"))
     assert read_status(places) == RunStatus(pid=1, site="s", master="m")
     assert sorted(path.name for path in places.directory.iterdir()) == ["status.json"]
 
@@ -91,10 +91,10 @@ def test_what_cannot_be_understood_is_as_if_nothing_was_said(places: RunPlaces) 
 def test_asking_to_stop_stays_until_it_is_taken_back(places: RunPlaces) -> None:
     assert not ask_to_stop(places)
     assert places.stop.exists()
-    with only_one(places):
+    with hold_pipeline(places):
         assert ask_to_stop(places)
-    assert let_go_on(places)
-    assert not let_go_on(places)
+    assert allow_start(places)
+    assert not allow_start(places)
 
 
 def test_waiting_ends_when_it_is_so_or_the_time_is_over() -> None:
@@ -111,5 +111,5 @@ def test_waiting_ends_when_it_is_so_or_the_time_is_over() -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(StoreUnavailable), only_one(RunPlaces.of(tmp_path)):
+    with pytest.raises(StoreUnavailable), hold_pipeline(RunPlaces.of(tmp_path)):
         pass

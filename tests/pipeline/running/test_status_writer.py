@@ -11,20 +11,18 @@ import pytest
 
 from rapport.core.errors import Conflict, StoreUnavailable
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.running.mishaps import fault_of
-from rapport.pipeline.running.run_lock import ask_to_stop
-from rapport.pipeline.running.status_writer import StatusWriter
+from rapport.pipeline.running.run_state import StatusWriter, ask_to_stop, error_of
 from rapport.site.pipeline import RunPlaces, RunStatus, read_status
 
 
 def test_a_status_that_cannot_be_written_is_said_the_next_time(tmp_path: Path) -> None:
     places, clock = RunPlaces.of(tmp_path), ManualClock(5)
-    saying = StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), clock)
-    saying.say("running")  # there is no directory yet
+    writer = StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), clock)
+    writer.write("running")  # there is no directory yet
     assert read_status(places) is None
     places.directory.mkdir(parents=True)
     asyncio.run(clock.advance(2))
-    saying.say()
+    writer.write()
     told = read_status(places)
     assert told is not None
     assert (told.state, told.updated) == ("running", 7)
@@ -33,7 +31,7 @@ def test_a_status_that_cannot_be_written_is_said_the_next_time(tmp_path: Path) -
 def test_nothing_is_left_behind_by_what_could_not_be_written(tmp_path: Path) -> None:
     places = RunPlaces.of(tmp_path)
     places.status.mkdir(parents=True)  # no file can take its place
-    StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), ManualClock(5)).say(
+    StatusWriter(places, RunStatus(pid=1, site="s", master="local[1]"), ManualClock(5)).write(
         "running"
     )
     assert list(places.directory.iterdir()) == [places.status]
@@ -50,8 +48,8 @@ def test_asking_to_stop_tells_what_the_disk_refused(tmp_path: Path) -> None:
 
 def test_faults_of_others_become_ours() -> None:
     ours = Conflict("no", code="a.b")
-    assert fault_of(ours, "export") is ours
-    full = fault_of(OSError(28, "No space left on device"), "export")
+    assert error_of(ours, "export") is ours
+    full = error_of(OSError(28, "No space left on device"), "export")
     assert (full.code, full.message) == ("pipeline.unavailable", "export: No space left on device")
-    odd = fault_of(ValueError("odd"), "silver")
+    odd = error_of(ValueError("odd"), "silver")
     assert (odd.code, odd.message) == ("pipeline.job_failed", "silver: ValueError: odd")

@@ -1,5 +1,5 @@
-"""One process runs a site's pipeline: a lock that goes with it, what it says about itself, and how
-it is asked to end. [PI-12]
+"""The state of a site's pipeline between processes: the lock of the one that runs, the status that
+it writes, and how it is asked to end. [PI-12]
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from contextlib import contextmanager
 
 import msgspec
 
-from rapport.core.errors import Conflict, StoreUnavailable
+from rapport.core.errors import Conflict, RapportError, StoreUnavailable
+from rapport.kernel.clock import Clock
 from rapport.kernel.files import make_private_directory, write_atomically
-from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status
+from rapport.kernel.telemetry import get_logger
+from rapport.site.pipeline import RunPlaces, RunStatus, State, is_held, read_status
 
 _TRIES, _BETWEEN_SECONDS = 10, 0.1
+_log = get_logger(__name__)
 
 
 @contextmanager
-def only_one(places: RunPlaces) -> Iterator[None]:
+def hold_pipeline(places: RunPlaces) -> Iterator[None]:
     """For the time of a block this process runs the pipeline; raises Conflict (`pipeline.running`)
     while another does.
     """
@@ -39,9 +42,39 @@ def only_one(places: RunPlaces) -> Iterator[None]:
         os.close(descriptor)
 
 
-def say(places: RunPlaces, status: RunStatus) -> None:
-    """Puts what the process says about itself where others read it: whole, or as it was before."""
+def write_status(places: RunPlaces, status: RunStatus) -> None:
+    """Writes the status where others read it: whole, or as it was before."""
     write_atomically(places.status, msgspec.json.encode(status))
+
+
+class StatusWriter:
+    """Writes the status now and then; several threads may. A full disk keeps nothing else up."""
+
+    def __init__(self, places: RunPlaces, status: RunStatus, clock: Clock) -> None:
+        self.places, self.status, self._clock = places, status, clock
+        self._one = threading.Lock()
+        self._refused = ""
+        self.reached = live_reached(places)
+        """How far live policies were before."""
+
+    def write(self, state: State | None = None) -> None:
+        """The status as it is now, in this state. What cannot be written is logged once, and
+        written the next time.
+        """
+        with self._one:
+            if state is not None and state != self.status.state:
+                self.status.state = state
+                _log.info("pipeline", state=state, site=self.status.site, spark=self.status.master)
+            self.status.updated = self._clock.now_ms()
+            try:
+                write_status(self.places, self.status)
+            except OSError as error:
+                why = error.strerror or str(error)
+                if why != self._refused:
+                    _log.warning("cannot write the status", reason=why)
+                self._refused = why
+            else:
+                self._refused = ""
 
 
 def live_reached(places: RunPlaces) -> int:
@@ -64,7 +97,7 @@ def ask_to_stop(places: RunPlaces) -> bool:
     return is_held(places.lock)
 
 
-def let_go_on(places: RunPlaces) -> bool:
+def allow_start(places: RunPlaces) -> bool:
     """Takes back that it should be stopped; whether it was."""
     try:
         places.stop.unlink()
@@ -108,3 +141,12 @@ def _taken(descriptor: int) -> bool:
         return True
 
     return wait_until(take, _TRIES * _BETWEEN_SECONDS)
+
+
+def error_of(error: Exception, doing: str) -> RapportError:
+    """Any exception of a job as one of our errors, so that none ends the other jobs."""
+    if isinstance(error, RapportError):
+        return error
+    if isinstance(error, OSError):
+        return StoreUnavailable(f"{doing}: {error.strerror or error}", code="pipeline.unavailable")
+    return RapportError(f"{doing}: {type(error).__name__}: {error}", code="pipeline.job_failed")

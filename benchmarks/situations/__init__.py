@@ -1,0 +1,1 @@
+"""How fast situations are decided."""
