@@ -65,11 +65,7 @@ async def policy_history(
 @post(
     "/policies/{policy:str}",
     status_code=200,
-    opt={
-        DOC: EndpointDoc(
-            bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY, answer=ChangeResult
-        )
-    },
+    opt={DOC: EndpointDoc(bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY)},
 )
 async def bring_policy(
     request: Request[Any, Any, Any],

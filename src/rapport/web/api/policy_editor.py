@@ -22,10 +22,10 @@ from rapport.policy.ontology import Ontology, known_kinds, resolve_kind
 from rapport.policy.replay.trial import TrialResult
 from rapport.web.api.policies import policy_text
 from rapport.web.endpoint import NodeDependency, json_response, require_any_right, require_role
-from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc
+from rapport.web.endpoint_docs import DOC, EXAMPLE_POLICY, EndpointDoc, Members
 
 _DAY_MS = 86_400_000
-_TEXT = {"text/plain": {"type": "string"}}
+_TEXT: dict[str, type[msgspec.Struct] | Members] = {"text/plain": {"type": "string"}}
 Days = Annotated[float, QueryParameter(ge=0, le=36_500)]
 
 
@@ -66,7 +66,7 @@ class FunctionTerm(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
 
 
-class PolicyTerms(msgspec.Struct, frozen=True, kw_only=True):
+class SiteVocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """The words of a site that its policies may use."""
 
     concepts: list[ConceptTerm]
@@ -80,7 +80,7 @@ class PolicyTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Of times of day; empty: UTC."""
 
 
-@get("/ontology", opt={DOC: EndpointDoc(answer=PolicyTerms)})
+@get("/ontology", opt={DOC: EndpointDoc(answer=SiteVocabulary)})
 async def show_ontology(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Concepts, attributes with units, relationships, functions, actions and tables of days that
     policies may name.
@@ -88,7 +88,7 @@ async def show_ontology(request: Request[Any, Any, Any], node: NodeDependency) -
     require_any_right(request, node, "the ontology")
     ontology = node.policy.ontology
     return json_response(
-        PolicyTerms(
+        SiteVocabulary(
             concepts=[_concept(ontology, name) for name in known_kinds(ontology)],
             relationships=[
                 RelationshipTerm(
