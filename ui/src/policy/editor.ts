@@ -66,6 +66,13 @@ const theme = EditorView.theme({
   ".cm-tooltip": { backgroundColor: "var(--card)", color: "var(--ink)", border: "1px solid var(--line)", borderRadius: ".4rem", maxWidth: "min(30rem, 90vw)" },
   ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--tint)", color: "var(--ink)" },
   ".cm-completionDetail": { color: "var(--soft)", fontStyle: "normal" },
+  // Instead of the library's images, which the Content-Security-Policy refuses.
+  ".cm-lintRange": { backgroundImage: "none !important", textDecoration: "underline wavy 1px", textUnderlineOffset: "3px", paddingBottom: "0" },
+  ".cm-lintRange-error": { textDecorationColor: "var(--alarm)" },
+  ".cm-lintRange-warning, .cm-lintRange-info": { textDecorationColor: "var(--warn)" },
+  ".cm-lint-marker": { content: "none !important", width: ".6em", height: ".6em", margin: ".45em .2em", borderRadius: "50%", backgroundColor: "var(--warn)" },
+  ".cm-lint-marker-error": { backgroundColor: "var(--alarm)" },
+  ".cm-lintPoint::after": { borderBottomColor: "var(--alarm) !important" },
   ".cm-diagnostic": { padding: ".35rem .7rem", whiteSpace: "pre-wrap" },
   ".cm-diagnosticAction": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },
   ".dpl-header": { color: "var(--accent)", fontWeight: "700" },
