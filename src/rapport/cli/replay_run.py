@@ -175,13 +175,13 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
     def _counts_of_kinds(self, found: Sequence[Detection]) -> str:
         states = {plan.policy for plan in self.plans if isinstance(plan, SituationPlan)}
-        told = [one for one in found if one.policy in states]
-        ends = sum(one.began is not None for one in told)
+        changes = [one for one in found if one.policy in states]
+        ends = sum(one.began is not None for one in changes)
         parts = []
         if len(states) < len(self.plans):
-            parts.append(f"{len(found) - len(told):,} detections")
+            parts.append(f"{len(found) - len(changes):,} detections")
         if states:
-            begins = _counted(len(told) - ends, "situation")
+            begins = _counted(len(changes) - ends, "situation")
             parts.append(f"{begins} began, {ends:,} ended")
         return ", ".join(parts)
 
@@ -561,8 +561,8 @@ class ReplayText:
             mark, style = _MARKS[one.found_by]
             plan, lasted = plans[one.found_by], ""
             if isinstance(plan, SituationPlan):
-                told = (each for each in result.detections if each.policy == plan.policy)
-                lasted = _lasted(one.detection, _lengths(told))
+                own = (each for each in result.detections if each.policy == plan.policy)
+                lasted = _lasted(one.detection, _lengths(own))
             line = self._detection(f"  {mark} ", one.detection, readings, lasted)
             line.stylize(style, 0, 4)
             lines.append(line)
