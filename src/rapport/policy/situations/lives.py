@@ -19,8 +19,7 @@ from rapport.policy.situation_plan import (
     SituationPlan,
     Sustained,
 )
-from rapport.policy.situations.binding_rows import BindingRows, PassingRows
-from rapport.policy.situations.conditions import all_of
+from rapport.policy.situations.binding_rows import JoinedRows, PassingRows
 from rapport.policy.situations.graph import (
     AnyRows,
     Frame,
@@ -39,6 +38,7 @@ from rapport.policy.situations.traces import (
     last_of_runs,
     union,
 )
+from rapport.policy.situations.truth_traces import all_of
 
 
 class Turn(NamedTuple):
@@ -196,7 +196,7 @@ class PolicySituations:
         parts = [(one.fresh.rows, one.fresh.times) for one in inputs]
         scope, found_at = self._rows, None
         if len(scope.new_rows):
-            found_at = scope.found_at if isinstance(scope, BindingRows) else scope.new_since
+            found_at = scope.found_at if isinstance(scope, JoinedRows) else scope.new_since
             parts.append((scope.new_rows, found_at))
         rows, times = union(step, parts)
         if found_at is not None:
@@ -332,7 +332,7 @@ class PolicySituations:
         rows, found = np.array([row]), {}
         for alias, bound in self._frame.aliases.items():
             code = row
-            if isinstance(self._rows, BindingRows):
+            if isinstance(self._rows, JoinedRows):
                 code = int(self._rows.columns[alias].targets(rows)[0])
             found[alias] = self._graph.concepts[bound.concept].identities.ids[code]
         return found
@@ -448,7 +448,7 @@ class CauseSearch:
         assert frame is not None
         assert truth is not None
         inner = frame.rows
-        assert isinstance(inner, BindingRows | PassingRows)
+        assert isinstance(inner, JoinedRows | PassingRows)
         places, found = inner.parents.find(rows)
         chosen = truth.sample(found, times[places]) == TRUE
         places, found = places[chosen], found[chosen]
