@@ -48,7 +48,7 @@ from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import PolicyPlan, encode_plan
 from rapport.policy.situation_plan import SituationPlan
-from rapport.policy.situations.operator import SituationOperator
+from rapport.policy.situations.situation_operator import SituationOperator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
