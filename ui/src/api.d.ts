@@ -1225,6 +1225,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/ontology": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Concepts, attributes with units, relationships, functions, actions and tables of days that policies may name
+         * @description Concepts, attributes with units, relationships, functions, actions and tables of days that
+         *     policies may name.
+         */
+        get: operations["OntologyShowOntology"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/overview": {
         parameters: {
             query?: never;
@@ -1426,7 +1447,8 @@ export interface paths {
         /**
          * Registers, replaces or shadows a policy with the text in the body
          * @description Registers, replaces or shadows a policy with the text in the body. Refused with every problem
-         *     at its place; answered when it is on record and runs.
+         *     at its place; answered when it is on record and runs. `expects` is the version that it is based
+         *     on: a replacement of another one is refused with the difference (409).
          */
         post: operations["PoliciesPolicyBringPolicy"];
         /**
@@ -1480,6 +1502,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/policies/{policy}/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * How the text in the body differs from the version in force; nothing is changed
+         * @description How the text in the body differs from the version in force; nothing is changed.
+         */
+        post: operations["PoliciesPolicyCompareComparePolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/policies/{policy}/history": {
         parameters: {
             query?: never;
@@ -1515,6 +1557,29 @@ export interface paths {
         get: operations["PoliciesPolicyStatesPolicyStates"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/policies/{policy}/try": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Runs the text in the body over the newest readings of the log, up to now or `until`: episodes with their beginning and end, and the differences to the version in force
+         * @description Runs the text in the body over the newest readings of the log, up to now or `until`: episodes
+         *     with their beginning and end, and the differences to the version in force. At most 200,000
+         *     readings are read; `is_whole` says whether that was all. `days=0` takes all time. Nothing is
+         *     changed.
+         */
+        post: operations["PoliciesPolicyTryTryPolicy"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2080,6 +2145,18 @@ export interface components {
             }[];
         };
         /**
+         * AggregateReadings
+         * @description The readings that an aggregate had: the newest 1,000, and their number.
+         */
+        AggregateReadings: {
+            aggregate: string;
+            count: number;
+            readings: [
+                number,
+                string
+            ][];
+        };
+        /**
          * AnswerFrame
          * @description The answer to a frame: one of its members beside `ref`.
          */
@@ -2136,6 +2213,15 @@ export interface components {
             renew: string[];
         };
         /**
+         * AtomEvidence
+         * @description One atom at the time, and since when its truth has been the same.
+         */
+        AtomEvidence: {
+            atom: components["schemas"]["AtomState"];
+            /** @default null */
+            since: number | null;
+        };
+        /**
          * AtomState
          * @description One atom of the expression: its truth, and the values that it compares.
          */
@@ -2163,6 +2249,19 @@ export interface components {
             /** @default false */
             optional: boolean;
             type: string;
+        };
+        /**
+         * AttributeTerm
+         * @description An attribute of a concept.
+         */
+        AttributeTerm: {
+            name: string;
+            /** @default [] */
+            sources: string[];
+            /** @enum {unknown} */
+            type: "area" | "boolean" | "geo_area" | "geo_point" | "number" | "point" | "rectangle" | "text";
+            /** @default  */
+            unit: string;
         };
         /**
          * AttributeView
@@ -2403,6 +2502,14 @@ export interface components {
             name: string;
         };
         /**
+         * CheckResult
+         * @description The version of a policy, empty when it has errors, and every problem.
+         */
+        CheckResult: {
+            problems: components["schemas"]["Problem"][];
+            version: string;
+        };
+        /**
          * CloudEvent
          * @description A CloudEvent 1.0; further members are extension attributes (scalars).
          */
@@ -2439,6 +2546,15 @@ export interface components {
             super_types: string[];
             /** @enum {unknown} */
             type: "complex";
+        };
+        /**
+         * ConceptTerm
+         * @description A name that may stand before an alias.
+         */
+        ConceptTerm: {
+            attributes: components["schemas"]["AttributeTerm"][];
+            concept: string;
+            name: string;
         };
         /**
          * ConceptView
@@ -2652,6 +2768,23 @@ export interface components {
             type: "enumeration";
         };
         /**
+         * Episode
+         * @description A situation from its beginning to its end, or the moment of a detection.
+         */
+        Episode: {
+            begin: number;
+            /** @default null */
+            begin_before: number | null;
+            bindings: {
+                [key: string]: string;
+            };
+            /** @enum {unknown} */
+            change: "added" | "gone" | "moved" | "same";
+            end: number | null;
+            /** @default null */
+            end_before: number | null;
+        };
+        /**
          * ErrorFrame
          * @description What went wrong; `ref` names the frame it answers, `id` the subscription that ended.
          */
@@ -2676,6 +2809,8 @@ export interface components {
             /** @default null */
             once_per_ms: number | null;
             policy: string;
+            /** @default null */
+            situation: components["schemas"]["SituationEvidence"] | null;
             /** @default  */
             text: string;
             version: string;
@@ -2766,6 +2901,16 @@ export interface components {
             silent: string[];
             things: components["schemas"]["BoundThing"][];
             time: number;
+        };
+        /**
+         * FunctionTerm
+         * @description A function of the site for comparisons.
+         */
+        FunctionTerm: {
+            name: string;
+            of: string[];
+            /** @default  */
+            unit: string;
         };
         /**
          * Gap
@@ -3343,6 +3488,16 @@ export interface components {
             undecided: number;
         };
         /**
+         * PolicyDifference
+         * @description How a text differs from the version in force.
+         */
+        PolicyDifference: {
+            by: string;
+            difference: string;
+            since: number;
+            version: string;
+        };
+        /**
          * PolicyLimit
          * @description `policy` holds while the attribute is `operator` `value`, in canonical units.
          */
@@ -3571,6 +3726,16 @@ export interface components {
             /** @default  */
             text: string;
             type: string;
+        };
+        /**
+         * RelationshipTerm
+         * @description A relationship between two concepts.
+         */
+        RelationshipTerm: {
+            first: string;
+            function: string;
+            name: string;
+            second: string;
         };
         /**
          * ReleaseBody
@@ -3846,6 +4011,34 @@ export interface components {
         SitePlan: {
             at: number;
             placed: components["schemas"]["PlacedThing"][];
+        };
+        /**
+         * SiteVocabulary
+         * @description The words of a site that its policies may use.
+         */
+        SiteVocabulary: {
+            actions: string[];
+            concepts: components["schemas"]["ConceptTerm"][];
+            day_tables: string[];
+            functions: components["schemas"]["FunctionTerm"][];
+            relationships: components["schemas"]["RelationshipTerm"][];
+            zone: string;
+        };
+        /**
+         * SituationEvidence
+         * @description A situation at a time.
+         */
+        SituationEvidence: {
+            /** @default [] */
+            aggregates: components["schemas"]["AggregateReadings"][];
+            /** @default [] */
+            atoms: components["schemas"]["AtomEvidence"][];
+            bindings: {
+                [key: string]: string;
+            };
+            time: number;
+            /** @enum {unknown} */
+            truth: "false" | "true" | "unknown";
         };
         /**
          * SituationState
@@ -4245,6 +4438,28 @@ export interface components {
             y: string;
         };
         /**
+         * TrialResult
+         * @description What a text would have found.
+         */
+        TrialResult: {
+            compared: string;
+            counts: {
+                [key: string]: number;
+            };
+            episodes: components["schemas"]["Episode"][];
+            first: number | null;
+            is_whole: boolean;
+            /** @enum {unknown} */
+            kind: "conditions" | "situation";
+            last: number | null;
+            /** @default [] */
+            problems: components["schemas"]["Problem"][];
+            readings: number;
+            since: number;
+            until: number;
+            version: string;
+        };
+        /**
          * Trouble
          * @description One thing that is wrong.
          */
@@ -4305,6 +4520,8 @@ export interface components {
             /** @default null */
             once_per_ms: number | null;
             policy: string;
+            /** @default null */
+            situation: components["schemas"]["SituationEvidence"] | null;
             /** @default  */
             text: string;
             version: string;
@@ -7085,6 +7302,35 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    OntologyShowOntology: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Concepts, attributes with units, relationships, functions, actions and tables of days that policies may name */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteVocabulary"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     OverviewOverview: {
         parameters: {
             query?: never;
@@ -7717,7 +7963,51 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["CheckResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    PoliciesPolicyCompareComparePolicy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policy: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example concepts
+                 *       person A (status='guest')
+                 *       room R (security='restricted')
+                 *     conditions
+                 *       A is inside R
+                 *     actions
+                 *       raise alarm
+                 */
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description How the text in the body differs from the version in force; nothing is changed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDifference"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7780,6 +8070,53 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PolicyStates"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    PoliciesPolicyTryTryPolicy: {
+        parameters: {
+            query?: {
+                days?: number;
+                until?: string;
+            };
+            header?: never;
+            path: {
+                policy: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example concepts
+                 *       person A (status='guest')
+                 *       room R (security='restricted')
+                 *     conditions
+                 *       A is inside R
+                 *     actions
+                 *       raise alarm
+                 */
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description Runs the text in the body over the newest readings of the log, up to now or `until`: episodes with their beginning and end, and the differences to the version in force */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrialResult"];
                 };
             };
             400: components["responses"]["Problem"];

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from rapport.policy.replay.replay import ReplayDifference, ReplayResult
     from rapport.policy.table_history import TableHistory
 
-_ON_SPARK = "a replay on Spark"
-
 Progress = Callable[[int], None]
 Found = tuple[ReplayResult, dict[Cause, list["Reading"]]]
 Wanted = Callable[[ReplayResult], set[Cause]]
@@ -243,7 +241,7 @@ def _run_files(
         result = run(
             site.ontology,
             site.tables,
-            chosen.all_plans() if over.engine == "local" else chosen.plans_for(_ON_SPARK),
+            chosen.all_plans(),
             recordings,
             lateness_ms=site.lateness_ms if over.lateness_ms is None else over.lateness_ms,
             batch=over.batch,

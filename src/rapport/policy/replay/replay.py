@@ -36,7 +36,7 @@ from rapport.policy.recordings.files import merge_recordings, read_recorded, ref
 from rapport.policy.recordings.formats import Report
 from rapport.policy.runner.deployed_plans import SituationCounts
 from rapport.policy.runner.local import LocalRunner
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import PresentValue, SituationPlan, plan_nodes
 
 _MOST_KEPT = 1_000
 _MOST_LINES = 4
@@ -201,6 +201,7 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     undecided: list[Undecided] = []
     suppressed: dict[str, int] = {}
+    situations: dict[str, SituationCounts] = {}
 
 
 ReplayEngine = Callable[[Sequence[PolicyPlan], PullData, Iterable[pa.RecordBatch]], EngineResult]
@@ -297,6 +298,7 @@ def replay(
             events=made.events,
             undecided=unique_undecided(made.undecided),
             suppressed=made.suppressed,
+            situations=made.situations,
             first=span.first,
             last=span.last,
         )
@@ -494,7 +496,8 @@ def cause_values(
 def cause_streams(plan: PolicyPlan) -> frozenset[str]:
     """The streams whose readings can be causes, without those of absences."""
     if isinstance(plan, SituationPlan):
-        return frozenset(plan.streams())
+        present = (node for node in plan_nodes(plan) if isinstance(node, PresentValue))
+        return frozenset(node.stream for node in present if node.stream is not None)
     return plan.streams_of(plan.positive_terms())
 
 

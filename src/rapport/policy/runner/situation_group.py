@@ -25,6 +25,7 @@ class SituationGroup:
         """`since`: the start of the policies; None: the first reading of the record."""
         self.plans, self.began = {plan.policy: plan for plan in plans}, began
         self.operator = SituationOperator(plans, context.pull, context.sources, since)
+        self.operator.count_only(context.counts)
         self.spent_ns = 0
         self.wanted = self.computed = 0
         self._streams = self.operator.streams()

@@ -10,6 +10,7 @@ import numpy as np
 
 from rapport.core.detection import Cause, Detection, identity_order
 from rapport.policy.operators.columns import Array, Mask, Rows, widened
+from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.situation_plan import (
     AllOf,
     AnyPart,
@@ -79,6 +80,8 @@ class PolicySituations:
         """Situations of a former version whose rows are not here yet."""
         self._looked_at = 0
         """The number of rows that were compared with them."""
+        self.counts: SuppressionFilter | None = None
+        """Which situations are counted, by their bindings; None: all."""
         self._not_known: set[int] = set()
         """Rows of carried situations whose instances this version does not know yet."""
 
@@ -99,11 +102,24 @@ class PolicySituations:
 
     def open_count(self) -> int:
         """Situations that have begun, were told and have not ended."""
+        if self.counts is not None:
+            return sum(map(self._is_counted, np.flatnonzero(self.open_rows()).tolist()))
         return int(self._open.sum()) - len(self._waiting)
 
     def pending_count(self) -> int:
         """Open situations that are told later."""
-        return len(self._waiting)
+        return sum(map(self._is_counted, self._waiting))
+
+    def _is_counted(self, row: int) -> bool:
+        if self.counts is None:
+            return True
+        found = Detection(
+            policy=self.plan.policy,
+            time=int(self._began[row]),
+            bindings=self.bindings(row),
+            causes=(),
+        )
+        return self.counts(found)
 
     # --- as it is now ---
 
@@ -268,7 +284,7 @@ class PolicySituations:
                 continue
             due = self._waiting.pop(row, None)
             if due is not None and turn.time <= due:
-                self.suppressed += 1
+                self.suppressed += self._is_counted(row)
                 continue
             if due is not None:
                 self._last_told[row] = due

@@ -16,6 +16,7 @@ from rapport.core.errors import Corrupt
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.columns import pack_state, unpack_state
+from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.situations.current_states import SituationStates, current_states
 from rapport.policy.situations.graph import SituationGraph
@@ -116,6 +117,11 @@ class SituationOperator:
     def suppressed_by(self, policy: str) -> int:
         """Beginnings that were not told because of `at most once per`."""
         return self._policies[policy].suppressed
+
+    def count_only(self, counts: SuppressionFilter | None) -> None:
+        """Restricts what is counted: a part of a history counts the situations it owns."""
+        for one in self._policies.values():
+            one.counts = counts
 
     def open_by(self, policy: str) -> int:
         return self._policies[policy].open_count()
