@@ -57,7 +57,7 @@ from rapport.policy.lifecycle.registry import (
     text_difference,
     text_of_version,
 )
-from rapport.policy.lifecycle.situations import (
+from rapport.policy.lifecycle.situation_states import (
     AcknowledgedSituations,
     PolicyStates,
     SituationService,

@@ -196,8 +196,10 @@ def _reach_ms(plan: Plan, sources: Mapping[str, PushSource]) -> int:
 
 def remembers_all(plan: Plan) -> bool:
     """Whether the plan's state depends on all earlier readings: it consumes events, has states or
-    silences, or suppresses repeated detections.
+    silences, suppresses repeated detections, or has a guard, which knows last values.
     """
+    if plan.guard is not None:
+        return True
     if plan.once_per_ms is not None or longest_duration_ms(plan) > 0:
         return True
     return any(isinstance(plan.terms[term], CorrelationTerm) for term in plan.positive_terms())

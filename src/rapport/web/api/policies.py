@@ -21,7 +21,7 @@ from rapport.node.load import LoadFollower
 from rapport.node.node import Node
 from rapport.policy.lifecycle.lifecycle import ChangeResult, CheckResult, PolicyLifecycle
 from rapport.policy.lifecycle.registry import PolicyView
-from rapport.policy.lifecycle.situations import AcknowledgedSituations, PolicyStates
+from rapport.policy.lifecycle.situation_states import AcknowledgedSituations, PolicyStates
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import (
     NodeDependency,
