@@ -2355,7 +2355,7 @@ export interface components {
          */
         Candidate: {
             /** @enum {unknown} */
-            became: "detected" | "incomplete" | "left out" | "not run" | "pending" | "refuted" | "undecided";
+            became: "detected" | "incomplete" | "left out" | "not run" | "not while" | "pending" | "refuted" | "undecided";
             bindings: {
                 [key: string]: string;
             };

@@ -85,7 +85,8 @@ const theme = EditorView.theme({
 /** A problem of the node as the editor shows it: at the word where it stands. */
 function diagnostic(state: EditorState, problem: Problem, fix: (name: string) => string): Diagnostic {
   const line = state.doc.line(Math.min(Math.max(problem.line || 1, 1), state.doc.lines));
-  const from = Math.min(line.from + Math.max((problem.column || 1) - 1, 0), line.to);
+  const given = Math.min(line.from + Math.max((problem.column || 1) - 1, 0), line.to);
+  const from = given + (/^\s*/u.exec(state.sliceDoc(given, line.to))?.[0].length ?? 0);
   const length = /^[\w-]+/u.exec(state.sliceDoc(from, line.to))?.[0].length ?? 1;
   const to = Math.min(from + length, Math.max(line.to, from));
   const meant = /^did you mean '([^']+)'\?$/u.exec(problem.hint ?? "")?.[1];
@@ -107,8 +108,10 @@ export function openEditor(box: HTMLElement, options: Options): Editor {
     const line = context.state.doc.lineAt(context.pos);
     const before = line.text.slice(0, context.pos - line.from);
     const found = offers(words, context.state.doc.toString().split("\n"), line.number - 1, before);
-    if (!found.offers.length || (!found.typed && !context.explicit && !/\s(?:of|is|on)\s$|\d\s$/u.test(before))) return null;
-    return { from: context.pos - found.typed.length, options: found.offers.map((one) => ({ type: "text", ...one })), validFor: /^[\w -]*$/u };
+    // A word that is typed whole needs no offer: Enter begins the next line.
+    const left = found.offers.filter((one) => one.label !== found.typed);
+    if (!left.length || (!found.typed && !context.explicit && !/\s(?:of|is|on)\s$|\d\s$/u.test(before))) return null;
+    return { from: context.pos - found.typed.length, options: left.map((one) => ({ type: "text", ...one })) };
   };
   const view = new EditorView({
     parent: root,

@@ -63,7 +63,7 @@ export function offers(words: SiteVocabulary, lines: readonly string[], line: nu
     return { typed, offers: inside ? attributesOf(inside[1] ?? "").map((one) => ({ label: one.name, detail: one.type })) : [] };
   }
   if (section === "actions" || section === "actions when cleared") {
-    return { typed: before.trim(), offers: /^\s{4,}/.test(before) ? plain(["urgent", "say "]) : plain(words.actions) };
+    return { typed: before.trim(), offers: [...plain(words.actions), ...plain(["urgent", "say "])] };
   }
   const of = /([\w-]+)\s+of\s+$/u.exec(start);
   if (of) {
