@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from secrets import token_urlsafe
 from typing import Any
 
 import pytest
@@ -164,7 +165,7 @@ token = "env:EDDA_TOKEN"
 def test_operators_send_and_close_and_editors_change_people(
     served_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens = {name: name[0] * 40 for name in ("otto", "edda")}
+    tokens = {name: token_urlsafe(32) for name in ("otto", "edda")}
     for name, token in tokens.items():
         monkeypatch.setenv(f"{name.upper()}_TOKEN", token)
 

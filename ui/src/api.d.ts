@@ -1205,6 +1205,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/messages/{message}/close": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Closes an open message: nobody is asked any more
+         * @description Closes an open message: nobody is asked any more. One that is over stays as it is.
+         */
+        post: operations["MessagesCloseCloseMessage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -1254,12 +1274,34 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Peers by name, of the site file and of the store; secrets of addresses are not shown
-         * @description Peers by name, of the site file and of the store; secrets of addresses are not shown.
+         * Peers by name with their collectives, of the site file and of the store; secrets of addresses are not shown
+         * @description Peers by name with their collectives, of the site file and of the store; secrets of addresses
+         *     are not shown. `search`: words of names, addresses and collectives.
          */
         get: operations["PeersListPeers"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/peers/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What a table of people (CSV with a header) would add and change, row by row with its faults; `apply` does it for the rows without fault
+         * @description What a table of people (CSV with a header) would add and change, row by row with its faults;
+         *     `apply` does it for the rows without fault.
+         */
+        post: operations["PeersImportImportPeers"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2080,6 +2122,18 @@ export interface components {
             }[];
         };
         /**
+         * AggregateReadings
+         * @description The readings that an aggregate had: the newest 1,000, and their number.
+         */
+        AggregateReadings: {
+            aggregate: string;
+            count: number;
+            readings: [
+                number,
+                string
+            ][];
+        };
+        /**
          * AnswerFrame
          * @description The answer to a frame: one of its members beside `ref`.
          */
@@ -2134,6 +2188,15 @@ export interface components {
             nak: string[];
             /** @default [] */
             renew: string[];
+        };
+        /**
+         * AtomEvidence
+         * @description One atom at the time, and since when its truth has been the same.
+         */
+        AtomEvidence: {
+            atom: components["schemas"]["AtomState"];
+            /** @default null */
+            since: number | null;
         };
         /**
          * AtomState
@@ -2395,12 +2458,41 @@ export interface components {
             what: string[];
         };
         /**
+         * ChangedEntry
+         * @description What a change gives back: the entry as it is now, and what the site file would warn of.
+         */
+        ChangedEntry: {
+            entry: components["schemas"]["DirectoryEntry"];
+            /** @default [] */
+            warnings: components["schemas"]["Problem"][];
+        };
+        /**
          * ChannelCount
          * @description A channel and how many events it has taken.
          */
         ChannelCount: {
             count: number;
             name: string;
+        };
+        /**
+         * CircuitStatus
+         * @description A breaker that is not closed, for people.
+         */
+        CircuitStatus: {
+            address: string;
+            failures: number;
+            peer: string;
+            probe_at: number;
+            reason: string;
+            /** @enum {unknown} */
+            state: "closed" | "half-open" | "open";
+        };
+        /**
+         * ClosedMessage
+         * @description The message that is being closed.
+         */
+        ClosedMessage: {
+            closed: string;
         };
         /**
          * CloudEvent
@@ -2628,6 +2720,24 @@ export interface components {
             silent: string[];
             time: number;
         };
+        /**
+         * DirectoryEntry
+         * @description A peer or collective as people see it; addresses in their shown form.
+         */
+        DirectoryEntry: {
+            /** @default  */
+            by: string;
+            /** @default [] */
+            circuits: components["schemas"]["CircuitStatus"][];
+            /** @default [] */
+            collectives: string[];
+            name: string;
+            /** @enum {unknown} */
+            origin: "site" | "store";
+            settings: Record<string, never>;
+            /** @default 0 */
+            time: number;
+        };
         /** DropAttribute */
         DropAttribute: {
             /** @enum {unknown} */
@@ -2676,6 +2786,8 @@ export interface components {
             /** @default null */
             once_per_ms: number | null;
             policy: string;
+            /** @default null */
+            situation: components["schemas"]["SituationEvidence"] | null;
             /** @default  */
             text: string;
             version: string;
@@ -2831,6 +2943,20 @@ export interface components {
             type: "identity";
         };
         /**
+         * ImportedPerson
+         * @description What an import does with one row.
+         */
+        ImportedPerson: {
+            groups: string[];
+            line: number;
+            name: string;
+            /** @enum {unknown} */
+            outcome: "added" | "changed" | "refused" | "unchanged";
+            /** @default [] */
+            problems: components["schemas"]["Problem"][];
+            settings: Record<string, never>;
+        };
+        /**
          * Interpretation
          * @description The typed form: types, mappings, rules and conversions that differ from those of its
          *         parent.
@@ -2910,6 +3036,34 @@ export interface components {
             tries: number;
         };
         /**
+         * LedgerRow
+         * @description The newest state of one message at a person (`address` empty) or at one address.
+         */
+        LedgerRow: {
+            adapter: string;
+            address: string;
+            answer: string;
+            attempt: number;
+            /** @default false */
+            declined: boolean;
+            detection: string;
+            /** @default 0 */
+            first: number;
+            message: string;
+            peer: string;
+            policy: string;
+            /** @default 0 */
+            position: number;
+            reason: string;
+            /** @default  */
+            receiver: string;
+            /** @default 0 */
+            stage: number;
+            state: string;
+            time: number;
+            until: number;
+        };
+        /**
          * LoginForm
          * @description The body of a login: a person with a password, or an access token.
          */
@@ -2957,6 +3111,16 @@ export interface components {
             leave: string[];
         };
         /**
+         * MembershipChange
+         * @description How many came and went.
+         */
+        MembershipChange: {
+            /** @default 0 */
+            joined: number;
+            /** @default 0 */
+            left: number;
+        };
+        /**
          * MergeAttributes
          * @description Merges several attributes by a conversion with as many arguments.
          */
@@ -2991,6 +3155,8 @@ export interface components {
             answered_at: number;
             /** @default  */
             answered_by: string;
+            /** @default  */
+            choices: string;
             /** @default 0 */
             closed_at: number;
             /** @default  */
@@ -3284,6 +3450,17 @@ export interface components {
             type: "parse-time";
             /** @default  */
             zone: string;
+        };
+        /**
+         * PeopleImport
+         * @description What an import does, row by row.
+         */
+        PeopleImport: {
+            /** @default false */
+            applied: boolean;
+            /** @default [] */
+            new_groups: string[];
+            people: components["schemas"]["ImportedPerson"][];
         };
         /**
          * PersonFate
@@ -3848,6 +4025,22 @@ export interface components {
             placed: components["schemas"]["PlacedThing"][];
         };
         /**
+         * SituationEvidence
+         * @description A situation at a time.
+         */
+        SituationEvidence: {
+            /** @default [] */
+            aggregates: components["schemas"]["AggregateReadings"][];
+            /** @default [] */
+            atoms: components["schemas"]["AtomEvidence"][];
+            bindings: {
+                [key: string]: string;
+            };
+            time: number;
+            /** @enum {unknown} */
+            truth: "false" | "true" | "unknown";
+        };
+        /**
          * SituationState
          * @description One binding that is open, pending or unknown.
          */
@@ -4305,6 +4498,8 @@ export interface components {
             /** @default null */
             once_per_ms: number | null;
             policy: string;
+            /** @default null */
+            situation: components["schemas"]["SituationEvidence"] | null;
             /** @default  */
             text: string;
             version: string;
@@ -4984,7 +5179,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DirectoryEntry"][];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5015,7 +5210,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DirectoryEntry"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5059,7 +5254,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangedEntry"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5167,7 +5362,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["MembershipChange"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6450,7 +6645,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["LedgerRow"][];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7056,6 +7251,37 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    MessagesCloseCloseMessage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                message: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Closes an open message: nobody is asked any more */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClosedMessage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     MetricsMetrics: {
         parameters: {
             query?: never;
@@ -7117,6 +7343,7 @@ export interface operations {
     PeersListPeers: {
         parameters: {
             query?: {
+                search?: string;
                 after?: string;
                 limit?: number;
             };
@@ -7126,13 +7353,52 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Peers by name, of the site file and of the store; secrets of addresses are not shown */
+            /** @description Peers by name with their collectives, of the site file and of the store; secrets of addresses are not shown */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DirectoryEntry"][];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    PeersImportImportPeers: {
+        parameters: {
+            query?: {
+                apply?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example name,mail,groups
+                 *     ana,ana@example.org,guards
+                 */
+                "text/csv": string;
+            };
+        };
+        responses: {
+            /** @description What a table of people (CSV with a header) would add and change, row by row with its faults; `apply` does it for the rows without fault */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PeopleImport"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7163,7 +7429,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DirectoryEntry"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7207,7 +7473,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangedEntry"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7278,7 +7544,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangedEntry"];
                 };
             };
             400: components["responses"]["Problem"];

@@ -644,12 +644,21 @@ class DirectoryChanges:
 
     @_change
     def change_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
-        """Changes only the given settings; None removes one. Raises UnknownName."""
+        """Changes only the given settings; None removes one. An address given as it is shown keeps
+        its secret. Raises UnknownName.
+        """
         self._check_free("peer", name)
         kept = self._directory.kept.get("peer", name)
         if kept is None:
             raise self._directory.unknown("peer", name)
-        both = {**kept.settings, **settings}
+        both = {**kept.settings, **_with_list(settings)}
+        if isinstance(both.get("addresses"), list):
+            own = _with_list(kept.settings).get("addresses", ())
+            secret = {shown_address(address): address for address in own}
+            both["addresses"] = [
+                secret.get(each, each) if isinstance(each, str) else each
+                for each in both["addresses"]
+            ]
         return self._put_peer(name, {key: both[key] for key in both if both[key] is not None}, by)
 
     def preview_import(self, rows: Sequence[PersonRow]) -> PeopleImport:

@@ -1,11 +1,12 @@
 """Messages: send, query, and receive from peers and other systems. [CO-13, CO-1, CO-12, CO-2,
 CO-11, CO-16, CO-5]
 
-`POST /messages`: an application (sender `component:...`) needs the right to publish to `input`, or the
-role operator; a peer proves itself by the session token in its message. `POST /sessions/messages` needs no identity:
-every message carries a session token, a seal or an answer token, or the request carries one for all
-(`Authorization: Session TOKEN`); an AUTH REQUEST is answered directly. `POST /inputs/NAME` accepts
-the JSON of messages, CloudEvents or a form, authenticated by a signature or a bearer token.
+`POST /messages`: an application (sender `component:...`) needs the right to publish to `input`, or
+the role operator; a peer proves itself by the session token in its message. `POST
+/sessions/messages` needs no identity: every message carries a session token, a seal or an answer
+token, or the request carries one for all (`Authorization: Session TOKEN`); an AUTH REQUEST is
+answered directly. `POST /inputs/NAME` accepts the JSON of messages, CloudEvents
+or a form, authenticated by a signature or a bearer token.
 Responses are sent after the messages are on disk.
 """
 
