@@ -1,6 +1,6 @@
 // People as the pages show them.
 import { get, path, Refused, type DirectoryEntry, type LedgerRow } from "./api";
-import { t } from "./texts";
+import { known as text, t } from "./texts";
 
 export interface PersonSettings {
   addresses?: string[] | string;
@@ -11,6 +11,12 @@ export interface PersonSettings {
 }
 
 export const settingsOf = (entry: DirectoryEntry): PersonSettings => entry.settings as PersonSettings;
+
+/** How many of a group have to be reached, in words. */
+export function deliveryOf(group: DirectoryEntry): string {
+  const [rule = "", least] = (settingsOf(group).delivery ?? "to-any").split(" ");
+  return least ? t("group.atLeast", { n: least }) : text(`group.${rule}`, rule);
+}
 
 /** A setting of one or several texts as a list. */
 export function listed(value: string[] | string | undefined): string[] {
@@ -27,6 +33,7 @@ export function reasonOf(error: unknown): string {
   return found.map((one) => [one.message, one.hint].filter(Boolean).join(" – ")).join("\n");
 }
 
+/** The newest state of each message of a person; an answer stays. */
 export function wrote(rows: LedgerRow[]): LedgerRow[] {
   const newest = new Map<string, LedgerRow>();
   for (const row of rows) {
