@@ -10,8 +10,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-COUNTS = {"CH": 18, "CO": 18, "CX": 13, "EN": 14, "LK": 11, "ME": 17, "PI": 12, "PO": 17, "UX": 9}
-TAG = re.compile(r"\b((?:CH|CO|CX|EN|LK|ME|PI|PO|UX)-\d+)\b")
+COUNTS = {
+    "CH": 18,
+    "CN": 15,
+    "CO": 18,
+    "CX": 13,
+    "EN": 14,
+    "LK": 11,
+    "ME": 17,
+    "PI": 12,
+    "PO": 17,
+    "SI": 14,
+    "UX": 9,
+}
+TAG = re.compile(r"\b((?:CH|CN|CO|CX|EN|LK|ME|PI|PO|SI|UX)-\d+)\b")
 
 
 def rows() -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from rapport.policy.compiler.compile import compile_situation
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.situation_plan import SituationPlan
-from rapport.policy.situations.operator import SituationOperator
+from rapport.policy.situations.situation_operator import SituationOperator
 
 _BATCH = 10_000
 _SEED = 20_261_118

@@ -28,7 +28,7 @@ from rapport.pipeline.backtest.execution import (
     run_here,
     run_on_spark,
 )
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,7 +198,7 @@ def many_policies(spark: SparkSession, recorded: Recorded, goals: Goals) -> list
     ]
 
 
-def same(one: BackTestFound, other: BackTestFound, plans: Sequence[Plan]) -> bool:
+def same(one: BackTestFound, other: BackTestFound, plans: Sequence[PolicyPlan]) -> bool:
     """Whether both found the same, to the last cause, and used the same events."""
     if one.events != other.events or one.late != other.late:
         return False

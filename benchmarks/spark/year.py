@@ -11,7 +11,6 @@ from benchmarks.spark.history import same
 from benchmarks.spark.parts import Goals, require, timed, told
 from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork, run_here, run_on_spark
 from rapport.pipeline.backtest.find_history import find_history
-from rapport.policy.plan import conditions_plan
 from rapport.scenarios.year import Year, write_year
 from rapport.scenarios.year_site import FOLDER
 from rapport.site.site import load_site
@@ -30,7 +29,7 @@ def year(spark: SparkSession, directory: Path, made_up: Year, goals: Goals) -> l
 
     def work() -> BackTestWork:
         site = load_site(directory)
-        plans = [conditions_plan(one.plan, "Spark") for one in site.policies.values()]
+        plans = [one.plan for one in site.policies.values()]
         return BackTestWork.of(site, plans, find_history(site, str(directory / FOLDER)))
 
     found, took = timed(lambda: run_on_spark(spark, work()))

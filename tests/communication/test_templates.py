@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.texts import fill_template, template_fields
+from rapport.communication.texts import fill_template, named_in_texts, template_fields
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput
 
@@ -65,3 +65,11 @@ def test_a_value_stays_in_its_line_and_cannot_be_a_template_itself(value):
 
 def test_a_huge_value_is_cut():
     assert len(fill_template("{A}", detection(A="x" * 100_000))) == 4_000
+
+
+def test_a_name_of_everyday_language_leads_to_that_of_texts():
+    known = ("F", "began", "why")
+    assert named_in_texts(known, "since").startswith("did you mean {began}? ")
+    assert named_in_texts(known, "reason").startswith("did you mean {why}? ")
+    assert named_in_texts(("F",), "since").startswith("a text can name {F}")
+    assert "'actions when cleared'" in named_in_texts(known, "duration")

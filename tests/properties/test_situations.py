@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_lines
 from rapport.policy.compiler.compile import compile_situation
 from rapport.policy.situation_plan import SituationPlan
-from rapport.policy.situations.operator import SituationOperator
+from rapport.policy.situations.situation_operator import SituationOperator
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from support.judge.holding import Reading
 from support.situation_worlds import NAME, SituationWorld, judge_world, situation_trials
@@ -149,7 +149,8 @@ def trials(draw: st.DrawFn) -> Trial:
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=QUIET)
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None, suppress_health_check=QUIET)
 @given(trials())
 def test_operators_tell_what_the_judge_tells(
     trial: Trial,

@@ -130,3 +130,17 @@ def test_situations_of_a_site_are_formatted(site: Path, capsys: pytest.CaptureFi
     assert run(["policy", "fmt", "--site", str(site)]) == 0
     assert "temperature of S above 3 degC for 2min" in (site / "warm.dpl").read_text()
     assert run(["policy", "fmt", "--site", str(site), "--check"]) == 0
+
+
+def test_a_situation_does_not_run_live_on_spark_and_is_explained_for_history(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problems_of(site, "temperature of S above 30 degC") == []
+    assert run(["policy", "show", "warm", "--site", str(site), "--stage", "partitions"]) == 0
+    assert capsys.readouterr().out.startswith("warm: buckets by alias S\n")
+    text = (site / "site.toml").read_text()
+    (site / "site.toml").write_text(text.replace("[policies]", '[policies]\non_spark = ["warm"]'))
+    (found,) = check_site(site)
+    assert found.code == "policy.not_on_spark"
+    assert found.message == "policy 'warm' has a situation: live it runs in the node only"
+    assert "without 'warm'" in found.hint

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support.servers.ports import free_port
@@ -23,16 +23,20 @@ def follow_page(
     directory: Path,
     *,
     ports: Sequence[str] = (),
+    servers: Mapping[str, int] | None = None,
     seconds: float = 180,
     fewest: int = 10,
 ) -> None:
     """Runs all `sh` blocks of a page in one shell and compares what each prints with the `text`
     block behind it, `…` standing for anything within a line. The node's port, and `ports`, are
-    others than on the page. Raises AssertionError with what was printed instead.
+    others than on the page; those of `servers` are where these run. Raises AssertionError with
+    what was printed instead.
     """
     blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
     assert len(blocks) > fewest, f"{page.name} has too few blocks"
-    carry_out(_script([commands for commands, _said in blocks], ports), directory, seconds)
+    others = {port: str(free_port()) for port in ports}
+    others |= {port: str(known) for port, known in (servers or {}).items()}
+    carry_out(_script([commands for commands, _said in blocks], others), directory, seconds)
     for number, (commands, said) in enumerate(blocks):
         told = (directory / f"told{number}").read_text(encoding="utf-8")
         if said:
@@ -58,10 +62,9 @@ def carry_out(script: str, directory: Path, seconds: float = 120) -> None:
             running.wait()
 
 
-def _script(blocks: Sequence[str], ports: Sequence[str]) -> str:
+def _script(blocks: Sequence[str], others: Mapping[str, str]) -> str:
     """The blocks one after the other in one shell; what each prints goes into a file."""
-    node, others = str(free_port()), {port: str(free_port()) for port in ports}
-    written = []
+    node, written = str(free_port()), []
     for block in blocks:
         text = block.replace(_NODE, node)
         for port, other in others.items():

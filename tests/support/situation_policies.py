@@ -66,6 +66,7 @@ _CASTS: Sequence[tuple[str, ...]] = (
     (),
 )
 """The concepts of the aliases."""
+_MET: Sequence[tuple[str, ...]] = (("person", "room"), ("person", "person"))
 
 
 class AliasText(NamedTuple):
@@ -110,6 +111,76 @@ class PolicyWriter:
         if self._chance(20):
             whole += ["actions when cleared", "  look away"]
         return "\n".join(whole) + "\n"
+
+    def guarded(self) -> str:
+        """The text of a policy with conditions and `while`."""
+        cast = self._one((("station",), ("station",), *_MET, ("station", "station")))
+        scope = self._aliases(cast)
+        others = [one for one in self._aliases(("station", "person", "room")) if one not in scope]
+        lines = [self._met(scope)]
+        number = self._one((0, 0, 1, 1, 2))
+        lines += [self._happening((*scope, *others)) for _ in range(number)]
+        if self._chance(35):
+            lines.append(f"at most once per {self._one(('1 s', '3 s', '10 s'))}")
+        if self._chance(30):
+            lines.append(f"within {self._one(DURATIONS)}")
+        if self._chance(50):
+            lines.append("consume recent")
+        definitions = [self._definition(one.concept, one.name) for one in scope]
+        definitions += [f"{one.concept} {one.name}" for one in others if _names(str(lines), one)]
+        named = tuple(self._sample(scope)[: self._number(0, 2)]) if self._chance(30) else scope
+        guard = [self._condition(named, self._number(0, 2)) for _ in range(self._one((1, 1, 1, 2)))]
+        sections = {"concepts": definitions, "conditions": lines, "while": guard}
+        return "".join(
+            f"{name}\n" + "".join(f"  {line}\n" for line in own)
+            for name, own in (*sections.items(), ("actions", ["look"]))
+        )
+
+    def _aliases(self, cast: Sequence[str]) -> tuple[AliasText, ...]:
+        found: list[AliasText] = []
+        for concept in cast:
+            name = next(one for one in _ALIASES[concept] if AliasText(one, concept) not in found)
+            found.append(AliasText(name, concept))
+        return tuple(found)
+
+    def _met(self, scope: Scope) -> str:
+        """A line that is an event of all aliases."""
+        names = [one.name for one in scope]
+        match [one.concept for one in scope]:
+            case ["station", "station"]:
+                return f"temperature of {names[0]} > temperature of {names[1]}"
+            case ["person", "room"]:
+                return f"{names[0]} is inside {names[1]}"
+            case ["person", "person"]:
+                return f"{names[0]} is within {self._one(_CONSTANTS['length'])} of {names[1]}"
+        return self._seen(scope)
+
+    def _seen(self, scope: Scope) -> str:
+        """An event of a station."""
+        name = self._one([one.name for one in scope if one.concept == "station"])
+        what = self._one(("temperature", "temperature", "humidity", "level"))
+        return f"{what} of {name} {self._one(('above', 'below'))} {self._one(_CONSTANTS[what])}"
+
+    def _happening(self, scope: Scope) -> str:
+        """Another line: absence, an alternative, a sequence, a duration or silence."""
+        first, second = self._seen(scope), self._seen(scope)
+        if self._chance(40):
+            people = [one for one in scope if one.concept in ("person", "room")]
+            if [one.concept for one in people] == ["person", "room"]:
+                second = self._met(tuple(people))
+        kind = self._number(0, 6)
+        span = self._one(DURATIONS)
+        lines = (
+            f"NOT {first}",
+            f"{first} OR NOT {second}",
+            f"{first} OR {second}",
+            f"{first} FOLLOWED-BY {second}",
+            f"{first} FOLLOWED-BY NOT {second}",
+            f"{first} for {span}",
+            f"no temperature of {self._one([o.name for o in scope if o.concept == 'station'])} "
+            f"for {span}",
+        )
+        return lines[kind]
 
     def _concepts(self) -> tuple[Scope, list[str]]:
         scope: list[AliasText] = []

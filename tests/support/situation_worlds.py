@@ -254,7 +254,7 @@ def varied_situation(
     edge = draws.choice(EDGES)
     zone = draws.choice(("Europe/Berlin", "UTC", *ZONES))
     text = PolicyWriter(draws, edge, zone).policy()
-    attributes = [name for name in _GIVEN if re.search(_WORDS.get(name, name), text)]
+    attributes = attributes_in(text)
     if not attributes or draws.randint(0, 1):
         # Readings of others make an instance known, end its silence and move time.
         attributes.append(draws.choice(tuple(_GIVEN)))
@@ -267,6 +267,11 @@ def varied_situation(
         changing_tables=changing_tables,
     )
     return world, text
+
+
+def attributes_in(text: str) -> list[str]:
+    """The attributes of events that a policy names."""
+    return [name for name in _GIVEN if re.search(_WORDS.get(name, name), text)]
 
 
 def situation_trials(

@@ -42,6 +42,8 @@ PAGES = (
     "detections/{detection}",
     "policies",
     "policies/too-warm",
+    "policies/too-warm/edit",
+    "new-policy",
     "why-not/too-warm?who=F%3Df1",
     "messages",
     "send",
@@ -313,5 +315,82 @@ def test_a_coordinator_adds_people_sends_a_drill_watches_the_answer_and_closes_i
             await page.get_by_role("button", name="Close it").click()
             await expect(page.locator("main")).to_contain_text("closed by", timeout=10_000)
             await expect(page.get_by_role("button", name="Close it")).to_have_count(0)
+
+
+def test_a_mistake_is_shown_where_it_stands_and_its_hint_mends_it(console: Console) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/new-policy", viewport=DESK) as page:
+            text = page.get_by_label("Text of the policy").locator(".cm-content")
+            await expect(text).to_contain_text("temperature of F above 100 degC for 10 min")
+            await text.fill("concepts\n  freezr F\nsituation\n  temperature of F above 3 degC")
+            mark = page.locator(".cm-lintRange-error").first
+            await expect(mark).to_have_text("freezr")
+            await mark.hover()
+            await page.get_by_role("button", name="Write “freezer”").click()
+            await expect(text).to_contain_text("freezer F")
+            await page.reload()
+            await expect(text).to_contain_text("freezer F")  # nothing typed is lost
+            await text.click()
+            await page.keyboard.press("Control+End")
+            await page.keyboard.type("\n  time is between 22:00 and 06:00\nactions\n  te")
+            await page.get_by_role("option", name="tell ana").click()
+            await expect(text).to_contain_text("  tell ana")
+            await page.get_by_role("button", name="Check").click()
+            await expect(page.get_by_text("No problems found.")).to_be_visible()
+
+    console.run(scenario())
+
+
+def test_a_limit_is_changed_in_the_form_tried_on_history_and_saved_by_one_of_two(
+    console: Console,
+) -> None:
+    text = """concepts
+  freezer F
+situation
+  temperature of F above -12 degC for 4 min
+actions
+  tell ana
+"""
+
+    async def scenario() -> None:
+        life = console.node.policies.life
+        await life.register("warm-edited", text, by="test")
+        path = "/console/policies/warm-edited/edit"
+        async with console.enter(path, viewport=PHONE) as page:
+            await page.get_by_role("button", name="Form").click()
+            limit = page.get_by_label("Limit (°C)")
+            await limit.fill("a lot")
+            await limit.press("Tab")
+            await expect(limit).to_have_value("-12")
+            await limit.fill("-19.5")
+            await limit.press("Tab")
+            await page.get_by_role("button", name="Try on history").click()
+            tried = page.get_by_role("region", name="On history").first
+            await expect(tried).to_contain_text("Against the version in force")
+            await expect(tried.get_by_role("row").nth(1)).to_contain_text("f")
+            await page.get_by_role("button", name="Save …").click()
+            change = page.get_by_role("region", name="This will change")
+            await expect(change).to_contain_text("+  temperature of F above -19.5 degC for 4 min")
+            await life.replace("warm-edited", text.replace("-12", "-11"), by="ben")
+            await page.get_by_role("button", name="Save this version").click()
+            other = page.get_by_role("region", name="ben has saved another version meanwhile")
+            await expect(other).to_contain_text("-  temperature of F above -11 degC for 4 min")
+            assert "-11" in life.policy("warm-edited").text
+            await page.get_by_role("button", name="I have seen it").click()
+            await page.get_by_role("button", name="Save this version").click()
+            await expect(page.get_by_role("heading", name="warm-edited")).to_be_visible()
+            assert life.policy("warm-edited").text == text.replace("-12", "-19.5")
+        await life.delete("warm-edited", by="test")
+
+    console.run(scenario())
+
+
+def test_the_form_says_that_it_cannot_show_a_text_it_does_not_understand(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/policies/too-warm/edit") as page:
+            await page.get_by_role("button", name="Form").click()
+            await expect(page.get_by_text("more than the form can show")).to_be_visible()
 
     console.run(scenario())

@@ -1245,6 +1245,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/ontology": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Concepts, attributes with units, relationships, functions, actions and tables of days that policies may name
+         * @description Concepts, attributes with units, relationships, functions, actions and tables of days that
+         *     policies may name.
+         */
+        get: operations["OntologyShowOntology"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/overview": {
         parameters: {
             query?: never;
@@ -1468,7 +1489,8 @@ export interface paths {
         /**
          * Registers, replaces or shadows a policy with the text in the body
          * @description Registers, replaces or shadows a policy with the text in the body. Refused with every problem
-         *     at its place; answered when it is on record and runs.
+         *     at its place; answered when it is on record and runs. `expects` is the version that it is based
+         *     on: a replacement of another one is refused with the difference (409).
          */
         post: operations["PoliciesPolicyBringPolicy"];
         /**
@@ -1522,6 +1544,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/policies/{policy}/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * How the text in the body differs from the version in force; nothing is changed
+         * @description How the text in the body differs from the version in force; nothing is changed.
+         */
+        post: operations["PoliciesPolicyCompareComparePolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/policies/{policy}/history": {
         parameters: {
             query?: never;
@@ -1557,6 +1599,29 @@ export interface paths {
         get: operations["PoliciesPolicyStatesPolicyStates"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/policies/{policy}/try": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Runs the text in the body over the newest readings of the log, up to now or `until`: episodes with their beginning and end, and the differences to the version in force
+         * @description Runs the text in the body over the newest readings of the log, up to now or `until`: episodes
+         *     with their beginning and end, and the differences to the version in force. At most 200,000
+         *     readings are read; `is_whole` says whether that was all. `days=0` takes all time. Nothing is
+         *     changed.
+         */
+        post: operations["PoliciesPolicyTryTryPolicy"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2228,6 +2293,19 @@ export interface components {
             type: string;
         };
         /**
+         * AttributeTerm
+         * @description An attribute of a concept.
+         */
+        AttributeTerm: {
+            name: string;
+            /** @default [] */
+            sources: string[];
+            /** @enum {unknown} */
+            type: "area" | "boolean" | "geo_area" | "geo_point" | "number" | "point" | "rectangle" | "text";
+            /** @default  */
+            unit: string;
+        };
+        /**
          * AttributeView
          * @description An attribute of a concept.
          */
@@ -2319,7 +2397,7 @@ export interface components {
          */
         Candidate: {
             /** @enum {unknown} */
-            became: "detected" | "incomplete" | "left out" | "not run" | "pending" | "refuted" | "undecided";
+            became: "detected" | "incomplete" | "left out" | "not run" | "not while" | "pending" | "refuted" | "undecided";
             bindings: {
                 [key: string]: string;
             };
@@ -2475,6 +2553,14 @@ export interface components {
             name: string;
         };
         /**
+         * CheckResult
+         * @description The version of a policy, empty when it has errors, and every problem.
+         */
+        CheckResult: {
+            problems: components["schemas"]["Problem"][];
+            version: string;
+        };
+        /**
          * CircuitStatus
          * @description A breaker that is not closed, for people.
          */
@@ -2531,6 +2617,15 @@ export interface components {
             super_types: string[];
             /** @enum {unknown} */
             type: "complex";
+        };
+        /**
+         * ConceptTerm
+         * @description A name that may stand before an alias.
+         */
+        ConceptTerm: {
+            attributes: components["schemas"]["AttributeTerm"][];
+            concept: string;
+            name: string;
         };
         /**
          * ConceptView
@@ -2762,6 +2857,23 @@ export interface components {
             type: "enumeration";
         };
         /**
+         * Episode
+         * @description A situation from its beginning to its end, or the moment of a detection.
+         */
+        Episode: {
+            begin: number;
+            /** @default null */
+            begin_before: number | null;
+            bindings: {
+                [key: string]: string;
+            };
+            /** @enum {unknown} */
+            change: "added" | "gone" | "moved" | "same";
+            end: number | null;
+            /** @default null */
+            end_before: number | null;
+        };
+        /**
          * ErrorFrame
          * @description What went wrong; `ref` names the frame it answers, `id` the subscription that ended.
          */
@@ -2878,6 +2990,16 @@ export interface components {
             silent: string[];
             things: components["schemas"]["BoundThing"][];
             time: number;
+        };
+        /**
+         * FunctionTerm
+         * @description A function of the site for comparisons.
+         */
+        FunctionTerm: {
+            name: string;
+            of: string[];
+            /** @default  */
+            unit: string;
         };
         /**
          * Gap
@@ -3520,6 +3642,16 @@ export interface components {
             undecided: number;
         };
         /**
+         * PolicyDifference
+         * @description How a text differs from the version in force.
+         */
+        PolicyDifference: {
+            by: string;
+            difference: string;
+            since: number;
+            version: string;
+        };
+        /**
          * PolicyLimit
          * @description `policy` holds while the attribute is `operator` `value`, in canonical units.
          */
@@ -3748,6 +3880,16 @@ export interface components {
             /** @default  */
             text: string;
             type: string;
+        };
+        /**
+         * RelationshipTerm
+         * @description A relationship between two concepts.
+         */
+        RelationshipTerm: {
+            first: string;
+            function: string;
+            name: string;
+            second: string;
         };
         /**
          * ReleaseBody
@@ -4023,6 +4165,18 @@ export interface components {
         SitePlan: {
             at: number;
             placed: components["schemas"]["PlacedThing"][];
+        };
+        /**
+         * SiteVocabulary
+         * @description The words of a site that its policies may use.
+         */
+        SiteVocabulary: {
+            actions: string[];
+            concepts: components["schemas"]["ConceptTerm"][];
+            day_tables: string[];
+            functions: components["schemas"]["FunctionTerm"][];
+            relationships: components["schemas"]["RelationshipTerm"][];
+            zone: string;
         };
         /**
          * SituationEvidence
@@ -4436,6 +4590,28 @@ export interface components {
             x: string;
             /** @default y */
             y: string;
+        };
+        /**
+         * TrialResult
+         * @description What a text would have found.
+         */
+        TrialResult: {
+            compared: string;
+            counts: {
+                [key: string]: number;
+            };
+            episodes: components["schemas"]["Episode"][];
+            first: number | null;
+            is_whole: boolean;
+            /** @enum {unknown} */
+            kind: "conditions" | "situation";
+            last: number | null;
+            /** @default [] */
+            problems: components["schemas"]["Problem"][];
+            readings: number;
+            since: number;
+            until: number;
+            version: string;
         };
         /**
          * Trouble
@@ -7311,6 +7487,35 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    OntologyShowOntology: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Concepts, attributes with units, relationships, functions, actions and tables of days that policies may name */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteVocabulary"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     OverviewOverview: {
         parameters: {
             query?: never;
@@ -7983,7 +8188,51 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["CheckResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    PoliciesPolicyCompareComparePolicy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                policy: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example concepts
+                 *       person A (status='guest')
+                 *       room R (security='restricted')
+                 *     conditions
+                 *       A is inside R
+                 *     actions
+                 *       raise alarm
+                 */
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description How the text in the body differs from the version in force; nothing is changed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDifference"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -8046,6 +8295,53 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PolicyStates"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    PoliciesPolicyTryTryPolicy: {
+        parameters: {
+            query?: {
+                days?: number;
+                until?: string;
+            };
+            header?: never;
+            path: {
+                policy: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example concepts
+                 *       person A (status='guest')
+                 *       room R (security='restricted')
+                 *     conditions
+                 *       A is inside R
+                 *     actions
+                 *       raise alarm
+                 */
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description Runs the text in the body over the newest readings of the log, up to now or `until`: episodes with their beginning and end, and the differences to the version in force */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrialResult"];
                 };
             };
             400: components["responses"]["Problem"];

@@ -35,6 +35,11 @@ export type LedgerRow = Schemas["LedgerRow"];
 export type SourceList = Schemas["SourceList"];
 export type Session = Schemas["SessionView"];
 export type Problem = Schemas["Problem"];
+export type SiteVocabulary = Schemas["SiteVocabulary"];
+export type PolicyDifference = Schemas["PolicyDifference"];
+export type TrialResult = Schemas["TrialResult"];
+export type Episode = Schemas["Episode"];
+export type CheckResult = Schemas["CheckResult"];
 
 /** What the node answered instead: problem details (RFC 9457). */
 export class Refused extends Error {

@@ -25,8 +25,10 @@ from rapport.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from rapport.cli.backtest_run import BacktestRequest
+    from rapport.cli.backtest_run import BacktestRequest, PreparedBacktest
     from rapport.pipeline.backtest.contest import BackTestRun
+    from rapport.pipeline.backtest.findings import BackTest
+    from rapport.pipeline.backtest.sweep import SweepResult
     from rapport.pipeline.drawing.calendar import Calendar
 
 _EXPLAINED = 3
@@ -42,6 +44,12 @@ def backtest(
     compare: Annotated[
         str | None, Parameter(help="Another policy, version or file over the same.")
     ] = None,
+    sweep: Annotated[
+        str | None,
+        Parameter(
+            help="Try values of a constant: '50 ug/m3=30..80 by 5'.", allow_leading_hyphen=True
+        ),
+    ] = None,
     explain: Annotated[bool, Parameter(help="Say why, for the first few.", negative="")] = False,
     site: SiteOption = None,
     options: HistoryOptions = ALL_HISTORY,
@@ -54,7 +62,8 @@ def backtest(
     ] = False,
 ) -> int:
     """Run a policy over history: what would have fired, when, how often, for which identities; with
-    --compare also what only one of two versions finds. Nobody is notified.
+    --compare also what only one of two versions finds. Of a situation: its episodes and how long
+    they lasted. With --sweep a table of what other values of a constant give. Nobody is notified.
 
     Without --history the site's own lake is read, or the recorded files of its sources. Exits with
     1 when rows could not be read.
@@ -66,6 +75,8 @@ def backtest(
         policy=policy,
         history=history,
         compare=compare,
+        sweep=sweep,
+        writes_lines=out is not None,
         zone=options.zone,
         show=max(show, 0),
         explain=_EXPLAINED if explain else 0,
@@ -80,6 +91,8 @@ def backtest(
         write_json(plan) if json else show_plan(stdout(), plan)
         return 0
     show_problems(prepared.problems)
+    if prepared.sweep is not None:
+        return _sweep(prepared, report, json=json)
     made = prepared.run()
     prepared.report_tables(made.told.span[0] if made.told.span is not None else None)
     _write_files(made, prepared.calendar, report, out)
@@ -89,18 +102,41 @@ def backtest(
         from rapport.cli.backtest_run import BacktestText
 
         BacktestText(made.told, prepared.calendar, stdout()).show()
-    return _print_summary(made, request)
+    return _print_summary(made.told, request)
+
+
+def _sweep(prepared: PreparedBacktest, report: Path | None, *, json: bool) -> int:
+    result = prepared.run_sweep()
+    prepared.report_tables(result.first)
+    if report is not None:
+        from rapport.pipeline.backtest.backtest_page import sweep_page
+
+        _write(report, sweep_page(result, prepared.calendar))
+    if json:
+        write_json(result)
+    else:
+        from rapport.cli.backtest_run import show_sweep
+
+        show_sweep(stdout(), result, prepared.calendar)
+    return _print_summary(result, prepared.asked)
+
+
+def _write(report: Path, page: str) -> None:
+    try:
+        report.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(report, error) from None
+    print_note(f"report: {report}")
 
 
 def _write_files(
     made: BackTestRun, calendar: Calendar, report: Path | None, out: Path | None
 ) -> None:
-    try:
-        if report is not None:
-            from rapport.pipeline.backtest.backtest_page import report_page
+    if report is not None:
+        from rapport.pipeline.backtest.backtest_page import report_page
 
-            report.write_text(report_page(made.told, calendar), encoding="utf-8")
-            print_note(f"report: {report}")
+        _write(report, report_page(made.told, calendar))
+    try:
         if out is not None:
             from rapport.pipeline.backtest.contest import write_lines
 
@@ -110,8 +146,7 @@ def _write_files(
         raise cannot_write(Path(error.filename or out or ""), error) from None
 
 
-def _print_summary(made: BackTestRun, request: BacktestRequest) -> int:
-    result = made.told
+def _print_summary(result: BackTest | SweepResult, request: BacktestRequest) -> int:
     show_problems(result.problems[:_SHOWN_PROBLEMS])
     rate = result.events / result.seconds if result.seconds else 0.0
     print_note(

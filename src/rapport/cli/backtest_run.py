@@ -17,10 +17,10 @@ from rapport.cli.backtest import progress_bar
 from rapport.cli.explain import candidate_tree
 from rapport.cli.output import print_note
 from rapport.cli.replay_run import no_rows_on_record, report_tables, time_zone
-from rapport.core.errors import Corrupt, InvalidInput, Problem
+from rapport.core.errors import Corrupt, InvalidInput, Problem, Unsupported
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.backtest.contenders import Contender, choose, opponents
+from rapport.pipeline.backtest.contenders import Contender, choose, opponents, with_text
 from rapport.pipeline.backtest.contest import BackTestRequest, BackTestRun, make, version_of
 from rapport.pipeline.backtest.execution import (
     BackTestFound,
@@ -31,13 +31,22 @@ from rapport.pipeline.backtest.execution import (
     total_rows,
 )
 from rapport.pipeline.backtest.find_history import check_history, find_history
-from rapport.pipeline.backtest.findings import BackTest, Comparison, Example, Tally
+from rapport.pipeline.backtest.findings import (
+    BackTest,
+    Comparison,
+    Example,
+    Tally,
+    episodes_text,
+    lasted_text,
+)
 from rapport.pipeline.backtest.pieces import BEGIN_OF_TIME, Window
+from rapport.pipeline.backtest.sweep import Sweep, SweepResult, run_sweep, swept
 from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, level, months, shades
 from rapport.pipeline.history.runner import explain_run
 from rapport.policy.explain.answer import WhyNotAnswer
 from rapport.policy.explain.wording import bindings_text, duration
 from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.situation_plan import SituationPlan
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,6 +67,9 @@ class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     history: str | None = None
     compare: str | None = None
+    sweep: str | None = None
+    writes_lines: bool = False
+    """With --out."""
     since: int | None = None
     until: int | None = None
     engine: Literal["local", "spark"] = "local"
@@ -78,6 +90,18 @@ class BacktestRequest(msgspec.Struct, frozen=True, kw_only=True):
                 f"--from {format_time(self.since)} is not before --to {format_time(self.until)}",
                 code="backtest.bad_period",
                 hint="--from is the earlier of the two; --to itself is left out",
+            )
+        about_one = {
+            "--compare": self.compare is not None,
+            "--explain": self.explain > 0,
+            "--out": self.writes_lines,
+        }
+        other = [name for name, is_given in about_one.items() if is_given]
+        if self.sweep is not None and other:
+            raise InvalidInput(
+                f"{other[0]} is about one policy, not about the values of --sweep",
+                code="cli.wrong_use",
+                hint=f"leave out {other[0]} or --sweep",
             )
         given = {"--master": self.master, "--partitions": self.partitions}
         wrong = [name for name, value in given.items() if value is not None]
@@ -116,6 +140,10 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
     work: BackTestWork
     calendar: Calendar
     problems: list[Problem]
+    sweep: Sweep | None = None
+    """The contenders are the policy with each of its values."""
+    policy: Contender
+    """The one that was asked for."""
 
     def report_tables(self, first: int | None) -> None:
         """Prints which rows tables had, `first` being the time of the first reading."""
@@ -145,6 +173,22 @@ class PreparedBacktest(msgspec.Struct, frozen=True, kw_only=True):
             made = make(self.work, self.contenders, self.by, timed.of(run), self.calendar, wish)
         result = msgspec.structs.replace(made.told, seconds=timed.seconds)
         return msgspec.structs.replace(made, told=result)
+
+    def run_sweep(self) -> SweepResult:
+        """All values of the sweep in one scan."""
+        assert self.sweep is not None
+        timed = _RunTimer()
+        with self._engine() as run:
+            made = run_sweep(
+                self.work,
+                self.sweep,
+                self.policy,
+                self.contenders,
+                timed.of(run),
+                engine=self.asked.engine,
+                zone=self.asked.zone,
+            )
+        return msgspec.structs.replace(made, seconds=timed.seconds)
 
     @contextmanager
     def _engine(self) -> Iterator[Callable[[BackTestWork], BackTestFound]]:
@@ -200,9 +244,16 @@ def prepare(request: BacktestRequest) -> PreparedBacktest:
 
     site = load_site(request.directory, policies=[], refusing_policies=False)
     contenders, by = _contenders(request, site)
+    policy, sweep = contenders[0], None
+    if request.sweep is not None:
+        sweep = Sweep.parse(request.sweep)
+        contenders = swept(
+            policy, sweep, site.ontology.concepts, lambda text: with_text(site, policy, text)
+        )
     history = find_history(site, request.history, _in_force(request, site))
     plans = [one.plan for one in contenders]
-    problems = check_history(history, plans, request.period())
+    checked = plans if sweep is None else [policy.plan]
+    problems = check_history(history, checked, request.period())
     work = BackTestWork.of(
         site, plans, history, lateness_ms=request.lateness_ms, period=request.period()
     )
@@ -222,6 +273,8 @@ def prepare(request: BacktestRequest) -> PreparedBacktest:
         work=work,
         calendar=Calendar(time_zone(request.zone)),
         problems=problems,
+        sweep=sweep,
+        policy=policy,
     )
 
 
@@ -255,11 +308,18 @@ def _contenders(request: BacktestRequest, site: Site) -> tuple[list[Contender], 
     def on_record() -> Sequence[RecordedChange]:
         return _changes(request.directory)
 
-    first = choose(site, request.policy, on_record)
-    if request.compare is None:
-        return [first], []
-    first, second, by = opponents(first, choose(site, request.compare, on_record))
-    return [first, second], by
+    found, by = [choose(site, request.policy, on_record)], list[str]()
+    if request.compare is not None:
+        first, second, by = opponents(found[0], choose(site, request.compare, on_record))
+        found = [first, second]
+    situations = [one.label for one in found if isinstance(one.plan, SituationPlan)]
+    if request.explain and situations:
+        raise Unsupported(
+            f"--explain of the situation of {situations[0]}",
+            "a back-test",
+            hint="leave out --explain; the episodes are listed with how long they lasted",
+        )
+    return found, by
 
 
 def _changes(directory: Path) -> Sequence[RecordedChange]:
@@ -433,7 +493,7 @@ class BacktestText:
 
         days = len(tally.days)
         on = f" on {days:,} day{'s' * (days != 1)}" if days else ""
-        count = f"{tally.detections:,} detection{'s' * (tally.detections != 1)}"
+        count = f"{tally.detections:,} {_noun(tally)}{'s' * (tally.detections != 1)}"
         self._print(Text.assemble("\n", (tally.label, "bold"), f"  {count}{on}"))
         for line in self._besides(tally):
             self._print(Text(f"  {line}", "yellow"))
@@ -452,6 +512,8 @@ class BacktestText:
 
     def _besides(self, tally: Tally) -> list[str]:
         lines = []
+        if tally.episodes is not None and tally.episodes.episodes:
+            lines.append(episodes_text(tally.episodes))
         if tally.undecided:
             silent = f", since nothing came from {', '.join(tally.silent)}" if tally.silent else ""
             lines.append(f"{tally.undecided:,} undecided{silent}")
@@ -496,7 +558,8 @@ class BacktestText:
 
         about = bindings_text(one.detection.bindings) or "nobody in particular"
         when = self._calendar.clock(one.detection.time)
-        self._print(Text.assemble((mark, style), (when, "cyan"), "  ", (about, "bold")))
+        lasted = lasted_text(one)
+        self._print(Text.assemble((mark, style), (when, "cyan"), "  ", (about, "bold"), lasted))
 
     def _explained(self, examples: Sequence[Example]) -> None:
         """Those that are explained, else the command that explains the first."""
@@ -532,7 +595,8 @@ class BacktestText:
         from rich.text import Text
 
         first, second = (tally.label for tally in self._told.tallies)
-        counts = f"{found.both:,} found by both, {found.only_first:,} only by {first} (-), "
+        what = "episodes that overlap" if found.of_episodes else "found by both"
+        counts = f"{found.both:,} {what}, {found.only_first:,} only by {first} (-), "
         counts += f"{found.only_second:,} only by {second} (+)"
         self._print(Text.assemble("\n", ("compared", "bold"), f"  {counts}"))
         differing = [(day, counts) for day, counts in found.days.items() if any(counts[1:])]
@@ -552,6 +616,46 @@ class BacktestText:
             self._print(Text(f"  and {left:,} more; --show N, or all with --out FILE", "dim"))
         if found.examples:
             self._explained(found.examples)
+
+
+def _noun(tally: Tally) -> str:
+    return "detection" if tally.episodes is None else "episode"
+
+
+def show_sweep(console: Console, result: SweepResult, calendar: Calendar) -> None:
+    """A line for each value."""
+    from rich.text import Text
+
+    span = ""
+    if result.first is not None and result.last is not None:
+        first, last = (calendar.clock(time)[:19] for time in (result.first, result.last))
+        span = f", {first} to {last} ({result.zone})"
+    lasting = any(one.figures is not None for one in result.rows)
+    heads = ["value", "episodes", "hours", "longest", "still open"]
+    table = [heads if lasting else ["value", "detections"]]
+    for one in result.rows:
+        figures = one.figures
+        row = [one.value, f"{one.detections:,}"]
+        if figures is not None:
+            row += [
+                f"{figures.total_ms / 3_600_000:,.1f}",
+                duration(figures.longest_ms),
+                f"{figures.open:,}",
+            ]
+        table.append(row)
+    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    lines = [
+        Text(f"{result.events:,} readings{span}"),
+        Text.assemble("\n", (result.policy, "bold"), f"  with other values of {result.constant}"),
+        Text(""),
+    ]
+    for number, row in enumerate(table):
+        cells = [row[0].rjust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        text = f"  {'   '.join(cells)}"
+        lines.append(Text(text, "dim" if number == 0 else ""))
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _cell(count: int | None, most: int) -> tuple[str, str]:

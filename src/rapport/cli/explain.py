@@ -317,6 +317,7 @@ _BECAME = {
     "pending": "is not decided yet",
     "undecided": "left open",
     "left out": "held, but was suppressed",
+    "not while": "held, but 'while' was not true",
     "not run": "held, but the policy did not run then",
     "refuted": "was given up",
     "incomplete": "was not complete",
@@ -354,14 +355,15 @@ def show_answer(console: Console, answer: WhyNotAnswer) -> None:
 
 def _is_met(candidate: Candidate) -> bool:
     """Whether no condition was missed: something else kept it from firing."""
-    return candidate.became == "left out" or candidate.first_failed is None
+    return candidate.became in ("left out", "not while") or candidate.first_failed is None
 
 
 def _outcome(candidate: Candidate) -> str:
     """What became of a candidate, in words that agree with the conditions that held."""
     if candidate.became == "incomplete" and _is_met(candidate):
         return "held, but fewer of its readings were a match already"
-    if candidate.became == "left out":  # what suppressed it is shown like a condition, and is none
+    # What stopped it is shown like a condition, and is none.
+    if candidate.became in ("left out", "not while"):
         return _BECAME[candidate.became]
     held = sum(node.truth == "true" for node in candidate.clauses)
     return f"{_BECAME[candidate.became]}, {held} of {len(candidate.clauses)} conditions held"

@@ -28,7 +28,7 @@ from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.printer import print_policy
 from rapport.policy.language.situation_printer import print_situation
 from rapport.policy.lint.policy_set import features, most_similar
-from rapport.policy.plan import Plan, conditions_plan, encode_plan
+from rapport.policy.plan import Plan, PolicyPlan, conditions_plan, encode_plan
 from rapport.site.policies import PolicyFile, placed, policy_files, read_policy
 from rapport.site.site import SITE_FILE, Site, load_site
 
@@ -39,7 +39,7 @@ def stage_text(site: Site, name: str, stage: Stage) -> str:
     """One stage of a policy of the site, for people to read."""
     compiled = site.policies[name]
     if isinstance(compiled, CompiledSituation):
-        return _stage_of_situation(compiled, stage)
+        return _stage_of_situation(site, compiled, stage)
     match stage:
         case "parsed":
             return print_policy(compiled.tree)
@@ -56,12 +56,16 @@ def stage_text(site: Site, name: str, stage: Stage) -> str:
         case "json":
             return encode_plan(compiled.plan).decode()
         case "partitions":
-            from rapport.pipeline.history.runner import explain_run
-
-            return "\n".join(explain_run(compiled.plan, site.tables, site.ontology.sources))
+            return _partitions_text(site, compiled.plan)
 
 
-def _stage_of_situation(compiled: CompiledSituation, stage: Stage) -> str:
+def _partitions_text(site: Site, plan: PolicyPlan) -> str:
+    from rapport.pipeline.history.runner import explain_run
+
+    return "\n".join(explain_run(plan, site.tables, site.ontology.sources))
+
+
+def _stage_of_situation(site: Site, compiled: CompiledSituation, stage: Stage) -> str:
     """Raises InvalidInput for the stages of policies with conditions."""
     match stage:
         case "parsed":
@@ -70,11 +74,13 @@ def _stage_of_situation(compiled: CompiledSituation, stage: Stage) -> str:
             return plan_text(compiled.plan)
         case "json":
             return encode_plan(compiled.plan).decode()
+        case "partitions":
+            return _partitions_text(site, compiled.plan)
         case _:
             raise InvalidInput(
                 f"a policy with a situation has no stage {stage!r}",
                 code="cli.no_stage",
-                hint="use --stage parsed, plan or json",
+                hint="use --stage parsed, plan, json or partitions",
             )
 
 

@@ -95,13 +95,16 @@ def _shown(bindings: dict[str, str]) -> str:
 
 
 def _atom(atom: Any) -> str:
-    """`temperature of F > -15: -14.2 degC, 0.8 above`."""
+    """`temperature of F > -15 is true: -14.2 degC, 0.8 K above`."""
     values = atom.get("values", {})
+    if atom["truth"] == "unknown" and len(values) == 1:
+        values = {}  # that the value is unknown is what the line says
     facts = [_value(name, value, alone=len(values) == 1) for name, value in values.items()]
     distance = atom.get("distance")
     if distance is not None:
         side = "above" if distance >= 0 else "below"
-        facts.append(f"{abs(distance):.6g} {side}")
+        unit = atom.get("unit", "").replace("degC", "K")  # of a difference
+        facts.append(f"{f'{abs(distance):.6g} {unit}'.rstrip()} {side}")
     text = f": {', '.join(facts)}" if facts else ""
     return f"{atom['text']} is {atom['truth']}{text}"
 
@@ -120,8 +123,8 @@ def evidence_lines(situation: dict[str, Any]) -> Iterator[str]:
 
 def _value(name: str, value: Any, *, alone: bool) -> str:
     known = value.get("value")
-    shown = "unknown" if known is None else f"{known:.6g}" if isinstance(known, float) else known
-    text = f"{shown} {value.get('unit', '')}".rstrip()
+    shown = f"{known:.6g}" if isinstance(known, float) else known
+    text = "unknown" if known is None else f"{shown} {value.get('unit', '')}".rstrip()
     return text if alone else f"{name} {text}"
 
 

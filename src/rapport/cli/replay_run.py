@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
@@ -36,6 +36,7 @@ from rapport.policy.replay.replay import (
     compare_plans,
     recordings_of,
     renamed_plan,
+    situation_id,
 )
 from rapport.policy.replay.replay import replay as replay_here
 from rapport.policy.situation_plan import SituationPlan
@@ -167,8 +168,10 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
         """How many detections, of either version where there are two."""
         if self.changed is None:
             return self._counts_of_kinds(result.detections)
-        theirs = sum(one.policy == self.changed.policy for one in result.detections)
-        return f"{len(result.detections) - theirs:,} detections, {theirs:,} by {self.file.name},"
+        begins = [one for one in result.detections if one.began is None]
+        theirs = sum(one.policy == self.changed.policy for one in begins)
+        noun = "situations" if isinstance(self.plans[0], SituationPlan) else "detections"
+        return f"{len(begins) - theirs:,} {noun}, {theirs:,} by {self.file.name},"
 
     def _counts_of_kinds(self, found: Sequence[Detection]) -> str:
         states = {plan.policy for plan in self.plans if isinstance(plan, SituationPlan)}
@@ -466,25 +469,22 @@ class ReplayText:
         """A line for each situation, with how long it lasted."""
         from rich.text import Text
 
-        ends = {_situation_id(one): one.time for one in found if one.began is not None}
         begins = [one for one in found if one.began is None]
-        known = {_situation_id(one) for one in begins}
+        known = {situation_id(one) for one in begins}
         # Of a part of the log the beginning may lie before it.
         begins += [
             msgspec.structs.replace(one, time=one.began, began=None, causes=())
             for one in found
-            if one.began is not None and _situation_id(one) not in known
+            if one.began is not None and situation_id(one) not in known
         ]
         begins.sort(key=detection_order)
-        lengths = {key: end - key[1] for key, end in ends.items()}
+        lengths = _lengths(found)
         head = _counted(len(begins), "situation")
         if lengths:
             head += f", {duration(sum(lengths.values()))} in all"
         lines = [Text.assemble("\n", (policy, "bold"), f"  {head}")]
         for one in begins[: self._most]:
-            length = lengths.get(_situation_id(one))
-            lasted = "still open" if length is None else f"for {duration(length)}"
-            lines.append(self._detection("  ", one, readings, f"  {lasted}"))
+            lines.append(self._detection("  ", one, readings, _lasted(one, lengths)))
         if len(begins) > self._most:
             lines.append(Text(f"  and {len(begins) - self._most:,} more, see --show", "dim"))
         if begins:
@@ -495,8 +495,6 @@ class ReplayText:
         """One line; `lasted` stands behind what it is about."""
         from rich.text import Text
 
-        if one.began is not None:
-            lasted = f"  the end after {duration(one.time - one.began)}"
         streams = cause_streams(self._plans[one.policy])
         because = self._because(one, cause_values(one.causes, readings, streams))
         about = bindings_text(one.bindings) or "nobody in particular"
@@ -557,9 +555,15 @@ class ReplayText:
         counts = f"{compared.both:,} found by both, {ours:,} by the site's version alone (-), "
         counts += f"{theirs:,} by {chosen.file.name} alone (+)"
         lines = [Text.assemble("\n", (compared.policy, "bold"), f"  {counts}")]
+        site, changed = chosen.all_plans()
+        plans = {"site": site, "changed": changed}
         for one in compared.differences[: self._most]:
             mark, style = _MARKS[one.found_by]
-            line = self._detection(f"  {mark} ", one.detection, readings)
+            plan, lasted = plans[one.found_by], ""
+            if isinstance(plan, SituationPlan):
+                told = (each for each in result.detections if each.policy == plan.policy)
+                lasted = _lasted(one.detection, _lengths(told))
+            line = self._detection(f"  {mark} ", one.detection, readings, lasted)
             line.stylize(style, 0, 4)
             lines.append(line)
         if len(compared.differences) > self._most:
@@ -583,10 +587,17 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def _situation_id(one: Detection) -> tuple[tuple[tuple[str, str], ...], int]:
-    """The instances and the beginning, of a beginning or an end."""
-    began = one.time if one.began is None else one.began
-    return tuple(sorted(one.bindings.items())), began
+_Lengths = Mapping[tuple[tuple[tuple[str, str], ...], int], int]
+
+
+def _lengths(found: Iterable[Detection]) -> _Lengths:
+    """How long the situations of one policy lasted that have ended."""
+    return {situation_id(one): one.time - one.began for one in found if one.began is not None}
+
+
+def _lasted(begin: Detection, lengths: _Lengths) -> str:
+    length = lengths.get(situation_id(begin))
+    return "  still open" if length is None else f"  for {duration(length)}"
 
 
 def _buckets(first: datetime, last: datetime) -> tuple[str, Bucket]:

@@ -160,6 +160,8 @@ ALWAYS_KNOWN = ("policy", "time", "id")
 Facts = Callable[[str, str, str, str, str], str | None]
 """Policy, version, alias, identity and column to a value, or None."""
 
+_MEANT = {"since": "began", "start": "began", "reason": "why", "cause": "why", "now": "time"}
+"""What people write for a name that they do not know."""
 _MOST_NAMED = 12
 LONGEST_TEXT = 4_000
 """Longest text of a message; a longer one is cut."""
@@ -182,8 +184,13 @@ def named_in_texts(known: Collection[str], field: str = "") -> str:
     >>> named_in_texts(["F", "F.name"], "f.names")
     'did you mean {F.name}? a text can name {F}, {F.name}, {policy}, {time}, {id}'
     """
+    if field == "duration":
+        return "{duration} is for the 'actions when cleared' of a situation, when it is known"
     own = sorted({*known} - {*ALWAYS_KNOWN}, key=lambda name: ("." in name, " " in name, name))
+    meant = _MEANT.get(field, "")
     nearest = nearest_names(field, [*own, *ALWAYS_KNOWN], limit=1) if field else ()
+    if meant in (*own, *ALWAYS_KNOWN):
+        nearest = (meant,)
     names = [f"{{{name}}}" for name in (*own[:_MOST_NAMED], *ALWAYS_KNOWN)]
     suggestion = f"did you mean {{{nearest[0]}}}? " if nearest else ""
     more = " and more columns" if len(own) > _MOST_NAMED else ""

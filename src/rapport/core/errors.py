@@ -220,6 +220,12 @@ class StaleVersion(Conflict):
     """Somebody else changed it first."""
 
     code = "state.stale_version"
+    difference = ""
+    """From what is in force now to what was sent, as `diff -u`, where both are texts."""
+
+    def problems_found(self) -> tuple[Problem, ...]:
+        [problem] = super().problems_found()
+        return (msgspec.structs.replace(problem, excerpt=self.difference),)
 
 
 class KeyReused(Conflict):

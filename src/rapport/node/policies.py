@@ -28,7 +28,9 @@ from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.spark_policies import CHANNEL, REPORT_TYPE, LiveReport, SparkPolicies
 from rapport.policy.engine.value_record import NeededBy
+from rapport.policy.explain.evidence import TimeSpan
 from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
+from rapport.policy.replay.trial import PolicyTrials, TrialResult
 from rapport.site.actions import TemplateFacts
 from rapport.site.check import (
     check_actions,
@@ -155,6 +157,7 @@ class Policies:
             self._compiler.compile,
             act_within_ms=people.act_within_ms,
         )
+        self._trials = PolicyTrials(channels, engine, site.lateness_ms)
         self._begun = False
         self._reloading = asyncio.Lock()
         self._other_words = asyncio.Event()
@@ -283,6 +286,26 @@ class Policies:
     def use_texts(self, needed: NeededBy) -> None:
         """Texts of actions were changed."""
         self._engine.use_texts(needed)
+
+    def phrases(self) -> list[str]:
+        """The actions that policies may name."""
+        return list(self._people.actions)
+
+    async def try_text(self, name: str, text: str, span: TimeSpan) -> TrialResult:
+        """What a text would have found in a time, and how that differs from the version in force;
+        raises PolicyError with every fault.
+        """
+        compiled = await self.life.compile(name, text)
+        in_force = None
+        for policy in self.life.policies():
+            if policy.name == name:
+                in_force = self.life.compiled(name, policy.version)
+        return await self._trials.run(
+            compiled.plan,
+            None if in_force is None else in_force.plan,
+            span,
+            problems=compiled.problems,
+        )
 
     def streams_read(self) -> dict[str, Collection[str]]:
         """By policy that runs here the streams that it reads."""

@@ -15,7 +15,9 @@ import numpy.typing as npt
 from rapport.core.errors import Corrupt, UnknownName
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.plan_shape import looked_up
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
+from rapport.policy.runner.situation_group import looked_up_functions
+from rapport.policy.situation_plan import SituationPlan, TableDays, TimeWindow, plan_nodes
 from rapport.tables.instances import Instances
 
 Pairs = Mapping[str, Mapping[tuple[str, ...], float]]
@@ -24,8 +26,13 @@ Pairs = Mapping[str, Mapping[tuple[str, ...], float]]
 class WorkerTables:
     """An immutable `PullData`."""
 
-    def __init__(self, instances: Mapping[str, Instances], pairs: Pairs) -> None:
-        self._instances, self._pairs = instances, pairs
+    def __init__(
+        self,
+        instances: Mapping[str, Instances],
+        pairs: Pairs,
+        days: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        self._instances, self._pairs, self._days = instances, pairs, days or {}
 
     def instances(self, concept: str) -> Instances:
         """The instances of a concept, empty when no table gives any."""
@@ -40,7 +47,9 @@ class WorkerTables:
 
     def days(self, table: str) -> Collection[str]:
         """The days of a table; raises UnknownName."""
-        raise UnknownName("table of days", table, [])
+        if table not in self._days:
+            raise UnknownName("table of days", table, list(self._days))
+        return self._days[table]
 
     def held(self) -> Iterable[Instances]:
         """The instances of all concepts."""
@@ -54,17 +63,32 @@ class WorkerTables:
             for concept, one in sorted(self._instances.items())
         ]
         pairs = {name: sorted(found.items()) for name, found in sorted(self._pairs.items())}
-        return msgspec.msgpack.encode(_Tables(instances, pairs))
+        days = {name: sorted(found) for name, found in sorted(self._days.items())}
+        return msgspec.msgpack.encode(_Tables(instances, pairs, days))
 
 
-def tables_for(plans: Sequence[Plan], pull: PullData) -> WorkerTables:
+def tables_for(plans: Sequence[PolicyPlan], pull: PullData) -> WorkerTables:
     """A copy of the tables that the plans use."""
     concepts = sorted({concept for plan in plans for concept in plan.concepts()})
-    functions = sorted({name for plan in plans for name in looked_up(plan)})
+    functions = sorted({name for plan in plans for name in _functions(plan)})
+    days = sorted({name for plan in plans for name in _days(plan)})
     return WorkerTables(
         {concept: pull.instances(concept) for concept in concepts},
         {name: dict(pull.pairs(name)) for name in functions},
+        {name: frozenset(pull.days(name)) for name in days},
     )
+
+
+def _functions(plan: PolicyPlan) -> Collection[str]:
+    return looked_up_functions(plan) if isinstance(plan, SituationPlan) else looked_up(plan)
+
+
+def _days(plan: PolicyPlan) -> Iterable[str]:
+    """The tables of days that its times name."""
+    windows = plan_nodes(plan) if isinstance(plan, SituationPlan) else ()
+    for node in windows:
+        if isinstance(node, TimeWindow):
+            yield from (day.table for day in node.days if isinstance(day, TableDays))
 
 
 def decode_tables(raw: bytes) -> WorkerTables:
@@ -74,7 +98,8 @@ def decode_tables(raw: bytes) -> WorkerTables:
         instances = {one.concept: _instances(one) for one in tables.instances}
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
         raise Corrupt(f"kept tables cannot be read: {error}", code="tables.bad_copy") from None
-    return WorkerTables(instances, {name: dict(pairs) for name, pairs in tables.pairs.items()})
+    pairs = {name: dict(found) for name, found in tables.pairs.items()}
+    return WorkerTables(instances, pairs, tables.days)
 
 
 class _Column(msgspec.Struct, array_like=True):
@@ -94,6 +119,7 @@ class _Table(msgspec.Struct, array_like=True):
 class _Tables(msgspec.Struct, array_like=True):
     instances: list[_Table]
     pairs: dict[str, list[tuple[tuple[str, ...], float]]]
+    days: dict[str, list[str]] = {}
 
 
 def _sorted(instances: Instances) -> list[tuple[str, npt.NDArray[Any]]]:

@@ -20,6 +20,7 @@ from rapport.core.event import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 from rapport.policy.ontology import Constraint as Constraint
 from rapport.policy.situation_plan import (
+    BoundAlias,
     Condition,
     SituationPlan,
     counted_aliases,
@@ -248,6 +249,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The delivery lines of each action; empty when none has any."""
     guard: Condition | None = None
     """`while`: a match becomes a detection only if this is true for its identities then. [SI-9]"""
+    guard_aliases: tuple[BoundAlias, ...] = ()
+    """The aliases that the guard names, and others of the concepts it counts; without constraints:
+    a match satisfies them."""
 
     def version(self) -> str:
         """Content hash of the plan: changes when anything in it does."""
@@ -276,7 +280,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def guard_streams(self) -> frozenset[str]:
         """The streams its guard reads, and those by which instances in it become known."""
-        return frozenset() if self.guard is None else streams_of_conditions([self.guard])
+        if self.guard is None:
+            return frozenset()
+        known_by = {stream for bound in self.guard_aliases for stream in bound.streams}
+        return streams_of_conditions([self.guard]) | known_by
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Its guard, if it has one."""
+        return () if self.guard is None else (self.guard,)
 
     def absent_streams(self) -> frozenset[str]:
         """The streams of all terms whose absence is required."""
@@ -288,6 +299,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 terms |= {child.first} if child.first_negated else set()
                 terms |= {child.second} if child.second_negated else set()
         return self.streams_of(terms)
+
+    def always_bound(self) -> frozenset[str]:
+        """The aliases that every match binds."""
+        found: set[str] = set()
+        for clause in self.clauses:
+            children = [self._bound_by(child) for child in clause.children]
+            found |= frozenset.intersection(*children) if children else set()
+        return frozenset(found)
+
+    def ever_bound(self) -> frozenset[str]:
+        """The aliases that some match binds."""
+        return frozenset(
+            alias
+            for clause in self.clauses
+            for child in clause.children
+            for alias in self._bound_by(child)
+        )
+
+    def _bound_by(self, child: Child) -> frozenset[str]:
+        match child:
+            case Positive(term):
+                numbers = [term]
+            case Absent():
+                numbers = []
+            case Sequence():
+                sides = ((child.first, child.first_negated), (child.second, child.second_negated))
+                numbers = [number for number, negated in sides if not negated]
+        terms = [self.terms[number] for number in numbers]
+        return frozenset(side.alias for term in terms for side in (term.first, term.second))
 
     def positive_terms(self) -> frozenset[int]:
         """The terms that occur somewhere without NOT: their occurrences can be causes."""

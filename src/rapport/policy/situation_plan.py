@@ -302,6 +302,18 @@ def streams_of_conditions(conditions: Iterable[Condition]) -> frozenset[str]:
     return frozenset(found)
 
 
+def value_streams(plan: SituationPlan) -> set[str]:
+    """The streams whose values or silences the plan reads, without those that only make instances
+    known."""
+    found: set[str] = set()
+    for node in plan_nodes(plan):
+        if isinstance(node, PresentValue) and node.stream is not None:
+            found.add(node.stream)
+        elif isinstance(node, SilentStream):
+            found.update(node.streams)
+    return found
+
+
 def table_attributes_of(conditions: Iterable[Condition]) -> set[tuple[str, str]]:
     """The (concept, attribute) pairs that tables give to conditions."""
     found: set[tuple[str, str]] = set()

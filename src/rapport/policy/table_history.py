@@ -26,7 +26,7 @@ from rapport.core.times import format_time
 from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan, PolicyPlan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.runner.local import LocalRunner
 from rapport.policy.situation_plan import SituationPlan, table_attributes_of
 from rapport.tables.loaded_table import LoadedTable
@@ -229,7 +229,7 @@ class TableHistory:
         since = self.versions[0].place.since
         return since if since > FROM_THE_BEGINNING else None
 
-    def pull(self, plans: Sequence[Plan]) -> PullByTime:
+    def pull(self, plans: Sequence[PolicyPlan]) -> PullByTime:
         """The tables by time for these plans; changes of tables that no plan reads are skipped."""
         read = self._read_by(plans)
         switches: list[TableSwitch] = []
@@ -265,7 +265,7 @@ class TableHistory:
         unusable = self.record.unusable.items()
         return notes + [unusable_text(name, rows) for name, rows in unusable]
 
-    def _read_by(self, plans: Sequence[Plan]) -> set[str]:
+    def _read_by(self, plans: Sequence[PolicyPlan]) -> set[str]:
         """Functions and derived columns may read any table."""
         declared = self._tables.declarations()
         concepts = {concept for plan in plans for concept in plan.concepts()}

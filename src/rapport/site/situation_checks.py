@@ -15,7 +15,7 @@ from rapport.policy.compiler.compile import CompiledConditions, CompiledPolicy, 
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.situation_tree import nodes_of, read_attributes, tree_nodes
 from rapport.policy.language.tree import SourceSpan
-from rapport.policy.lint.situations import first_place, longest_look_back
+from rapport.policy.lint.situation_lint import first_place, longest_look_back
 from rapport.policy.situation_plan import (
     SituationPlan,
     TableDays,

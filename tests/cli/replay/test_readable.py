@@ -194,3 +194,72 @@ def test_a_changed_policy_that_cannot_be_tried_is_refused(
         other.write_text(text)
     assert run(["replay", "--site", str(site), "--changed", str(other)]) == wanted
     assert code in capsys.readouterr().err
+
+
+WARM = """concepts
+  station S
+situation
+  temperature of S above 30 degC for 1 h
+cleared by
+  temperature of S below 25 degC
+actions
+  call
+"""
+
+
+@pytest.fixture
+def warm(site: Path) -> Path:
+    """The same days, watched by a situation."""
+    (site / "hot.dpl").write_text(WARM)
+    return site
+
+
+def test_a_situation_is_one_line_from_its_beginning_to_its_end(warm: Path, capsys: Read) -> None:
+    out, err = said(capsys, warm, "--readable")
+    assert out.splitlines()[1:] == [
+        "",
+        "hot  2 situations, 6 h in all",
+        "  2026-03-04 13:00:00  S = hill  for 3 h  temperature of hill = 32.5 degC",
+        "  2026-03-05 13:00:00  S = hill  for 3 h  temperature of hill = 35.5 degC",
+        "  per day  ···██·····  at most 1",
+    ]
+    assert err == "2 situations began, 2 ended in 480 events\n"
+
+
+def test_a_situation_without_an_end_is_still_open(warm: Path, capsys: Read) -> None:
+    (warm / "hot.dpl").write_text(WARM.replace("below 25 degC", "below 10 degC"))
+    out, err = said(capsys, warm, "--readable")
+    assert "hot  1 situation\n" in out
+    assert "  2026-03-04 13:00:00  S = hill  still open  temperature" in out
+    assert err == "1 situation began, 0 ended in 480 events; 1 still open\n"
+
+
+def test_detections_and_situations_are_counted_each(warm: Path, capsys: Read) -> None:
+    (warm / "once.dpl").write_text(HOT)
+    _out, err = said(capsys, warm)
+    assert err == "2 detections, 2 situations began, 2 ended in 480 events\n"
+
+
+def test_a_lower_limit_finds_the_same_situations_earlier_and_one_more(
+    warm: Path, capsys: Read
+) -> None:
+    (warm / "changed.dpl").write_text(WARM.replace("above 30 degC", "above 29 degC"))
+    changed = ("--policy", "hot", "--changed", str(warm / "changed.dpl"))
+    out, err = said(capsys, warm, *changed, "--readable")
+    assert out.splitlines()[2:] == [
+        "hot  2 found by both, 0 by the site's version alone (-), 1 by changed.dpl alone (+)",
+        "  + 2026-03-03 13:00:00  S = hill  for 3 h  temperature of hill = 29.5 degC",
+    ]
+    assert err == "2 situations, 3 by changed.dpl, in 480 events\n"
+    [line] = map(json.loads, said(capsys, warm, *changed)[0].splitlines())
+    assert (line["found_by"], line["bindings"]) == ("changed", {"S": "hill"})
+
+
+def test_a_situation_and_the_conditions_it_replaces_find_the_same_where_they_meet(
+    warm: Path, capsys: Read
+) -> None:
+    (warm / "changed.dpl").write_text(HOT.replace("  at most once per 1 day\n", ""))
+    out, _err = said(
+        capsys, warm, "--policy", "hot", "--changed", str(warm / "changed.dpl"), "--readable"
+    )
+    assert "hot  2 found by both, 0 by the site's version alone (-), 2 by changed.dpl" in out

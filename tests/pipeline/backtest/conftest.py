@@ -10,6 +10,18 @@ from rapport.scenarios.year import Year, write_year
 from rapport.site.site import Site, load_site
 from support.servers.spark import spark  # noqa: F401
 
+LASTING = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+situation
+  (A is inside R AND
+    no person B (status='employee') with (B is within 5 m of A AND B is inside R)) for 5 s
+cleared by
+  A is not inside R
+actions
+  raise alarm
+"""
+
 
 @pytest.fixture(scope="session")
 def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -20,6 +32,7 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "slower.dpl").write_text(slower)
     once = slower.replace("within 8 s", "at most once per 1 h")
     (directory / "once.dpl").write_text(once)
+    (directory / "lasting.dpl").write_text(LASTING)
     return directory
 
 

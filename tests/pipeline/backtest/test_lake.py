@@ -20,7 +20,12 @@ from rapport.lake.bronze import export_channels
 from rapport.lake.maintenance import compact
 from rapport.pipeline.backtest.contenders import choose
 from rapport.pipeline.backtest.contest import BackTestRequest, make
-from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork, run_here
+from rapport.pipeline.backtest.execution import (
+    BackTestFound,
+    BackTestWork,
+    run_here,
+    run_on_spark,
+)
 from rapport.pipeline.backtest.find_history import check_history, find_history
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.lake.silver import update_silver
@@ -74,11 +79,11 @@ def lake(rows: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def found_in(site: Site, path: Path) -> tuple[str, bytes, int | None]:
+def found_in(site: Site, path: Path, policy: str = "alone") -> tuple[str, bytes, int | None]:
     history = find_history(site, str(path))
-    plan = choose(site, "alone", list).plan
+    plan = choose(site, policy, list).plan
     found = run_here(BackTestWork.of(site, [plan], history))
-    lines = b"".join(found.columns.of("alone", None, None).lines("alone"))
+    lines = b"".join(found.columns.of(policy, None, None).lines(policy))
     return history.kind, lines, found.events
 
 
@@ -89,6 +94,15 @@ def test_bronze_gives_what_the_recorded_file_gives(
     _kind, expected, events = found_in(site, tmp_path)
     assert expected
     assert found_in(site, lake) == ("bronze", expected, events)
+
+
+def test_bronze_gives_the_situations_of_the_recorded_file(
+    site: Site, rows: pa.Table, lake: Path, tmp_path: Path
+) -> None:
+    pq.write_table(rows, tmp_path / "same.parquet")
+    _kind, expected, events = found_in(site, tmp_path, "lasting")
+    assert expected
+    assert found_in(site, lake, "lasting") == ("bronze", expected, events)
 
 
 def test_a_reading_from_the_future_spoils_nothing_in_bronze(
@@ -120,6 +134,13 @@ def test_silver_is_preferred_gives_the_same_and_tells_when_it_lags_behind(
     update_silver(spark, tmp_path, site.ontology)
     kind, lines, _events = found_in(site, tmp_path)
     assert (kind, lines) == ("silver", expected)
+    _kind, lasting, _events = found_in(site, lake, "lasting")
+    assert found_in(site, tmp_path, "lasting")[:2] == ("silver", lasting)
+    work = BackTestWork.of(
+        site, [choose(site, "lasting", list).plan], find_history(site, str(tmp_path))
+    )
+    on_spark = run_on_spark(spark, work, partitions=2).columns.of("lasting", None, None)
+    assert b"".join(on_spark.lines("lasting")) == lasting
     assert check_history(find_history(site, str(tmp_path)), plans, None) == []
 
 

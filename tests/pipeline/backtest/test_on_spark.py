@@ -68,6 +68,28 @@ def test_spark_finds_what_this_process_finds(spark: Any, site: Site, week: Path)
     )
 
 
+def test_spark_finds_the_episodes_that_this_process_finds(
+    spark: Any, site: Site, week: Path, tmp_path: Path
+) -> None:
+    plan, day = choose(site, "lasting", list).plan, "2025-01-07"
+    rows = pq.read_table(week / "history" / f"{day}.parquet")
+    pyarrow.csv.write_csv(rows, tmp_path / "day.csv")
+    history = find_history(site, str(week / "history" / f"{day}.parquet"))
+    work = BackTestWork.of(site, [plan], history)
+    here = run_here(work)
+    (expected,) = lines(here, work)
+    assert expected.count(b'"began"') > 0
+    times = here.columns.of("lasting", None, None).times()
+    period = Window(int(times[0]), int(times[-1]))
+    for found_in in (history, find_history(site, str(tmp_path))):
+        for cut in (None, period):
+            part = BackTestWork.of(site, [plan], found_in, period=cut)
+            here, there = run_here(part), run_on_spark(spark, part, partitions=3)
+            assert lines(there, part) == lines(here, part)
+            assert there.ended == here.ended
+            assert (there.ended == period.end - 1) is (cut is not None)
+
+
 def test_the_plan_of_a_back_test_is_one_scan_for_all_policies_and_tells_what_is_python(
     spark: Any, site: Site, week: Path
 ) -> None:

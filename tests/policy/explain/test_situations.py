@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rapport.core.detection import NamedValue
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.explain.situations import situation_at
+from rapport.policy.explain.situation_evidence import situation_at
 from tests.policy.engine.situation_site import FREEZER
 from tests.policy.engine.test_value_record import SITE, readings
 

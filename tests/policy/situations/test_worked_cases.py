@@ -39,12 +39,14 @@ def test_replay_gives_the_expected_lines(site: Site, name: str) -> None:
     assert lines(site, [site.policies[name].plan])[name] == expected(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 13, 10_000])
 def test_all_policies_together_give_the_same_lines_in_batches(site: Site, batch: int) -> None:
     found = lines(site, [one.plan for one in site.policies.values()], batch)
     assert found == {name: expected(name) for name in NAMES}
 
 
+@pytest.mark.slow
 def test_a_replay_that_is_stopped_and_resumed_gives_the_same_lines(
     site: Site, tmp_path: Path
 ) -> None:

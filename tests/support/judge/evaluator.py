@@ -8,7 +8,7 @@ runner with it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -39,6 +39,10 @@ from support.judge.matches import Matching
 from support.judge.normal_form import Child, Clause, Literal, normal_form
 from support.judge.occurrences import Occurrences, Reading
 from support.judge.silent import silent_sources
+from support.judge.situation_reads import concept_named
+from support.judge.situation_truth import Truths
+from support.judge.situation_values import BoundInstance
+from support.judge.situation_world import KnownRecord, TableVersion
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -74,17 +78,24 @@ def judge(
     *,
     window_ms: int,
     periods: Mapping[str, int] | None = None,
+    tables: Sequence[TableVersion] = (),
 ) -> Verdict:
     """The same with what is undecided and how many were left out; periods are those of the
-    ontology's sources unless given.
+    ontology's sources unless given. `tables`: what the guard looks up, else `pull`.
     """
+    readings = list(readings)
     if periods is None:
         periods = {name: one.period_ms for name, one in ontology.sources.items() if one.period_ms}
     evaluation = _Evaluation(tree, ontology, pull, readings, window_ms)
     known = evaluation.world.readings
+    found = evaluation.found()
+    until = max((detection.time for detection, _ in found), default=0)
+    record = KnownRecord(ontology, tables or [TableVersion(pull=pull)], readings, until=until)
     detections: list[Detection] = []
     undecided: list[Undecided] = []
-    for detection, absent in evaluation.found():
+    for detection, absent in found:
+        if not _is_guarded(tree, record, detection):
+            continue
         start, end = detection.time - evaluation.doubt, detection.time
         silent = silent_sources(ontology, periods, known, absent, start, end)
         if silent and tree.when_unsure == "hold":
@@ -110,6 +121,18 @@ def _throttled(detections: list[Detection], once_per: int | None) -> list[Detect
         last[bindings] = detection.time
         reported.append(detection)
     return reported
+
+
+def _is_guarded(tree: PolicyTree, record: KnownRecord, detection: Detection) -> bool:
+    """Whether `while` is true for the identities of a match at its time. [SI-9]"""
+    if tree.guard is None:
+        return True
+    concepts = {one.alias: concept_named(one.concept, record.ontology) for one in tree.concepts}
+    binding = {
+        alias: BoundInstance(concepts[alias], identity)
+        for alias, identity in detection.bindings.items()
+    }
+    return Truths(record).truth(tree.guard, binding, detection.time) is True
 
 
 class _Evaluation:

@@ -19,6 +19,7 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.runner.local import LocalRunner
 from support.judge.evaluator import Verdict, judge
 from support.judge.holding import Reading
+from support.judge.situation_world import TableVersion
 from support.varied.policies import varied_policy
 from support.varied.sites import SPANS_MS, Draws, varied_site
 from support.varied.worlds import readings_batch
@@ -37,12 +38,21 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     pull: PullData
     readings: tuple[Reading, ...]
     window_ms: int
+    tables: tuple[TableVersion, ...] = ()
+    """What a guard looks up; else `pull`."""
 
 
 def judged(trial: Trial) -> Verdict:
     """What the evaluator says."""
     tree = parse_policy(trial.text, name="p")
-    return judge(tree, trial.ontology, trial.pull, trial.readings, window_ms=trial.window_ms)
+    return judge(
+        tree,
+        trial.ontology,
+        trial.pull,
+        trial.readings,
+        window_ms=trial.window_ms,
+        tables=trial.tables,
+    )
 
 
 def run_locally(trial: Trial, *, batch: int = 0) -> Verdict:

@@ -6,9 +6,22 @@ from collections.abc import Iterable
 from html import escape
 
 from rapport.core.times import format_time
-from rapport.pipeline.backtest.findings import BackTest, Comparison, Example, Tally
+from rapport.pipeline.backtest.findings import (
+    BackTest,
+    Comparison,
+    Example,
+    Tally,
+    lasted_text,
+)
+from rapport.pipeline.backtest.sweep import SweepResult
 from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, Month, months
-from rapport.pipeline.drawing.days import bars_plot, calendar_plot, difference_plot, hours_plot
+from rapport.pipeline.drawing.days import (
+    bars_plot,
+    calendar_plot,
+    curve_plot,
+    difference_plot,
+    hours_plot,
+)
 from rapport.pipeline.drawing.html import behind, cards, section, table
 from rapport.pipeline.drawing.html import page as whole_page
 from rapport.pipeline.drawing.style import style
@@ -139,20 +152,21 @@ class _Page:
 
     def _days(self, tally: Tally) -> str:
         if not tally.detections:
-            return section(f"{tally.label} per day", "<p>It would never have fired.</p>")
+            never = "begun" if tally.episodes is not None else "fired"
+            return section(f"{tally.label} per day", f"<p>It would never have {never}.</p>")
         shown, left_out = self._months(tally)
-        title = f"Detections of {tally.label} per day"
+        title = f"{_what(tally)} of {tally.label} per day"
         calendar = calendar_plot(shown, title)
         if left_out:
             calendar += f'<p class="soft">{left_out:,} months without any are left out.</p>'
         days = table(
-            title, ("day", "detections"), ([day, f"{n:,}"] for day, n in tally.days.items())
+            title, ("day", _what(tally).lower()), ([day, f"{n:,}"] for day, n in tally.days.items())
         )
         return section(f"{tally.label} per day", calendar + _behind(days))
 
     def _details(self, tally: Tally) -> tuple[str, str]:
         """Hours of the week, and who."""
-        title = f"Detections of {tally.label} by weekday and hour"
+        title = f"{_what(tally)} of {tally.label} by weekday and hour"
         by_hour = table(
             title,
             ("weekday", *(f"{hour:02}" for hour in range(24))),
@@ -169,7 +183,9 @@ class _Page:
         for one in tally.who:
             title = f"Most often as {one.alias}"
             more = f'<p class="soft">and {one.others:,} more</p>' if one.others else ""
-            top = table(title, (one.alias, "detections"), ([i, f"{n:,}"] for i, n in one.top))
+            top = table(
+                title, (one.alias, _what(tally).lower()), ([i, f"{n:,}"] for i, n in one.top)
+            )
             blocks.append(
                 f"<div><h3>{escape(title)}</h3>{bars_plot(one.top, title)}{more}"
                 f"{_behind(top)}</div>"
@@ -185,6 +201,13 @@ class _Page:
             f"{found.only_second:,} only by {labels[1]} (+). The same is what is about the same "
             f"{' and '.join(found.by)} and rests on the same readings, or has the same time."
         )
+        if found.of_episodes:
+            about = f" about the same {' and '.join(found.by)}" if found.by else ""
+            lead = (
+                f"{found.both:,} episodes of {labels[0]} overlap one of {labels[1]}{about}, "
+                f"{found.only_first:,} are only of {labels[0]} (−), {found.only_second:,} only of "
+                f"{labels[1]} (+)."
+            )
         title = f"{labels[0]} and {labels[1]} compared"
         days = self._every_day(found)
         compared = table(
@@ -222,13 +245,14 @@ class _Page:
     def _row(self, one: Example) -> str:
         when = escape(self._calendar.clock(one.detection.time))
         about = escape(bindings_text(one.detection.bindings) or "nobody in particular")
+        about += escape(lasted_text(one))
         if self._told.comparison is not None:
             label = self._told.tallies[0 if one.found_by == "first" else 1].label
             sign = (
                 f'<span class="mark-{one.found_by}" role="img" aria-label="only {escape(label)}">'
             )
             about = f"{sign}{_MARKS[one.found_by]}</span> {about}"
-        why = f"<code>{escape(one.command)}</code>"
+        why = f"<code>{escape(one.command)}</code>" if one.command else ""
         if id(one) in self._numbers:
             why = f'<a href="#why-{self._numbers[id(one)]}">explained below</a>'
         return f"<tr><td>{when}</td><td>{about}</td><td>{why}</td></tr>"
@@ -276,8 +300,51 @@ class _Page:
         return min(ends), max(ends)
 
 
+def sweep_page(result: SweepResult, calendar: Calendar) -> str:
+    """What each value of a constant gives, as curves and as a table."""
+    span = ""
+    if result.first is not None and result.last is not None:
+        first, last = (calendar.clock(time)[:16] for time in (result.first, result.last))
+        span = f", {first} to {last} ({result.zone})"
+    lead = f"{result.events:,} readings of {result.history}{span}"
+    notes = "".join(
+        f'<p class="note">{escape(problem.as_text())}</p>' for problem in result.problems
+    )
+    lasting = any(one.figures is not None for one in result.rows)
+    counted = "episodes" if lasting else "detections"
+    points = [(one.number, float(one.detections)) for one in result.rows]
+    plots = curve_plot(points, counted.capitalize(), result.unit)
+    heads, words = ["value", counted], [[one.value, f"{one.detections:,}"] for one in result.rows]
+    if lasting:
+        heads += ["hours", "longest", "still open"]
+        hours = []
+        for row, one in zip(words, result.rows, strict=True):
+            assert one.figures is not None
+            total = one.figures.total_ms / 3_600_000
+            hours.append((one.number, total))
+            row += [f"{total:,.1f}", duration(one.figures.longest_ms), f"{one.figures.open:,}"]
+        plots += curve_plot(hours, "Hours", result.unit)
+    title = f"{result.policy} with other values of {result.constant}"
+    body = section("By value", plots + table(title, heads, words))
+    body += section("The policy", f"<pre>{escape(result.text.rstrip())}</pre>")
+    how = f"{result.engine} engine, {result.seconds:.1f} s" if result.seconds else result.engine
+    foot = f"Made by rapport backtest: {escape(how)}. Times are {escape(result.zone)}."
+    head = f'<p class="lead">{escape(lead)}</p>{notes}'
+    return whole_page(title, style(), head, body, foot)
+
+
+def _what(tally: Tally) -> str:
+    return "Detections" if tally.episodes is None else "Episodes"
+
+
 def _besides(tally: Tally) -> list[tuple[str, str]]:
     found = []
+    if tally.episodes is not None:
+        figures = tally.episodes
+        found.append((duration(figures.total_ms), f"{tally.label} in all"))
+        found.append((duration(figures.longest_ms), f"the longest of {tally.label}"))
+        if figures.open:
+            found.append((f"{figures.open:,}", f"of {tally.label} open at the end"))
     if tally.undecided:
         silent = f" ({', '.join(tally.silent)} silent)" if tally.silent else ""
         found.append((f"{tally.undecided:,}", f"undecided by {tally.label}{silent}"))

@@ -10,8 +10,9 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.policy.lifecycle.registry import WITH_TEXT, RecordedChange, text_of_version
-from rapport.policy.plan import Plan, conditions_plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.replay.replay import renamed_plan
+from rapport.policy.situation_plan import SituationPlan
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text, policy_files, read_policy
 
@@ -30,12 +31,14 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     """As the user wrote it."""
     label: str
     name: str
-    plan: Plan
+    plan: PolicyPlan
     """Under a name of its own where two of the same name run."""
     text: str
 
     def aliases(self) -> dict[str, str]:
         """The concept of each alias that its detections bind: not those of what must not be."""
+        if isinstance(self.plan, SituationPlan):
+            return {bound.alias: bound.concept for bound in self.plan.aliases}
         numbers = sorted(self.plan.positive_terms()) or range(len(self.plan.terms))
         terms = [self.plan.terms[number] for number in numbers]
         sides = [side for term in terms for side in (term.first, term.second)]
@@ -66,13 +69,19 @@ def choose(site: Site, given: str, on_record: OnRecord) -> Contender:
     return _compiled(site, given, label, PolicyFile(name, Path(given), given), text)
 
 
+def with_text(site: Site, contender: Contender, text: str) -> Contender:
+    """The same policy with another text; raises SiteError with the faults of the text."""
+    file = PolicyFile(contender.name, Path(contender.given), contender.given)
+    return _compiled(site, contender.given, contender.label, file, text)
+
+
 def opponents(first: Contender, second: Contender) -> tuple[Contender, Contender, list[str]]:
     """Both so that they can run side by side, and the aliases that both speak of alike. Raises
     InvalidInput when there are none: nothing that they find could be the same.
     """
     ours, theirs = first.aliases(), second.aliases()
     shared = sorted(alias for alias in ours if theirs.get(alias) == ours[alias])
-    if not shared:
+    if not shared and (ours or theirs):  # situations of none are about the same
         raise InvalidInput(
             f"{first.label} speaks of {_spoken(ours)}, {second.label} of {_spoken(theirs)}: "
             "nothing that they find could be the same",
@@ -107,7 +116,7 @@ def _compiled(site: Site, given: str, label: str, file: PolicyFile, text: str) -
         given=given,
         label=label,
         name=file.name,
-        plan=conditions_plan(compiled.plan, "a back-test"),
+        plan=compiled.plan,
         text=text,
     )
 

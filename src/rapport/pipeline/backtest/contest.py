@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
@@ -15,11 +15,13 @@ from rapport.core.detection import Detection
 from rapport.core.errors import Problem
 from rapport.core.times import format_time
 from rapport.pipeline.backtest.contenders import Contender
+from rapport.pipeline.backtest.episodes import Episodes, episode_rows, only_one_episode
 from rapport.pipeline.backtest.examples import explain
 from rapport.pipeline.backtest.execution import BackTestFound, BackTestWork
 from rapport.pipeline.backtest.find_history import nothing_in_period
 from rapport.pipeline.backtest.findings import (
     BackTest,
+    EpisodeFigures,
     Example,
     Findings,
     Flags,
@@ -30,10 +32,7 @@ from rapport.pipeline.backtest.findings import (
 )
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.policy.explain.wording import bindings_text
-
-if TYPE_CHECKING:
-    pass
-
+from rapport.policy.situation_plan import SituationPlan
 
 SIDES: tuple[FoundBy, FoundBy] = ("first", "second")
 
@@ -79,7 +78,13 @@ def make(
     begin = None if work.period is None else work.period.begin
     end = None if work.period is None else work.period.end
     findings = [found.columns.of(one.plan.policy, begin, end) for one in contenders]
-    only = _only(found, contenders, by, work) if len(contenders) > 1 else None
+    lasting = _episodes(found, contenders, begin, end)
+    only: tuple[Flags, Flags] | None = None
+    if len(contenders) > 1 and lasting is not None:
+        only = only_one_episode(lasting[0], lasting[1], by)
+    elif len(contenders) > 1:
+        only = _only(found, contenders, by, work)
+    shown = findings if lasting is None else [one.findings for one in lasting]
     tallies = [
         tally(
             own,
@@ -90,15 +95,27 @@ def make(
             suppressed=_suppressed(found, one),
             once_per_ms=one.plan.once_per_ms,
             text=one.text,
+            episodes=_figures(lasting, number),
         )
-        for one, own in zip(contenders, findings, strict=True)
+        for number, (one, own) in enumerate(zip(contenders, shown, strict=True))
     ]
     teller = _Teller(work, dict(zip(SIDES, contenders, strict=False)), wish, found.first)
     comparison, examples = None, [Example(detection=one) for one in tallies[0].first]
+    if lasting is not None:
+        examples = _lasting(lasting[0], examples)
     if only is None:
         examples = teller.told(examples)
     else:
-        comparison = compare(findings[0], findings[1], only, by, calendar, wish.show)
+        comparison = compare(
+            shown[0], shown[1], only, by, calendar, wish.show, of_episodes=lasting is not None
+        )
+        if lasting is not None:
+            measured = [
+                made
+                for side, own in zip(SIDES, lasting, strict=True)
+                for made in _lasting(own, [e for e in comparison.examples if e.found_by == side])
+            ]
+            comparison = msgspec.structs.replace(comparison, examples=measured)
         comparison = msgspec.structs.replace(
             comparison, examples=teller.told(comparison.examples, each_side=True)
         )
@@ -116,11 +133,65 @@ def make(
         tallies=tallies,
         examples=examples,
         comparison=comparison,
-        problems=[*(_faulty(found)), *found.problems],
+        problems=problems_of(found),
     )
+    if only is not None and lasting is not None:
+        only = (
+            episode_rows(findings[0], lasting[0], only[0]),
+            episode_rows(findings[1], lasting[1], only[1]),
+        )
     return BackTestRun(
         told=told, names=[one.name for one in contenders], findings=findings, only=only
     )
+
+
+def problems_of(found: BackTestFound) -> list[Problem]:
+    """Rows that could not be used, and policies that failed."""
+    return [*_faulty(found), *found.problems]
+
+
+def _episodes(
+    found: BackTestFound, contenders: Sequence[Contender], begin: int | None, end: int | None
+) -> list[Episodes] | None:
+    """The episodes of each contender; None if no one has a situation."""
+    if found.ended is None or not any(isinstance(c.plan, SituationPlan) for c in contenders):
+        return None
+    episodes = []
+    for one in contenders:
+        is_situation = isinstance(one.plan, SituationPlan)
+        # An episode that began before the period may last into it.
+        own = found.columns.of(one.plan.policy, None if is_situation else begin, end)
+        episodes.append(Episodes(own, begin, found.ended, is_situation=is_situation))
+    return episodes
+
+
+def _figures(lasting: Sequence[Episodes] | None, number: int) -> EpisodeFigures | None:
+    if lasting is None or not lasting[number].is_situation:
+        return None
+    return lasting[number].figures()
+
+
+def _lasting(episodes: Episodes, examples: Sequence[Example]) -> list[Example]:
+    """Examples of episodes with their lengths."""
+    if not episodes.is_situation:
+        return list(examples)
+    places = np.flatnonzero(np.isin(episodes.begins, [one.detection.time for one in examples]))
+    ends, is_open = episodes.ends[places].tolist(), episodes.is_open[places].tolist()
+    found = {
+        _begin_of(one): (end - one.time, still)
+        for one, end, still in zip(
+            episodes.findings.at(places.tolist()), ends, is_open, strict=True
+        )
+    }
+    return [
+        msgspec.structs.replace(one, lasted_ms=lasted, is_open=still)
+        for one in examples
+        for lasted, still in [found[_begin_of(one.detection)]]
+    ]
+
+
+def _begin_of(one: Detection) -> tuple[object, ...]:
+    return (one.time, *sorted(one.bindings.items()))
 
 
 def _only(
@@ -174,11 +245,13 @@ class _Teller:
         return [self._named(explained.get(id(one), one)) for one in examples]
 
     def _named(self, example: Example) -> Example:
-        name = self._contenders[example.found_by].name
+        own = self._contenders[example.found_by]
+        name, is_situation = own.name, isinstance(own.plan, SituationPlan)
         return msgspec.structs.replace(
             example,
             detection=msgspec.structs.replace(example.detection, policy=name),
-            command=self._command(example.detection),
+            # Situations are not explained here yet.
+            command="" if is_situation else self._command(example.detection),
         )
 
     def _command(self, detection: Detection) -> str:
@@ -223,7 +296,7 @@ _BOTH, _FIRST, _SECOND = 0, 1, 2
 _FOUND_BY = ("both", "first", "second")
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, omit_defaults=True):
     """Field order is the key order of the output."""
 
     policy: str
@@ -231,6 +304,7 @@ class _Line(msgspec.Struct):
     time: int
     bindings: dict[str, str]
     causes: list[str]
+    began: int | None = None
 
 
 def write_lines(made: BackTestRun, file: BinaryIO) -> None:
@@ -267,4 +341,5 @@ def _line(made: BackTestRun, one: Detection, by: int) -> _Line:
         one.time,
         dict(sorted(one.bindings.items())),
         [id for _time, id in one.causes],
+        one.began,
     )

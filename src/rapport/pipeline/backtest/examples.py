@@ -27,7 +27,7 @@ from rapport.policy.explain.evidence import (
 from rapport.policy.explain.matches import Decisions
 from rapport.policy.explain.why_not import WhyNotQuestion, why, why_not
 from rapport.policy.explain.wording import Wording, with_times
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, conditions_plan
 from rapport.policy.replay.replay import RowFaults
 
 _WIDENED = 4
@@ -58,12 +58,16 @@ def explain(
         own = contenders[example.found_by]
         other = contenders.get("second" if example.found_by == "first" else "first")
         pull = work.pull_at(max((time for time, _id in example.detection.causes), default=0))
-        found = why(own.plan, work.ontology, pull, readings, example.detection, began=began)
+        found = why(_plan(own), work.ontology, pull, readings, example.detection, began=began)
         found = msgspec.structs.replace(found, policy=own.label, text=own.text)
         then = msgspec.structs.replace(work, pull=pull)
         answer = None if other is None else _why_not(then, other, readings, example, began)
         explained.append(msgspec.structs.replace(example, why=found, why_not=answer))
     return explained
+
+
+def _plan(contender: Contender) -> Plan:
+    return conditions_plan(contender.plan, "an explanation in a back-test")
 
 
 def _why_not(
@@ -77,7 +81,7 @@ def _why_not(
     when the last of them came, or else until the finding.
     """
     for question in _questions(other, example):
-        answer = why_not(other.plan, work.ontology, work.pull, readings, question, began=began)
+        answer = why_not(_plan(other), work.ontology, work.pull, readings, question, began=began)
         if answer.fired or answer.candidates:
             break
     same = _same_causes(work, other, readings, example, began)
@@ -95,7 +99,7 @@ def _same_causes(
     began: int | None,
 ) -> Candidate | None:
     """How a version decided about exactly the readings that a finding rests on."""
-    world = Evidence(other.plan, work.ontology.sources, work.pull, readings, began=began)
+    world = Evidence(_plan(other), work.ontology.sources, work.pull, readings, began=began)
     decisions = Decisions(world)
     given = _questions(other, example)[0].given
     for decision in decisions.all(given):
@@ -169,8 +173,8 @@ def _asked(example: Example, contenders: Mapping[FoundBy, Contender]) -> list[_A
     asked = []
     for side, contender in contenders.items():
         if side != example.found_by:
-            span = _questions(contender, example)[1].span(contender.plan)
-        asked.append(_Asked(contender.plan, span, detection.bindings))
+            span = _questions(contender, example)[1].span(_plan(contender))
+        asked.append(_Asked(_plan(contender), span, detection.bindings))
     return asked
 
 

@@ -16,7 +16,7 @@ from rapport.pipeline.history.partitions import look_ahead_ms, look_back_ms, why
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.plan_shape import longest_window_ms
-from rapport.policy.plan import Plan, longest_duration_ms
+from rapport.policy.plan import Plan, PolicyPlan, longest_duration_ms
 from rapport.policy.replay.replay import FaultyRows, RowFaults
 from rapport.policy.table_history import PullByTime, SwitchingRunner, TableHistory
 
@@ -39,6 +39,8 @@ class BackTestFound(msgspec.Struct, kw_only=True):
     first: int | None
     last: int | None
     """The smallest and the largest of their times."""
+    ended: int | None
+    """The last instant of the period that the history reaches: open situations last until then."""
     suppressed: dict[str, int] | None
     """Of each policy what `at most once per` left out; None: nobody counted."""
     faulty: list[FaultyRows] = []
@@ -51,7 +53,7 @@ class BackTestWork(msgspec.Struct, frozen=True, kw_only=True):
 
     ontology: Ontology
     pull: PullData
-    plans: list[Plan]
+    plans: list[PolicyPlan]
     history: History
     lateness_ms: int
     period: Window | None = None
@@ -62,7 +64,7 @@ class BackTestWork(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def of(
         site: Site,
-        plans: list[Plan],
+        plans: Sequence[PolicyPlan],
         history: History,
         *,
         lateness_ms: int | None = None,
@@ -72,7 +74,7 @@ class BackTestWork(msgspec.Struct, frozen=True, kw_only=True):
         return BackTestWork(
             ontology=site.ontology,
             pull=site.tables,
-            plans=plans,
+            plans=list(plans),
             history=history,
             lateness_ms=site.lateness_ms if lateness_ms is None else lateness_ms,
             period=period,
@@ -88,15 +90,32 @@ class BackTestWork(msgspec.Struct, frozen=True, kw_only=True):
 
     def found_in(self) -> Window | None:
         """The times in which findings are looked for. Two versions may find the same at different
-        times: to be compared, those around the period are needed, too.
+        times: to be compared, those around the period are needed, too. Episodes are compared within
+        the period.
         """
-        if self.period is None or len(self.plans) == 1:
+        reaches = [
+            longest_window_ms(plan) + longest_duration_ms(plan)
+            for plan in self.plans
+            if isinstance(plan, Plan)
+        ]
+        if self.period is None or len(reaches) < 2:
             return self.period
-        margin = max(longest_window_ms(plan) + longest_duration_ms(plan) for plan in self.plans)
+        margin = max(reaches)
         return Window(
             max(self.period.begin - margin, BEGIN_OF_TIME),
             min(self.period.end + margin, END_OF_TIME),
         )
+
+    def end_of(self, reached: int | None) -> int | None:
+        """The last instant of the period in a history that reaches to a time."""
+        if reached is None or self.period is None:
+            return reached
+        return min(reached, self.period.end - 1)
+
+    def until(self, reached: int | None) -> int | None:
+        """How far recorded time runs on behind the last reading that is used."""
+        window = self.window()
+        return reached if reached is None or window is None else min(reached, window.end - 1)
 
     def window(self) -> Window | None:
         """The readings that can have a part in what is found in the period; None: all of them.
@@ -136,7 +155,7 @@ def run_here(work: BackTestWork, progress: Progress | None = None) -> BackTestFo
     for rows in reader.batches():
         columns.add(switching.feed(rows))
         columns.add(switching.take_undecided())
-    columns.add(switching.finish())
+    columns.add(switching.finish(work.until(reader.reached)))
     columns.add(switching.take_undecided())
     runner = switching.runner
     return BackTestFound(
@@ -145,6 +164,7 @@ def run_here(work: BackTestWork, progress: Progress | None = None) -> BackTestFo
         late=reader.late,
         first=reader.first,
         last=reader.last,
+        ended=work.end_of(reader.reached),
         # In a part of history what was left out before it would be counted, too.
         suppressed=runner.suppressed() if work.period is None else None,
         faulty=faults.by_reason(),
@@ -186,6 +206,7 @@ def run_on_spark(
         late=made.late_count,
         first=made.first,
         last=made.last,
+        ended=work.end_of(made.ended),
         suppressed=made.suppressed if work.period is None else None,
         faulty=made.faulty,
         problems=[one.problem for one in made.failed.values()],
@@ -240,6 +261,7 @@ def _through_here(
         lateness_ms=work.lateness_ms,
         partitions=partitions,
         sources=work.ontology.sources,
+        until=lambda: work.until(reader.reached),
     )
     columns = DetectionColumns()
     columns.add(made.detections)
@@ -250,6 +272,7 @@ def _through_here(
         late=reader.late,
         first=reader.first,
         last=reader.last,
+        ended=work.end_of(reader.reached),
         suppressed=made.suppressed if work.period is None else None,
         faulty=faults.by_reason(),
         problems=made.problems,
@@ -262,6 +285,6 @@ def total_rows(work: BackTestWork) -> int | None:
     return work.history.rows_in(None if window is None else (window,))
 
 
-def streams_of(plans: Sequence[Plan]) -> list[str]:
+def streams_of(plans: Sequence[PolicyPlan]) -> list[str]:
     """All streams that the plans read, sorted."""
     return sorted({stream for plan in plans for stream in plan.streams()})

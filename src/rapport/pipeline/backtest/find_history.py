@@ -16,8 +16,9 @@ from rapport.pipeline.backtest.recorded_history import Interpreted, recorded_his
 from rapport.pipeline.history.files import ReadingsFile, ReadingsFiles, Series, recorded_files
 from rapport.pipeline.lake.silver_readings import silver_history
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.replay.replay import Recording
+from rapport.policy.situation_plan import SituationPlan, value_streams
 from rapport.site.recordings import recordings_in_site
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def lake_history(site: Site, label: str, lake: Path) -> History:
     return found or bronze_history(site.ontology, label, lake)
 
 
-def check_history(history: History, plans: list[Plan], asked: Window | None) -> list[Problem]:
+def check_history(history: History, plans: list[PolicyPlan], asked: Window | None) -> list[Problem]:
     """Raises InvalidInput when the plans read nothing that is there, or the period has no data; the
     streams that only some of them miss are told as warnings.
     """
@@ -114,11 +115,12 @@ def check_history(history: History, plans: list[Plan], asked: Window | None) -> 
     if history.kind == "silver" and history.lake is not None:
         problems += behind(history.lake)
     for plan in plans:
-        missing = sorted(set(plan.streams()) - streams)
-        if missing and streams.isdisjoint(plan.streams()):
+        # Other streams only make instances known; nobody misses them.
+        read = value_streams(plan) if isinstance(plan, SituationPlan) else set(plan.streams())
+        missing = sorted(read - streams)
+        if missing and streams.isdisjoint(read):
             raise InvalidInput(
-                f"{plan.policy} reads {_listed(plan.streams())}, of which {history.label} has "
-                "nothing",
+                f"{plan.policy} reads {_listed(read)}, of which {history.label} has nothing",
                 code="backtest.other_streams",
                 hint=f"it has {_listed(streams) or 'no readings at all'}",
             )

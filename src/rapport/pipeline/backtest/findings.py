@@ -26,10 +26,13 @@ from rapport.core.errors import Problem
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.history.detection_table import detections_from, encode_detections, joined
 from rapport.policy.explain.answer import Explanation, WhyNotAnswer
+from rapport.policy.explain.wording import duration
 
 _DETECTIONS_AT_ONCE = 10_000
 
+NO_END = -(2**63)
 Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 class DetectionColumns:
@@ -118,6 +121,17 @@ class Findings:
                 names |= set(chunk.keys.unique().to_pylist())
         return sorted(names)
 
+    def chosen(self, flags: Flags) -> Findings:
+        """Those that are flagged."""
+        return Findings(self._table, self._order[flags], self.undecided)
+
+    def began(self) -> Numbers:
+        """Of the ends of situations when they began; NO_END for all others."""
+        found = [
+            piece.column("began").fill_null(NO_END).to_numpy() for piece in self.pieces(["began"])
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
     def identities(self, alias: str) -> Iterator[pa.ChunkedArray]:
         """By piece, whom each finding is about under an alias; null where it has none."""
         for piece in self.pieces(["bindings"]):
@@ -183,9 +197,9 @@ def by_identity(pair: tuple[str, int]) -> tuple[int, tuple[int, int, str]]:
 
 
 FoundBy = Literal["first", "second"]
-Flags = npt.NDArray[np.bool_]
 MOST_IDENTITIES = 10
-_APART = "\x1f"
+APART = "\x1f"
+"""Between texts that are one key."""
 
 
 class TopIdentities(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +209,16 @@ class TopIdentities(msgspec.Struct, frozen=True, kw_only=True):
     top: list[tuple[str, int]]
     others: int
     """How many more identities there are."""
+
+
+class EpisodeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how long a situation lasted within the period."""
+
+    episodes: int
+    open: int
+    """Of these, not over when the period or the history ends."""
+    total_ms: int
+    longest_ms: int
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +241,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     once_per_ms: int | None = None
     text: str = ""
     """Of the policy."""
+    episodes: EpisodeFigures | None = None
+    """Of a policy with a situation; its detections are the beginnings."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -230,12 +256,16 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the other version stood."""
     command: str = ""
     """What to type to see it explained."""
+    lasted_ms: int | None = None
+    """Of a situation, so far if it is open."""
+    is_open: bool = False
+    """Whether it is not over when the period or the history ends."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two versions over the same history. Two findings are the same when they are about the same
     identities and rest on the same readings or have the same time: a longer window finds the same
-    later.
+    later. Two episodes are the same when they are about the same identities and overlap.
     """
 
     by: list[str]
@@ -247,6 +277,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     days: dict[str, tuple[int, int, int]]
     """Per day: both, only the first, only the second."""
     examples: list[Example]
+    of_episodes: bool = False
+    """Whether episodes are compared."""
 
 
 class BackTest(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,6 +314,22 @@ class BackTest(msgspec.Struct, frozen=True, kw_only=True):
         return begin, max(begin, end)
 
 
+def episodes_text(figures: EpisodeFigures) -> str:
+    """`34 h 10 min in all, the longest 6 h; 1 is still open at the end`."""
+    text = f"{duration(figures.total_ms)} in all, the longest {duration(figures.longest_ms)}"
+    if not figures.open:
+        return text
+    return f"{text}; {figures.open:,} {'is' if figures.open == 1 else 'are'} open at the end"
+
+
+def lasted_text(example: Example) -> str:
+    """`, 2 h 5 min` behind an episode; nothing behind a detection."""
+    if example.lasted_ms is None:
+        return ""
+    is_open = ", open at the end" if example.is_open else ""
+    return f"  {duration(example.lasted_ms)}{is_open}"
+
+
 def tally(
     findings: Findings,
     calendar: Calendar,
@@ -292,6 +340,7 @@ def tally(
     suppressed: int | None = 0,
     once_per_ms: int | None = None,
     text: str = "",
+    episodes: EpisodeFigures | None = None,
 ) -> Tally:
     """Counts what one version found; the first `show` are kept as they are."""
     times = findings.times()
@@ -308,6 +357,7 @@ def tally(
         suppressed=suppressed,
         once_per_ms=once_per_ms,
         text=text,
+        episodes=episodes,
     )
 
 
@@ -318,6 +368,7 @@ def compare(
     by: Sequence[str],
     calendar: Calendar,
     show: int,
+    of_episodes: bool = False,
 ) -> Comparison:
     """What two versions found, parted as `only_one` says into what both did and what only one did;
     up to `show` examples of each side.
@@ -343,6 +394,7 @@ def compare(
             day: (days[0].get(day, 0), days[1].get(day, 0), days[2].get(day, 0)) for day in every
         },
         examples=examples,
+        of_episodes=of_episodes,
     )
 
 
@@ -357,19 +409,27 @@ def only_one(first: Findings, second: Findings, by: Sequence[str]) -> tuple[Flag
 
 
 def _keys(findings: Findings, by: Sequence[str], column: str) -> npt.NDArray[np.bytes_]:
-    """Of each finding 16 bytes that stand for its identities and its readings, or its time."""
+    return np.array(finding_keys(findings, by, column), "V16")
+
+
+def finding_keys(findings: Findings, by: Sequence[str], column: str = "") -> list[bytes]:
+    """Of each finding 16 bytes that stand for its identities and its readings, its time, or when it
+    began; without a column for its identities only.
+    """
     keys: list[bytes] = []
-    for piece in findings.pieces(["bindings", column]):
+    for piece in findings.pieces(["bindings", *([column] if column else [])]):
         bindings = piece.column("bindings")
         identities = [
             pc.fill_null(pc.map_lookup(bindings, pa.scalar(alias), "first"), "") for alias in by
         ]
-        about = piece.column(column)
-        is_time = column == "time"
-        about = about.cast(pa.string()) if is_time else pc.binary_join(about, _APART)
-        texts = pc.binary_join_element_wise(*identities, about, _APART).to_pylist()
+        about = pa.nulls(len(piece), pa.string()).fill_null("")
+        if column == "cause_ids":
+            about = pc.binary_join(piece.column(column), APART)
+        elif column:
+            about = piece.column(column).cast(pa.string())
+        texts = pc.binary_join_element_wise(*identities, about, APART).to_pylist()
         keys += [blake2b(text.encode(), digest_size=16).digest() for text in texts]
-    return np.array(keys, "V16")
+    return keys
 
 
 def _who(findings: Findings, alias: str) -> TopIdentities:

@@ -138,6 +138,8 @@ class HistoryReader:
         self.late = 0
         self.first: int | None = None
         self.last: int | None = None
+        self.reached: int | None = None
+        """The largest time of all readings, those outside of the windows too."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Readings that are not late, in arrival order, several feeds as one."""
@@ -150,11 +152,13 @@ class HistoryReader:
             if not piece.may_hold(self._windows):
                 # What it says of the readings after it.
                 newest = newest if piece.last is None else max(newest, piece.last)
+                self._note_reached(newest)
                 continue
             for rows in piece.read(self._report):
                 times = rows.column("time").to_numpy(zero_copy_only=False)
                 clock = clocks(times, newest)
                 newest = int(clock[-1])
+                self._note_reached(newest)
                 late = is_late(times, clock, self._lateness_ms) & (not feed.is_judged)
                 self.done += len(rows)
                 if self._progress is not None:
@@ -166,6 +170,10 @@ class HistoryReader:
                     yield rows
                 elif chosen.any():
                     yield rows.filter(pa.array(chosen))
+
+    def _note_reached(self, newest: int) -> None:
+        if newest > NEVER:
+            self.reached = newest if self.reached is None else max(self.reached, newest)
 
     def _within(self, times: npt.NDArray[np.int64]) -> Flags:
         if self._windows is None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import date
+from itertools import pairwise
 
 from rapport.pipeline.drawing.calendar import MONTHS, WEEKDAYS, Month, level, shades
-from rapport.pipeline.drawing.svg import box, line, svg, text, told
+from rapport.pipeline.drawing.svg import box, dot, line, svg, text, told
 
 _CELL_WIDTH, _CELL_HEIGHT, _GAP = 34, 30, 2
 _MONTHS_IN_A_ROW = 4
@@ -16,6 +17,7 @@ _MONTH_GAP, _MONTH_HEADING = 26, 38
 _HOUR, _LEFT = 30, 44
 _BAR_HEIGHT, _BAR_LENGTH, _BAR_LABEL = 22, 420, 195
 _CHART_WIDTH, _CHART_HEIGHT = 940, 180
+_CURVE_WIDTH, _CURVE_HEIGHT = 460, 140
 
 
 def calendar_plot(months: Sequence[Month], title: str) -> str:
@@ -70,6 +72,31 @@ def bars_plot(pairs: Sequence[tuple[str, int]], title: str) -> str:
         parts.append(text(_BAR_LABEL + length + 6, top + 15, f"{count:,}", "small"))
     said = ", ".join(f"{name}: {count:,}" for name, count in pairs)
     return svg(title, said, _BAR_LABEL + _BAR_LENGTH + 70, len(pairs) * _BAR_HEIGHT + 4, parts)
+
+
+def curve_plot(points: Sequence[tuple[float, float]], title: str, unit: str) -> str:
+    """A curve over numbers that rise; values from 0 up."""
+    low, high = points[0][0], points[-1][0]
+    most = max((value for _at, value in points), default=0.0)
+    width, height = _CURVE_WIDTH - 40, _CURVE_HEIGHT - 20
+    places = [
+        (
+            20 + (at - low) / (high - low or 1) * width,
+            _CURVE_HEIGHT - (value / most * height if most else 0),
+        )
+        for at, value in points
+    ]
+    parts = [text(0, 12, f"{title}, at most {most:,.6g}", "small")]
+    parts.append(line(0, _CURVE_HEIGHT, _CURVE_WIDTH, _CURVE_HEIGHT))
+    for (x1, y1), (x2, y2) in pairwise(places):
+        parts.append(line(x1, y1, x2, y2, "curve"))
+    for (x, y), (at, value) in zip(places, points, strict=True):
+        parts.append(told(dot(x, y, 3, "bar"), f"{at:g} {unit}: {value:,.6g}"))
+    for place in _marked(len(points)):
+        label = f"{points[place][0]:g}"
+        parts.append(text(places[place][0], _CURVE_HEIGHT + 16, label, "small middle"))
+    said = ", ".join(f"{at:g} {unit}: {value:,.6g}" for at, value in points)
+    return svg(title, said, _CURVE_WIDTH, _CURVE_HEIGHT + 22, parts)
 
 
 def difference_plot(

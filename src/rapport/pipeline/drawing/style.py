@@ -64,7 +64,7 @@ svg text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-
 svg .small{font-size:11.5px}svg .tiny{font-size:8.5px;opacity:.75}
 svg .strong{font-weight:600}
 svg .middle{text-anchor:middle}svg .end{text-anchor:end}
-svg line{stroke:var(--line)}
+svg line{stroke:var(--line)}svg line.curve{stroke:var(--bar);stroke-width:1.5}
 svg .s0{fill:var(--s0)}svg .s1{fill:var(--s1)}svg .s2{fill:var(--s2)}
 svg .s3{fill:var(--s3)}svg .s4{fill:var(--s4)}
 svg .on3,svg .on4{fill:var(--on-dark)}

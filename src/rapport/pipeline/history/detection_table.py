@@ -16,10 +16,10 @@ from rapport.core.detection import Cause, Detection, Undecided, detection_order
 
 DETECTION_COLUMNS = (
     "policy STRING, version STRING, time BIGINT, bindings MAP<STRING, STRING>, "
-    "cause_times ARRAY<BIGINT>, cause_ids ARRAY<STRING>, silent ARRAY<STRING>"
+    "cause_times ARRAY<BIGINT>, cause_ids ARRAY<STRING>, silent ARRAY<STRING>, began BIGINT"
 )
 """As Spark writes them; `silent` is null for detections and names the silent sources of what is
-undecided.
+undecided. `began` is that of the end of a situation, else null.
 """
 
 
@@ -32,6 +32,7 @@ DETECTIONS = pa.schema(
         ("cause_times", pa.list_(pa.int64())),
         ("cause_ids", pa.list_(pa.string())),
         ("silent", pa.list_(pa.string())),
+        ("began", pa.int64()),
     ]
 )
 """The same columns as Arrow has them."""
@@ -59,6 +60,7 @@ def encode_detections(found: Sequence[Detection | Undecided]) -> pa.RecordBatch:
         pa.nulls(len(found), DETECTIONS.field("silent").type)
         if is_certain
         else pa.array(silent, DETECTIONS.field("silent").type),
+        pa.array([one.began if isinstance(one, Detection) else None for one in found], pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=DETECTIONS)
 
@@ -89,8 +91,8 @@ def _detections(batch: pa.RecordBatch) -> Iterator[Detection]:
     caused, (at,) = _parts(times.offsets, times.values)
     _, (named,) = _parts(ids.offsets, ids.values)
     causes = list(zip(at, named, strict=True))
-    columns = (batch.column(name).to_pylist() for name in ("policy", "version", "time"))
-    for place, (policy, version, time) in enumerate(zip(*columns, strict=True)):
+    columns = (batch.column(name).to_pylist() for name in ("policy", "version", "time", "began"))
+    for place, (policy, version, time, began) in enumerate(zip(*columns, strict=True)):
         first, end = bound[place], bound[place + 1]
         yield Detection(
             policy=policy,
@@ -98,6 +100,7 @@ def _detections(batch: pa.RecordBatch) -> Iterator[Detection]:
             time=time,
             bindings=dict(zip(names[first:end], whose[first:end], strict=True)),
             causes=tuple(causes[caused[place] : caused[place + 1]]),
+            began=began,
         )
 
 
@@ -112,14 +115,16 @@ def _parts(offsets: pa.Array, *values: pa.Array) -> tuple[list[int], list[list[A
 
 
 def in_output_order(found: list[Detection]) -> list[Detection]:
-    """Detections as every runner gives them out; most differ in time or policy, and that is
+    """Detections as every runner gives them out; most differ in time, kind or policy, and that is
     compared quickly.
     """
     times = np.fromiter((item.time for item in found), np.int64, len(found))
+    begins = np.fromiter((item.began is None for item in found), np.bool_, len(found))
     ranks = {name: rank for rank, name in enumerate(sorted({item.policy for item in found}))}
     policies = np.fromiter((ranks[item.policy] for item in found), np.int64, len(found))
-    order = np.lexsort((policies, times))
+    order = np.lexsort((policies, begins, times))
     changes = np.diff(times[order]).astype(np.bool_) | np.diff(policies[order]).astype(np.bool_)
+    changes |= np.diff(begins[order])
     edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(found)]
     ordered = [found[place] for place in order.tolist()]
     for first, end in pairwise(edges):

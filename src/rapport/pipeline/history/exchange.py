@@ -46,7 +46,7 @@ from rapport.pipeline.history.rows import (
 )
 from rapport.pipeline.history.tables import Pull
 from rapport.policy.ontology import PushSource
-from rapport.policy.plan import conditions_plan, decode_plan
+from rapport.policy.plan import decode_plan
 from rapport.policy.replay.replay import RowFaults
 
 EXCHANGE_COLUMNS = "part INT, first BIGINT, kind STRING, body BINARY"
@@ -99,6 +99,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the site."""
     began: int | None = None
     """Time of the first reading of any source that is not late."""
+    ended: int | None = None
+    """When recorded time ends for situations: at the last reading of any source, or later."""
     most_late: int | None = None
     """Each task reports so many late readings (all are counted); None: all of them."""
     window: tuple[int, int] | None = None
@@ -141,7 +143,7 @@ class _Spread:
         self._facts: list[GroupFacts] = []
         self._group: _JudgedGroup | None = None
         self._waiting: list[pa.RecordBatch] = []
-        plans = [conditions_plan(decode_plan(plan), "Spark") for plan in job.plans]
+        plans = [decode_plan(plan) for plan in job.plans]
         self._needs = Needs.of(plans, job.sources)
         alike: dict[HistoryPart, list[int]] = {}
         for number, part in enumerate(job.parts):
@@ -378,12 +380,12 @@ class _PartRun:
     def __init__(self, job: Job, number: int, pull: Pull) -> None:
         self.number, self._schema = number, job.schema
         part = job.parts[number]
-        plans = [conditions_plan(decode_plan(job.plans[index]), "Spark") for index in part.plans]
+        plans = [decode_plan(job.plans[index]) for index in part.plans]
         self._found: Counter[str] = Counter()
         self._policies = [plan.policy for plan in plans]
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
-        self._run = PlanRun(plans, pull, part, job.sources, job.began)
+        self._run = PlanRun(plans, pull, part, job.sources, job.began, job.ended)
 
     def take(self, body: pa.Buffer, first: int) -> Iterator[pa.RecordBatch]:
         """What rows before `first` decide; then takes the next rows, none of which is older."""
@@ -397,9 +399,11 @@ class _PartRun:
         """Everything else, and the reports of the part."""
         yield from self._run_before(self._run.read_until)
         yield from self._rows_of(self._run.finish())
-        suppressed = self._run.suppressed()
+        suppressed, situations = self._run.suppressed(), self._run.situations()
         counted = [
-            DetectionCount(name, self._found[name], suppressed.get(name, 0))
+            DetectionCount(
+                name, self._found[name], suppressed.get(name, 0), *situations.get(name, ())
+            )
             for name in self._policies
         ]
         reports = [*packed(counted), *packed(list(self._run.failed.values()))]

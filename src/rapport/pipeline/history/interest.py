@@ -18,7 +18,7 @@ from rapport.pipeline.history.rows import KEY, SOURCE, STREAM, Codes, Texts
 from rapport.pipeline.history.tables import Pull, first_of, is_changing
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.uncertainty import watched_sources
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, PolicyPlan
 
 Mask = npt.NDArray[np.bool_]
 
@@ -31,10 +31,11 @@ class Needs(msgspec.Struct, frozen=True):
     """All readings of these, whatever the stream: their silence matters."""
 
     @staticmethod
-    def of(plans: Sequence[Plan], sources: Mapping[str, PushSource]) -> Needs:
+    def of(plans: Sequence[PolicyPlan], sources: Mapping[str, PushSource]) -> Needs:
         """What some plans need together."""
         streams = {stream for plan in plans for stream in plan.streams()}
-        watched = {name for plan in plans for name in watched_sources(plan, sources)}
+        judged = (plan for plan in plans if isinstance(plan, Plan))
+        watched = {name for plan in judged for name in watched_sources(plan, sources)}
         return Needs(frozenset(streams), frozenset(watched))
 
     def wants(self, series: Series) -> bool:
@@ -51,7 +52,7 @@ class Interest:
 
     def __init__(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[PolicyPlan],
         keys: Sequence[Key],
         buckets: int,
         pull: Pull,

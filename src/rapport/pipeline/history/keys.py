@@ -5,6 +5,10 @@ readings of k and those that may stand for other aliases: events are used up per
 identities, states and silences are per identity, `at most once per` is per bindings. So readings
 that can only stand for K go to the bucket of their identity, those that may stand for another alias
 to every bucket, and a bucket keeps the detections whose K is its own.
+
+A situation binds all its aliases in every line, so each alias with streams may be the key. Its
+readings are those of every stream by which its instances become known, whatever their values.
+Quantified aliases are others, those of the same concept too.
 """
 
 from __future__ import annotations
@@ -28,11 +32,13 @@ from rapport.policy.plan import (
     Constraint,
     LastingTerm,
     Plan,
+    PolicyPlan,
     Side,
     SilentTerm,
     TermStep,
     state_atoms,
 )
+from rapport.policy.situation_plan import BoundAlias, SituationPlan, counted_aliases
 
 EVERY, NOBODY = -1, -2
 """Instead of a bucket: all of them need the reading, or none does."""
@@ -73,19 +79,24 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_key(
-    plan: Plan, pull: PullData, sources: Mapping[str, PushSource] | None = None
+    plan: PolicyPlan, pull: PullData, sources: Mapping[str, PushSource] | None = None
 ) -> Key | str:
     """The key by which most readings need one bucket only; the reason when there is none."""
-    roles = dict(_roles(plan))
-    bound = _always_bound(plan)
+    if isinstance(plan, SituationPlan):
+        roles, bound = _situation_roles(plan), {one.alias for one in plan.aliases}
+        watched: tuple[str, ...] = ()
+    else:
+        roles, bound = dict(_roles(plan)), _always_bound(plan)
+        watched = watched_sources(plan, sources or {})
     candidates = [alias for alias in roles if alias in bound]
     if not candidates:
         return "there is no alias with events of its own that every detection names"
-    watched = watched_sources(plan, sources or {})
     keys = [_key(alias, roles, watched, pull) for alias in sorted(candidates)]
     best = max(keys, key=lambda key: key.share)
     if not best.share:
         others = ", ".join(sorted(alias for alias in roles if alias != best.alias))
+        if not others:
+            return f"no identity with events can be {best.alias}"
         return f"every event that may stand for {best.alias} may stand for {others} too"
     return best
 
@@ -236,6 +247,20 @@ def _always_bound(plan: Plan) -> set[str]:
         for way in plan_shape(plan).combinations
     ]
     return set.intersection(*ways) if ways else set()
+
+
+def _situation_roles(plan: SituationPlan) -> dict[str, list[Role]]:
+    """The same of a situation. Quantified aliases are numbered: their names may repeat, and none
+    is bound.
+    """
+    counted = counted_aliases(plan.conditions())
+    named = [(one.alias, one) for one in plan.aliases]
+    named += [(f"{one.alias} of quantifier {n}", one) for n, one in enumerate(counted, 1)]
+    return {name: _roles_of_bound(one) for name, one in named if one.streams}
+
+
+def _roles_of_bound(bound: BoundAlias) -> list[Role]:
+    return [Role(stream, bound.constraints) for stream in bound.streams]
 
 
 def _roles(plan: Plan) -> Iterator[tuple[str, list[Role]]]:

@@ -24,9 +24,10 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.operators.uncertainty import SourceSilence
-from rapport.policy.plan import Plan, SilentTerm, conditions_plan
-from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan
+from rapport.policy.plan import Plan, PolicyPlan, SilentTerm
+from rapport.policy.runner.deployed_plans import DeployedPlans, FailedPlan, SituationCounts
 from rapport.policy.runner.families import OperatorContext
+from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.table_history import as_pull_by_time
 
 Found = Detection | Undecided
@@ -40,7 +41,7 @@ class SwitchingPlans:
 
     def __init__(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[PolicyPlan],
         pull: Pull,
         silence: SourceSilence,
         sources: Mapping[str, PushSource],
@@ -73,7 +74,7 @@ class SwitchingPlans:
         """Switches to the next tables. Everything before them was processed."""
         before, pull = self._running, self._left.popleft().pull()
         plans = [*before.plans.values(), *before.failed_plans.values()]
-        self._running = self._made([conditions_plan(plan, "Spark") for plan in plans], pull)
+        self._running = self._made(plans, pull)
         if self._watermark > BEGIN_OF_TIME:  # else there is no state yet
             state = before.state(self._watermark)
             self._running.restore(state, before.failed, self._watermark)
@@ -93,7 +94,11 @@ class SwitchingPlans:
         """How many detections `at most once per` left out, by policy."""
         return self._running.suppressed()
 
-    def _made(self, plans: Sequence[Plan], pull: PullData) -> DeployedPlans:
+    def situations(self) -> dict[str, SituationCounts]:
+        """The open and pending situations, by policy."""
+        return self._running.situations()
+
+    def _made(self, plans: Sequence[PolicyPlan], pull: PullData) -> DeployedPlans:
         around = OperatorContext(pull, self._silence, self._sources, self._counts)
         running = DeployedPlans(around, self._began, _no_clock)
         for plan in plans:
@@ -114,12 +119,14 @@ class PlanRun:
 
     def __init__(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[PolicyPlan],
         pull: Pull,
         part: HistoryPart,
         sources: Mapping[str, PushSource],
         began: int | None,
+        ended: int | None = None,
     ) -> None:
+        """`began` and `ended`: when recorded time begins and ends for silence and situations."""
         self.codes = Codes.none()
         self.failed: dict[str, PolicyFailure] = {}
         self._part, self._plans = part, plans
@@ -137,8 +144,12 @@ class PlanRun:
         )
         self._interest = Interest(plans, part.keys, part.buckets, pull, sources, self.codes)
         self._keys = dict(zip((plan.policy for plan in plans), part.keys, strict=False))
-        silent = any(isinstance(term, SilentTerm) for plan in plans for term in plan.terms)
+        conditions = [plan for plan in plans if isinstance(plan, Plan)]
+        silent = any(isinstance(term, SilentTerm) for plan in conditions for term in plan.terms)
+        situations = any(isinstance(plan, SituationPlan) for plan in plans)
         self._began = began if silent else None
+        self._starts = began if situations else self._began
+        self._ended = ended if situations else None
         self._watermark = BEGIN_OF_TIME
 
     @property
@@ -177,7 +188,20 @@ class PlanRun:
         """How many detections of the part `at most once per` left out, by policy."""
         return self._running.suppressed()
 
+    def situations(self) -> dict[str, SituationCounts]:
+        """The situations of the part that are open or pending when recorded time ends."""
+        return self._running.situations()
+
     def _process(self, rows: pa.RecordBatch | None, watermark: int) -> list[Found]:
+        """Stops where recorded time ends: situations that are due by then are told, others are not,
+        and tables from after the end do not count. No row is later.
+        """
+        if self._ended is None or not self._watermark <= self._ended < watermark - 1:
+            return self._process_switching(rows, watermark)
+        found = self._process_switching(rows, self._ended + 1)
+        return found + self._process_part(None, watermark)
+
+    def _process_switching(self, rows: pa.RecordBatch | None, watermark: int) -> list[Found]:
         """Processes up to each switch by the tables before it, then by the new ones."""
         found: list[Found] = []
         while (since := self._running.next_switch(watermark)) is not None:
@@ -195,7 +219,7 @@ class PlanRun:
 
     def _has_begun(self, time: int) -> bool:
         """Whether time runs already; it starts with the first reading of any source."""
-        return not self._running.is_untouched or (self._began is not None and self._began < time)
+        return not self._running.is_untouched or (self._starts is not None and self._starts < time)
 
     def _process_part(self, rows: pa.RecordBatch | None, watermark: int) -> list[Found]:
         readings = None if rows is None else as_readings(rows, self.codes)

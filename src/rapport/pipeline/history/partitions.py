@@ -3,9 +3,9 @@
 Parts give together what the whole gives. A plan that uses nothing up is cut into slices of time. A
 slice owns the detections whose time lies in it, and reads as much before and after it as can have
 a part in them. Other plans need everything before: those that use events up (rule 1 of the
-meaning), durations and silence (rule 6), `at most once per`, and absence that a silent source makes
-undecided (rule 8). They are divided by identities (`keys.py`) if they have a key, else they run in
-one piece.
+meaning), durations and silence (rule 6), `at most once per`, absence that a silent source makes
+undecided (rule 8), and situations. They are divided by identities (`keys.py`) if they have a key,
+else they run in one piece.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from rapport.policy.plan import (
     CorrelationTerm,
     LastingTerm,
     Plan,
+    PolicyPlan,
     Positive,
     SilentTerm,
 )
 from rapport.policy.plan import Sequence as FollowedBy
 from rapport.policy.runner.deployed_plans import gather_families
+from rapport.policy.situation_plan import SituationPlan
 
 _CLOCKS = 4
 """Each end of a followed-by may be wrong either way, and so may what must not lie between."""
@@ -46,8 +48,10 @@ def used_up_terms(plan: Plan) -> tuple[int, ...]:
     return tuple(sorted(t for t in positive if isinstance(plan.terms[t], CorrelationTerm)))
 
 
-def why_in_one_piece(plan: Plan, sources: Mapping[str, PushSource]) -> str:
+def why_in_one_piece(plan: PolicyPlan, sources: Mapping[str, PushSource]) -> str:
     """The reason why a plan is not cut; empty when it is."""
+    if isinstance(plan, SituationPlan):
+        return "its situation may have begun long before"
     used_up = used_up_terms(plan)
     if used_up:
         term = plan.terms[used_up[0]]
@@ -71,14 +75,17 @@ def why_in_one_piece(plan: Plan, sources: Mapping[str, PushSource]) -> str:
     return ""
 
 
-def look_back_ms(plan: Plan, sources: Mapping[str, PushSource] | None = None) -> int:
-    """How long before a detection's time an event can lie that has a part in it (exclusive).
+def look_back_ms(plan: PolicyPlan, sources: Mapping[str, PushSource] | None = None) -> int:
+    """How long before a detection's time an event can lie that has a part in it (exclusive); 0 for
+    situations, which need all of them.
 
     Ends of a match lie within one window before its `t0`. The other part of a followed-by lies up
     to another window before its end, and a correlation under its NOT begins up to a third before.
     The detection comes at `t0`, or up to a window later when absence is awaited, or two when a
     mixed clause takes a followed-by whose own absence is awaited.
     """
+    if isinstance(plan, SituationPlan):
+        return 0
     sequences = [child for child in _children(plan) if isinstance(child, FollowedBy)]
     windows = 1 + bool(sequences)
     windows += any(
@@ -90,7 +97,7 @@ def look_back_ms(plan: Plan, sources: Mapping[str, PushSource] | None = None) ->
     return reach_ms + _CLOCKS * uncertainty_ms(plan, sources or {})
 
 
-def look_ahead_ms(plan: Plan, sources: Mapping[str, PushSource] | None = None) -> int:
+def look_ahead_ms(plan: PolicyPlan, sources: Mapping[str, PushSource] | None = None) -> int:
     """How long after a detection's time an event can lie that has a part in it (exclusive).
 
     Mostly none. But a match may turn out not to be minimal, or a mixed clause may have an earlier
@@ -98,6 +105,8 @@ def look_ahead_ms(plan: Plan, sources: Mapping[str, PushSource] | None = None) -
     mixed clause is satisfied by an absence among tables, that holds from `t0` on, but counts only
     when nothing positive came within a window.
     """
+    if isinstance(plan, SituationPlan):
+        return 0
     unsure_ms = _CLOCKS * uncertainty_ms(plan, sources or {})
     awaited = any(isinstance(c, FollowedBy) and c.second_negated for c in _children(plan))
     if awaited:
@@ -107,14 +116,14 @@ def look_ahead_ms(plan: Plan, sources: Mapping[str, PushSource] | None = None) -
 
 
 def explain_partitioning(
-    plan: Plan, sources: Mapping[str, PushSource] | None = None, pull: PullData | None = None
+    plan: PolicyPlan, sources: Mapping[str, PushSource] | None = None, pull: PullData | None = None
 ) -> str:
     """One sentence for people: how this plan is spread over Spark and why. Without the tables
     nobody can tell by which identity.
     """
     known = sources or {}
     reason = why_in_one_piece(plan, known)
-    if not reason:
+    if not reason and isinstance(plan, Plan):
         return _explain_slices(plan, known)
     if pull is None:
         return f"{plan.policy}: not in slices of time, because {reason}"
@@ -232,7 +241,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lay_out_history(
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     pull: PullData | None,
     groups: Sequence[GroupAt],
     *,
@@ -293,17 +302,18 @@ def slice_bounds(times: npt.NDArray[np.int64], partitions: int) -> tuple[int, ..
 
 
 def _together(
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     reasons: Mapping[str, str],
     pull: PullData | None,
     sources: Mapping[str, PushSource],
     most: int,
 ) -> list[Shared]:
     """Plans that are not sliced, with their keys: who wants the same readings at the same places
-    runs together. Plans without a key make at most `most` pieces, families staying together.
+    runs together. Plans without a key make at most `most` pieces; families stay together, and so do
+    situations that read the same streams, which share their values.
     """
     keyed: list[tuple[list[Key], list[int]]] = []
-    alone: list[Plan] = []
+    alone: list[PolicyPlan] = []
     for number, plan in enumerate(plans):
         if plan.policy not in reasons:
             continue
@@ -319,10 +329,22 @@ def _together(
             home[1].append(number)
     numbers = {plan.policy: number for number, plan in enumerate(plans)}
     pieces: list[list[int]] = [[] for _ in range(most)]
-    for _, family in gather_families(alone):
+    for family in _families(alone):
         min(pieces, key=len).extend(numbers[plan.policy] for plan in family)
     whole: list[Shared] = [((), tuple(piece)) for piece in pieces if piece]
     return [*whole, *((tuple(keys), tuple(own)) for keys, own in keyed)]
+
+
+def _families(plans: Sequence[PolicyPlan]) -> list[list[PolicyPlan]]:
+    found: list[list[PolicyPlan]] = [
+        list(family)
+        for _, family in gather_families([plan for plan in plans if isinstance(plan, Plan)])
+    ]
+    by_streams: dict[tuple[str, ...], list[PolicyPlan]] = {}
+    for plan in plans:
+        if isinstance(plan, SituationPlan):
+            by_streams.setdefault(plan.streams(), []).append(plan)
+    return [*found, *by_streams.values()]
 
 
 def _fits(together: Sequence[Key], key: Key, pull: PullData) -> bool:

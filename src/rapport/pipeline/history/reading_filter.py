@@ -37,6 +37,7 @@ from rapport.policy.plan import (
     Measure,
     Operand,
     Plan,
+    PolicyPlan,
     Positive,
     QueryTerm,
     ReadingTerm,
@@ -46,6 +47,7 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
+from rapport.policy.situation_plan import SituationPlan
 from rapport.units import sphere
 
 _MOST_PAIRS = 10_000_000
@@ -546,7 +548,7 @@ class WantedReadings(msgspec.Struct, frozen=True):
 
 
 def interest_of(
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     pull: PullData,
     sources: Mapping[str, PushSource] | None = None,
     *,
@@ -560,13 +562,16 @@ def interest_of(
             so, or where operators are told it otherwise and run even without readings.
     """
     wanted = [part for plan in plans for part in _wanted_by(plan, pull)]
-    watched = {name for plan in plans for name in watched_sources(plan, sources or {})}
+    judged = (plan for plan in plans if isinstance(plan, Plan))
+    watched = {name for plan in judged for name in watched_sources(plan, sources or {})}
     counts = any(counts_silence(plan, sources or {}) for plan in plans)
     return WantedReadings(simplified(wanted), frozenset(watched), began if counts else None)
 
 
-def counts_silence(plan: Plan, sources: Mapping[str, PushSource]) -> bool:
+def counts_silence(plan: PolicyPlan, sources: Mapping[str, PushSource]) -> bool:
     """Whether it matters to the plan when the history began."""
+    if isinstance(plan, SituationPlan):
+        return True
     silent = any(isinstance(term, SilentTerm) for term in plan.terms)
     return silent or bool(watched_sources(plan, sources))
 
@@ -580,7 +585,16 @@ def simplified(wanted: Iterable[ReadingSelection]) -> tuple[ReadingSelection, ..
     return tuple(one for stream in sorted(by_stream) for one in _of_one(stream, by_stream[stream]))
 
 
-def _wanted_by(plan: Plan, pull: PullData) -> Iterator[ReadingSelection]:
+def _wanted_by(plan: PolicyPlan, pull: PullData) -> Iterator[ReadingSelection]:
+    """Of a situation, every reading of every stream of those who can stand for one of its aliases:
+    what makes it false matters as well, and any reading makes an instance known.
+    """
+    if isinstance(plan, SituationPlan):
+        for bound in plan.bound_aliases():
+            side = Side(bound.alias, bound.concept, "", bound.constraints, None)
+            whose = satisfying(side, pull, {})
+            yield from (ReadingSelection(stream, whose) for stream in bound.streams)
+        return
     possible = possible_identities(plan, pull)
     for term in plan.terms:
         yield from _wanted_for(term, pull, possible)
@@ -820,7 +834,7 @@ def _interval(one: Interval) -> str:
 
 
 def row_filter(
-    plans: Sequence[Plan], pull: PullData, sources: Mapping[str, PushSource] | None = None
+    plans: Sequence[PolicyPlan], pull: PullData, sources: Mapping[str, PushSource] | None = None
 ) -> RowFilter | None:
     """The filter for some plans; None if every reading of their streams matters. Readings of
     watched sources, and of the moment from which silence counts, are to be kept besides.
@@ -830,7 +844,7 @@ def row_filter(
     return None if all(map(interest.takes_all_of, streams)) else RowFilter(interest)
 
 
-def leaves_out(interest: WantedReadings, plan: Plan, pull: PullData) -> float:
+def leaves_out(interest: WantedReadings, plan: PolicyPlan, pull: PullData) -> float:
     """An estimate without readings: the share of known identities of which no reading at all is
     needed, in the stream with the largest one; 1 if values decide too.
     """

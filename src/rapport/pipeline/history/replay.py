@@ -39,7 +39,7 @@ from rapport.pipeline.history.scan import why_not_scanned
 from rapport.pipeline.history.tables import Pull
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan, PolicyPlan, conditions_plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.replay.replay import (
     DEFAULT_BATCH,
     EngineResult,
@@ -87,7 +87,7 @@ class Ingestion:
 
 def replay_spark(
     spark: SparkSession,
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     pull: Pull,
     readings: Iterable[pa.RecordBatch],
     *,
@@ -96,6 +96,7 @@ def replay_spark(
     directory: Path | None = None,
     goes_on: Callable[[], bool] = lambda: False,
     sources: Mapping[str, PushSource] | None = None,
+    until: Callable[[], int | None] = lambda: None,
 ) -> SparkReplay:
     """Runs the plans over readings given in arrival order, as one Spark job.
 
@@ -103,8 +104,9 @@ def replay_spark(
     readings are kept while the job runs, a temporary one by default; on a cluster every worker must
     see it. `goes_on` is called when all readings are read: if more follow another time, only what
     is certain is decided, as by a local runner. `sources` are those of the
-    site: periods, clock uncertainties and staleness matter. Raises what `make_operator` raises, and
-    RapportErrors for everything that goes wrong on Spark.
+    site: periods, clock uncertainties and staleness matter. `until` is called when all readings are
+    read: for situations recorded time runs on to what it gives. Raises what `make_operator` raises,
+    and RapportErrors for everything that goes wrong on Spark.
     """
     check_plans(plans, pull, sources)
     part_counts(partitions, 0, 1)
@@ -124,6 +126,7 @@ def replay_spark(
                 partitions=partitions,
                 sources=sources,
                 end=ingestion.watermark() if goes_on() else END_OF_TIME,
+                until_ms=until(),
             )
         return SparkReplay.of(found)
 
@@ -136,7 +139,7 @@ def replay_recorded(
     spark: SparkSession,
     ontology: Ontology,
     pull: PullData,
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     recordings: Sequence[Recording],
     *,
     lateness_ms: int,
@@ -147,6 +150,7 @@ def replay_recorded(
     state_directory: Path | None = None,
     tables_version: str = "",
     progress: Callable[[int], None] | None = None,
+    until_ms: int | None = None,
 ) -> ReplayResult:
     """`policy.replay.replay` on Spark: the same detections at every stop."""
     if stop_after is not None and stop_after < 1:
@@ -170,23 +174,25 @@ def replay_recorded(
             partitions=partitions,
             sources=ontology.sources,
             progress=progress,
+            until_ms=until_ms,
         )
         return _replayed(made)
     taken = _Taken(None if stop_after is None else before + stop_after, progress)
 
     def engine(
-        given: Sequence[PolicyPlan], pull: PullData, readings: Iterable[pa.RecordBatch]
+        plans: Sequence[PolicyPlan], pull: PullData, readings: Iterable[pa.RecordBatch]
     ) -> EngineResult:
         rows = taken.of(readings)
         made = replay_spark(
             spark,
-            [conditions_plan(plan, "Spark") for plan in given],
+            plans,
             pull,
             rows,
             lateness_ms=lateness_ms,
             partitions=partitions,
             goes_on=lambda: taken.stopped,
             sources=ontology.sources,
+            until=lambda: until_ms,
         )
         return EngineResult(
             detections=made.detections,
@@ -194,6 +200,7 @@ def replay_recorded(
             events=made.events,
             undecided=made.undecided,
             suppressed=made.suppressed,
+            situations=made.situations,
         )
 
     result = replay(
@@ -213,7 +220,7 @@ def replay_recorded(
 
 
 def _scannable(
-    ontology: Ontology, plans: Sequence[Plan], recordings: Sequence[Recording]
+    ontology: Ontology, plans: Sequence[PolicyPlan], recordings: Sequence[Recording]
 ) -> ReadingsFiles | None:
     """The recordings as files that Spark scans; None if it cannot."""
     if why_not_files(recordings):
@@ -232,6 +239,7 @@ def _replayed(made: SparkReplay) -> ReplayResult:
         events=made.events,
         undecided=made.undecided,
         suppressed=made.suppressed,
+        situations=made.situations,
         first=made.first,
         last=made.last,
     )

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,6 +35,7 @@ from rapport.pipeline.history.detection_table import (
 from rapport.pipeline.history.files import ReadingsFiles
 from rapport.pipeline.history.partitions import Layout
 from rapport.policy.replay.replay import FaultyRows
+from rapport.policy.runner.deployed_plans import SituationCounts
 
 OUTPUT_COLUMNS = f"{DETECTION_COLUMNS}, report STRING, body BINARY, kind STRING"
 """The columns that executors write, as Spark names them."""
@@ -66,11 +67,15 @@ class WorkerRefusal(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DetectionCount(msgspec.Struct, frozen=True, array_like=True):
-    """How many detections of a policy a part found, and how many `at most once per` left out."""
+    """How many detections of a policy a part found, how many `at most once per` left out, and how
+    many situations are open and pending at the end.
+    """
 
     policy: str
     found: int
     suppressed: int
+    open: int = 0
+    pending: int = 0
 
 
 class Faulty(msgspec.Struct, frozen=True, array_like=True):
@@ -163,22 +168,39 @@ class OutputFiles:
             with pa.ipc.new_file(place, DETECTIONS) as writer:
                 if Path(self._folder(DETECTION)).is_dir():
                     files = pyarrow.dataset.dataset(self._folder(DETECTION), format="parquet")
-                    for batch in files.to_batches(columns=DETECTIONS.names):
-                        writer.write_table(pa.Table.from_batches([batch]).cast(DETECTIONS))
+                    for batch in files.to_batches(columns=_known(files, DETECTIONS)):
+                        writer.write_table(
+                            _with_columns(pa.Table.from_batches([batch]), DETECTIONS)
+                        )
             place.flush()
             return pa.ipc.open_file(pa.memory_map(place.name)).read_all()  # stays after its name
 
     def _read(self, kind: str, schema: pa.Schema) -> pa.Table:
         folder = self._folder(kind)
         if self._load is not None:
-            return self._load(folder).select(schema.names).cast(schema)
+            return _with_columns(self._load(folder), schema)
         if not Path(folder).is_dir():
             return schema.empty_table()
         files = pyarrow.dataset.dataset(folder, format="parquet")
-        return files.to_table(columns=schema.names).cast(schema)
+        return _with_columns(files.to_table(columns=_known(files, schema)), schema)
 
     def _folder(self, kind: str) -> str:
         return f"{self.directory}/kind={kind}"
+
+
+def _known(files: pyarrow.dataset.Dataset, schema: pa.Schema) -> list[str]:
+    return [name for name in schema.names if name in files.schema.names]
+
+
+def _with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of the schema; nulls for those that files of an older release do not have."""
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.schema.names
+        else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 class Reports:
@@ -215,6 +237,10 @@ class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
     """The smallest and the largest time of a reading."""
     suppressed: dict[str, int] = {}
     """What `at most once per` left out, of every policy that did not fail."""
+    situations: dict[str, SituationCounts] = {}
+    """Of each policy with a situation, what is open and pending when recorded time ends."""
+    ended: int | None = None
+    """When recorded time ends for situations, if there are any."""
 
     def columns(self) -> pa.Table:
         """All detections and undecided ones as DETECTIONS, in any order, mapped from a file;
@@ -259,6 +285,8 @@ class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
     """The smallest and the largest time of a reading."""
     suppressed: dict[str, int] = {}
     """Of each policy what `at most once per` left out."""
+    situations: dict[str, SituationCounts] = {}
+    """Of each policy with a situation, what is open and pending when recorded time ends."""
 
     @staticmethod
     def of(found: HistoryFound) -> SparkReplay:
@@ -275,6 +303,7 @@ class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
             first=found.first,
             last=found.last,
             suppressed=found.suppressed,
+            situations=found.situations,
         )
 
 
@@ -284,8 +313,10 @@ def found_of(
     layout: Layout,
     history: ReadingsFiles,
     policies: Sequence[str],
+    situations: Collection[str] = (),
+    ended: int | None = None,
 ) -> HistoryFound:
-    """The reports of all tasks put together."""
+    """The reports of all tasks put together; `situations`: the policies with a situation."""
     late = sorted(reports.of(Late), key=lambda one: (one.clock, one.series, one.position))
     faulty = list(reports.of(Faulty))
     failed: dict[str, PolicyFailure] = {}
@@ -294,7 +325,10 @@ def found_of(
         if known is None or one.since < known.since:
             failed[one.policy] = one
     counts, suppressed = Counter[str](), Counter[str]()
+    still_open, pending = Counter[str](), Counter[str]()
     for counted in reports.of(DetectionCount):
+        still_open[counted.policy] += counted.open
+        pending[counted.policy] += counted.pending
         counts[counted.policy] += counted.found
         suppressed[counted.policy] += counted.suppressed
     groups = list(reports.of(GroupFacts))
@@ -309,6 +343,12 @@ def found_of(
         faulty=_joined(faulty),
         failed=failed,
         suppressed={name: suppressed[name] for name in policies if name not in failed},
+        situations={
+            name: SituationCounts(still_open[name], pending[name])
+            for name in policies
+            if name in situations and name not in failed
+        },
+        ended=ended,
         first=min((g.first_inside for g in groups if g.first_inside is not None), default=None),
         last=max((g.last_inside for g in groups if g.last_inside is not None), default=None),
     )

@@ -46,7 +46,9 @@ from rapport.pipeline.worker_tables import WorkerTables
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import Plan, encode_plan
+from rapport.policy.plan import PolicyPlan, encode_plan
+from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situations.operator import SituationOperator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +83,7 @@ class PartCounts(msgspec.Struct, frozen=True):
 
 def run_history(
     spark: SparkSession,
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     pull: Pull,
     history: ReadingsFiles,
     *,
@@ -90,6 +92,7 @@ def run_history(
     sources: Mapping[str, PushSource] | None = None,
     progress: Callable[[int], None] | None = None,
     most_late: int | None = None,
+    until_ms: int | None = None,
 ) -> SparkReplay:
     """What `LocalRunner` finds in the readings of `history` in arrival order, byte for byte.
 
@@ -100,6 +103,7 @@ def run_history(
         sources: those of the site: periods, clock uncertainties and staleness matter.
         progress: called with the number of readings read so far, whenever a task ends.
         most_late: keep about so many late readings (all are counted); None: all of them.
+        until_ms: for situations recorded time runs on to it, included.
 
     Raises what `make_operator` raises, SiteError for files that cannot be read, and RapportErrors
     for everything that goes wrong on Spark.
@@ -114,13 +118,14 @@ def run_history(
         sources=sources,
         progress=progress,
         most_late=most_late,
+        until_ms=until_ms,
     )
     return SparkReplay.of(found)
 
 
 def find_in_history(
     spark: SparkSession,
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     pull: Pull,
     history: ReadingsFiles,
     *,
@@ -131,6 +136,7 @@ def find_in_history(
     most_late: int | None = None,
     end: int = END_OF_TIME,
     output: str | None = None,
+    until_ms: int | None = None,
 ) -> HistoryFound:
     """The same, but detections stay in the files that executors wrote below `output` (None: a
     temporary directory that lives as long as the result). Everything is decided up to before `end`.
@@ -149,6 +155,7 @@ def find_in_history(
             sources=sources,
             end=end,
             most_late=most_late,
+            until_ms=until_ms,
         )
         told.finish()
         return found
@@ -156,7 +163,7 @@ def find_in_history(
 
 def explain_history(
     spark: SparkSession,
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     pull: Pull,
     history: ReadingsFiles,
     *,
@@ -181,7 +188,7 @@ def explain_history(
 
 
 def evaluate_history(
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     pull: Pull,
     history: ReadingsFiles,
     engine: Engine,
@@ -191,18 +198,21 @@ def evaluate_history(
     sources: Mapping[str, PushSource] | None = None,
     end: int = END_OF_TIME,
     most_late: int | None = None,
+    until_ms: int | None = None,
 ) -> HistoryFound:
     """Runs plans over a history on any engine; see `run_history`."""
     known = dict(sources or {})
     groups = groups_of(history)
+    situations = [plan.policy for plan in plans if isinstance(plan, SituationPlan)]
     unknown = {
         (at.series, at.file)
         for at in groups
-        if not at.facts.is_known and not history.series[at.series].is_judged
+        if not at.facts.is_known and (situations or not history.series[at.series].is_judged)
     }
     if unknown:
         shown = _survey(history, groups, engine, lateness_ms, unknown)
         history, groups = corrected(history, groups, shown)
+    first_groups = groups
     for _ in range(_MOST_RUNS):
         job, layout = plan_job(
             plans,
@@ -218,12 +228,17 @@ def evaluate_history(
         if any(counts_silence(plan, known) for plan in plans):
             began = _first_reading(history, groups, engine, lateness_ms)
             job = msgspec.structs.replace(job, began=began)
+        if situations:
+            ended = _end_of_record(history, groups, first_groups, until_ms)
+            job = msgspec.structs.replace(job, ended=ended)
         output = engine.run(job, history)
         reports = output.reports()
         before, history, groups = groups, *corrected(history, groups, reports.of(GroupFacts))
-        if not changes_lateness(history, before, groups):
+        ended = _end_of_record(history, groups, first_groups, until_ms)
+        is_final = not situations or job.ended == ended
+        if is_final and not changes_lateness(history, before, groups):
             names = [plan.policy for plan in plans]
-            return found_of(output, reports, layout, history, names)
+            return found_of(output, reports, layout, history, names, situations, ended)
     # What reading shows depends on the bytes alone: these were not the same twice.
     raise Unavailable(
         "the files of the history change while they are read",
@@ -233,7 +248,7 @@ def evaluate_history(
 
 
 def plan_job(
-    plans: Sequence[Plan],
+    plans: Sequence[PolicyPlan],
     pull: Pull,
     history: ReadingsFiles,
     groups: tuple[GroupAt, ...],
@@ -309,12 +324,37 @@ def _first_reading(
     return found
 
 
+def _end_of_record(
+    history: ReadingsFiles,
+    groups: Sequence[GroupAt],
+    by_footers: Sequence[GroupAt],
+    until_ms: int | None,
+) -> int | None:
+    """When recorded time ends: at the last reading, which is never late, or at `until_ms` if that
+    is later; where a window ends before, at its end. Without readings there is no recorded time.
+    """
+    # Of judged series only rows in the window are read, which do not show where the record ends.
+    shown = [
+        footer if history.window is not None and history.series[at.series].is_judged else at
+        for at, footer in zip(groups, by_footers, strict=True)
+    ]
+    ends = [at.facts.last for at in shown if at.facts.last is not None]
+    if not ends:
+        return None
+    ended = max(*ends, ends[0] if until_ms is None else until_ms)
+    return ended if history.window is None else min(ended, history.window[1] - 1)
+
+
 def check_plans(
-    plans: Sequence[Plan], pull: Pull, sources: Mapping[str, PushSource] | None
+    plans: Sequence[PolicyPlan], pull: Pull, sources: Mapping[str, PushSource] | None
 ) -> None:
     """Refuses a plan that cannot run anywhere; raises what `make_operator` raises."""
+    situations = [plan for plan in plans if isinstance(plan, SituationPlan)]
+    if situations:
+        SituationOperator(situations, first_of(pull), sources or {}, None)
     for plan in plans:
-        make_operator(plan, first_of(pull), sources=sources)
+        if not isinstance(plan, SituationPlan):
+            make_operator(plan, first_of(pull), sources=sources)
 
 
 def part_counts(partitions: int | None, rows: int, cores: int) -> PartCounts:
@@ -350,7 +390,7 @@ class _Progress:
 
 
 def explain_run(
-    plan: Plan, pull: PullData, sources: Mapping[str, PushSource] | None = None
+    plan: PolicyPlan, pull: PullData, sources: Mapping[str, PushSource] | None = None
 ) -> list[str]:
     """Sentences: how a plan is divided and why, and which readings its operators are given. Looks
     at the plan and the tables only, not at readings.
@@ -367,7 +407,7 @@ def explain_run(
     ]
 
 
-def _cut(plan: Plan, pull: PullData, sources: Mapping[str, PushSource]) -> str:
+def _cut(plan: PolicyPlan, pull: PullData, sources: Mapping[str, PushSource]) -> str:
     if not why_in_one_piece(plan, sources):
         return "slices"
     key = choose_key(plan, pull, sources)

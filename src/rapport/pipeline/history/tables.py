@@ -8,7 +8,7 @@ from functools import partial
 from rapport.core.errors import Unsupported
 from rapport.pipeline.worker_tables import WorkerTables, tables_for
 from rapport.policy.operators.base import PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.table_history import PullByTime, TableSwitch, as_pull_by_time
 from rapport.tables.instances import Instances
 
@@ -31,7 +31,7 @@ def first_of(pull: Pull) -> PullData:
     return as_pull_by_time(pull).pull
 
 
-def tables_for_workers(plans: Sequence[Plan], pull: Pull) -> Pull:
+def tables_for_workers(plans: Sequence[PolicyPlan], pull: Pull) -> Pull:
     """The tables that plans use as plain data; rows that did not change are sent once. Raises
     Unsupported if there are too many.
     """

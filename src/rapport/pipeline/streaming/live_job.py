@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.codec import encode_block
-from rapport.core.errors import Conflict, SiteError
+from rapport.core.errors import Conflict, SiteError, Unsupported
 from rapport.core.event import content_id
 from rapport.pipeline.datasource.locations import Location
 from rapport.pipeline.datasource.offsets import PositionRange
@@ -35,7 +35,7 @@ from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import PullData
 from rapport.policy.operators.uncertainty import watched_sources
-from rapport.policy.plan import Plan, conditions_plan, decode_plan, encode_plan
+from rapport.policy.plan import Plan, PolicyPlan, conditions_plan, decode_plan, encode_plan
 from rapport.site.interpretations import terms_of_policies
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site
@@ -263,7 +263,7 @@ def plans_on_spark(site: Site, place: Location) -> list[Plan]:
     registry = _registry(place)
     if not registry.entries:  # no node has run yet: what its files say will run
         known = sorted(site.policies.items())
-        return [conditions_plan(one.plan, _RUNNER) for name, one in known if name in chosen]
+        return [plan_for_live(one.plan) for name, one in known if name in chosen]
     entries = [one for one in registry.alive() if one.state == "running" and one.name in chosen]
     return [_plan(site, entry) for entry in entries]
 
@@ -282,7 +282,7 @@ def _registry(place: Location) -> PolicyRegistry:
 def _plan(site: Site, entry: PolicyEntry) -> Plan:
     known = site.policies.get(entry.name)
     if known is not None and known.plan.version() == entry.version:
-        return conditions_plan(known.plan, _RUNNER)
+        return plan_for_live(known.plan)
     terms, faults = terms_of_policies(site.file, site.directory, site.ontology, [entry.name])
     file = PolicyFile(entry.name, Path(f"{entry.name}.dpl"), f"{entry.name} (on record)")
     compiled, problems = compile_text(
@@ -297,4 +297,18 @@ def _plan(site: Site, entry: PolicyEntry) -> Plan:
             code="live.other_policy",
             hint="let the node take in the site: rapport policy reload",
         )
-    return conditions_plan(compiled.plan, _RUNNER)
+    return plan_for_live(compiled.plan)
+
+
+def plan_for_live(plan: PolicyPlan) -> Plan:
+    """Raises Unsupported for a situation: its life (a new version that continues it, its end when
+    the policy is deleted, the values in its texts) is the node's.
+    """
+    if isinstance(plan, Plan):
+        return plan
+    raise Unsupported(
+        f"the situation of policy {plan.policy!r}",
+        _RUNNER,
+        hint="let it run in the node: name the policies of [policies] on_spark one by one, without "
+        f"{plan.policy!r}",
+    )

@@ -23,7 +23,7 @@ from rapport.policy.language.situations import is_situation, parse_situation_pol
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.lint.meant_situations import lint_meant_situation
 from rapport.policy.lint.satisfiability import lint_aliases, lint_satisfiable
-from rapport.policy.lint.situations import lint_guard, lint_situation
+from rapport.policy.lint.situation_lint import lint_guard, lint_situation
 from rapport.policy.lint.times import lint_times
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan

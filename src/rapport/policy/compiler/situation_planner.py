@@ -48,7 +48,7 @@ from rapport.policy.language.tree import (
     Term,
 )
 from rapport.policy.ontology import Ontology
-from rapport.policy.plan import Absent, Child, Constraint, Plan, Positive, Sequence
+from rapport.policy.plan import Constraint, Plan
 from rapport.policy.situation_plan import (
     AggregateValue,
     AllOf,
@@ -69,6 +69,7 @@ from rapport.policy.situation_plan import (
     TableDays,
     TimeWindow,
     YearDay,
+    counted_aliases,
     inner_nodes,
 )
 from rapport.policy.situation_plan import Value as PlanValue
@@ -106,37 +107,27 @@ def plan_guard(tree: PolicyTree, plan: Plan, ontology: Ontology, faults: Diagnos
     """The plan with the guard of its policy; adds faults."""
     if tree.guard is None:
         return plan
-    bound = _bound_by_all(plan)
+    bound = plan.always_bound()
+    named = set()
     for alias, place in named_aliases(tree.guard):
+        named.add(alias)
         if alias not in bound:
             message = f"no detection says which {alias!r} it is about"
             hint = f"add a condition that {alias} takes part in, or write here: "
             hint += f"some ... {alias} with (...)"
             faults.add("policy.unbound_alias", message, place, hint=hint)
-    found = ConditionPlanner(tree.concepts, ontology, faults).planned(tree.guard)
-    return msgspec.structs.replace(plan, guard=found)
-
-
-def _bound_by_all(plan: Plan) -> set[str]:
-    """The aliases that every match binds."""
-    bound: set[str] = set()
-    for clause in plan.clauses:
-        children = [_bound_by(child, plan) for child in clause.children]
-        bound |= set.intersection(*children) if children else set()
-    return bound
-
-
-def _bound_by(child: Child, plan: Plan) -> set[str]:
-    match child:
-        case Positive(term):
-            numbers = [term]
-        case Absent():
-            numbers = []
-        case Sequence():
-            sides = ((child.first, child.first_negated), (child.second, child.second_negated))
-            numbers = [number for number, negated in sides if not negated]
-    terms = [plan.terms[number] for number in numbers]
-    return {side.alias for term in terms for side in (term.first, term.second)}
+    planner = ConditionPlanner(tree.concepts, ontology, faults)
+    found = planner.planned(tree.guard)
+    if found is None:
+        return plan
+    counted = {one.concept for one in counted_aliases([found])}
+    aliases = [planner.unconstrained(one) for one in tree.concepts]
+    read = [
+        one
+        for one in aliases
+        if one.alias in named or (one.concept in counted and one.alias in plan.ever_bound())
+    ]
+    return msgspec.structs.replace(plan, guard=found, guard_aliases=tuple(read))
 
 
 def _deliveries(actions: Iterable[Action]) -> tuple[tuple[str, ...], ...]:
@@ -187,10 +178,14 @@ class ConditionPlanner:
         constraints: tuple[Constraint, ...] = check_definition(
             concept, self.scope, self.faults, section="situation"
         )
+        return msgspec.structs.replace(self.unconstrained(concept), constraints=constraints)
+
+    def unconstrained(self, concept: ConceptDef) -> BoundAlias:
+        """The alias without its constraints."""
         general = self.scope.concepts.get(concept.alias, concept.concept)
         names = self.scope.event_attributes(concept.alias)
         streams = tuple(f"{general}.{name}" for name in names)
-        return BoundAlias(concept.alias, general, constraints, streams)
+        return BoundAlias(concept.alias, general, streams=streams)
 
     def planned(self, condition: written.Condition) -> Condition | None:
         """The condition of the plan; None with its faults added."""

@@ -10,15 +10,23 @@ import msgspec
 
 from rapport.core.detection import Detection
 from rapport.core.event import Gap
-from rapport.policy.explain.situations import SituationEvidence
+from rapport.policy.explain.situation_evidence import SituationEvidence
 
 Truth = Literal["true", "false", "unknown"]
 CandidateOutcome = Literal[
-    "detected", "pending", "undecided", "left out", "not run", "refuted", "incomplete"
+    "detected",
+    "pending",
+    "undecided",
+    "left out",
+    "not while",
+    "not run",
+    "refuted",
+    "incomplete",
 ]
 """`pending`: stream time has not reached the decision; `left out`: suppressed by `at most once
-per`; `not run`: all conditions held, but the policy was not deployed yet, paused, or ended before
-the match was certain; `incomplete`: some condition never became true.
+per`; `not while`: all conditions held, but the guard was false or unknown then; `not run`: all
+conditions held, but the policy was not deployed yet, paused, or ended before the match was
+certain; `incomplete`: some condition never became true.
 """
 
 

@@ -15,7 +15,14 @@ from rapport.core.errors import InvalidInput, PolicyError, UnknownName
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
 from rapport.kernel.tasks import run_in_thread
-from rapport.policy.explain.answer import AnswerNote, Candidate, Explanation, WhyNotAnswer
+from rapport.policy.compiler.situation_text import condition_lines
+from rapport.policy.explain.answer import (
+    AnswerNote,
+    Candidate,
+    ConditionNode,
+    Explanation,
+    WhyNotAnswer,
+)
 from rapport.policy.explain.evidence import (
     NeededRange,
     Reading,
@@ -42,7 +49,7 @@ from rapport.policy.explain.policy_versions import (
     version_at_time,
     version_of,
 )
-from rapport.policy.explain.situations import SituationEvidence, situation_at
+from rapport.policy.explain.situation_evidence import SituationEvidence, situation_at
 from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why, why_not
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
@@ -120,6 +127,7 @@ class Explainer:
             past = await self._past(plan, span, question.given, to_the_end=True)
             answer = await self._decided(plan, question, past, then, tables.pull)
         answer = _with_pending(answer, past, self._lateness_ms)
+        answer = _with_guard(answer, plan, past)
         notes = (
             *(then.notes if then else ()),
             *past.notes,
@@ -394,6 +402,28 @@ def _with_pending(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) ->
         return msgspec.structs.replace(answer, fired=fired)
     held = tuple(msgspec.structs.replace(one, became="pending") for one in waiting)
     return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
+
+
+def _with_guard(answer: WhyNotAnswer, plan: Plan, past: PastReadings) -> WhyNotAnswer:
+    """Marks matches that the guard stopped: the evaluation looks at the conditions alone, and the
+    policy ran without emitting them.
+    """
+    if plan.guard is None:
+        return answer
+    emitted = {one.id() for one in past.reported}
+    stopped = [one for one in answer.fired if one.detection and one.detection.id() not in emitted]
+    fired = tuple(one for one in answer.fired if one not in stopped)
+    if fired or not stopped:
+        return msgspec.structs.replace(answer, fired=fired)
+    text = f"while {'; '.join(line.strip() for line in condition_lines(plan.guard))}"
+    held = []
+    for one in stopped:
+        assert one.detection is not None, "what is stopped is known"
+        because = f"it was false or unknown at {format_time(one.detection.time)}"
+        node = ConditionNode(text=text, truth="false", because=because)
+        clauses = (*one.clauses, node)
+        held.append(msgspec.structs.replace(one, became="not while", clauses=clauses))
+    return msgspec.structs.replace(answer, fired=(), candidates=tuple(held[:_MOST_SHOWN]))
 
 
 def _not_decided(waiting: Candidate, past: PastReadings) -> AnswerNote:

@@ -49,6 +49,15 @@ from rapport.policy.language.situation_values import (
 from rapport.policy.language.tree import Property, Quantity, SourceSpan
 
 _PARAMETER = re.compile(r"(-?[0-9.]+(?:[eE][+-]?[0-9]+)?)(.*)")
+_PRONOUNS = {
+    "nobody": "no person B",
+    "nothing": "no person B",
+    "somebody": "some person B",
+    "someone": "some person B",
+    "anybody": "some person B",
+    "anyone": "some person B",
+}
+_SILENT = ("silent", "quiet", "offline", "missing")
 _ALL = ("every", "all", "each")
 _SOME = ("any", "a", "an", "one", "exists")
 
@@ -129,10 +138,16 @@ class ConditionReader(ValueReader):
             return f"did you mean: count of (...) in the last 10 min at least {token.text}"
         if word in ("until", "unless"):
             return "the section 'cleared by' says when a situation ends"
+        if word == "within" and self.cursor.sees("number", ahead=1):
+            return "a situation has no window; say how long it lasts: for 10 min"
         if word in ("followed-by", "then", "within"):
             return "what follows within a time is for a policy with 'conditions'"
         if word in ("during", "lasting", "since", "over"):
             return "did you mean 'for'?"
+        if self.cursor.reads("at", "most") and self.cursor.word(2) == "once":
+            return "write 'at most once per ...' in a line of its own"
+        if word in ("at", "by") and self.cursor.word(1) in ("night", "day", "noon", "midnight"):
+            return "write in a line of its own: time is between 22:00 and 06:00"
         if word in (*COMPARATOR_WORDS, "is", "at") or token.kind == "operator":
             return "a comparison has two sides; for a range write: x between 1 and 2"
         if self.cursor.sees("keyword", "of", ahead=1) and not token.glued:
@@ -285,6 +300,12 @@ class ConditionReader(ValueReader):
             hint = f"did you mean: some {shown} with (...)"
         elif word in _ALL:
             hint = f"did you mean: no {shown} with (NOT ...)"
+        elif word in _PRONOUNS and first.text not in self.aliases:
+            hint = f"did you mean: {_PRONOUNS[word]} with (B is inside R)"
+        elif word in ("more", "less", "fewer") and self.cursor.word(1) == "than":
+            hint = f"did you mean: {self._bound(word)} person B with (...)"
+        elif word == "the" and first.text not in self.aliases:
+            hint = "leave 'the' out"
         elif word in ("until", "unless"):
             hint = "the section 'cleared by' says when a situation ends"
         elif word in ("if", "when", "whenever", "while", "where"):
@@ -302,7 +323,24 @@ class ConditionReader(ValueReader):
             message = f"{first.text!r} begins no condition"
             raise self.cursor.fault("policy.expected_condition", message, hint=hint)
 
+    def _bound(self, word: str) -> str:
+        """`at least 4` of `more than 3`."""
+        number = self.cursor.peek(2)
+        count = int(number.text) if number is not None and number.text.isdecimal() else 1
+        return f"at least {count + 1}" if word == "more" else f"at most {max(count - 1, 0)}"
+
+    def _refuse_silent(self) -> None:
+        """Rejects `F is silent` with the silence that is meant."""
+        after = 2 if self.cursor.sees("keyword", "is", ahead=1) else 1
+        word = self.cursor.word(after)
+        if word in _SILENT and not self.cursor.names(self.aliases, ahead=after + 1):
+            subject = self.cursor.peek()
+            message = f"{word!r} is no relationship; a silence names what is not heard"
+            hint = f"write: no event of {subject.text if subject else 'F'} for 30 min"
+            raise self.cursor.fault("policy.bad_silence", message, hint=hint)
+
     def _relationship(self) -> Condition:
+        self._refuse_silent()
         term = read_term(self.cursor, self.aliases)
         self.use(term.first, term.first_place)
         self.use(term.second, term.second_place)
@@ -365,6 +403,8 @@ class ConditionReader(ValueReader):
         hint = f"such as: {shown} above 30 degC"
         if self.cursor.word() in ("until", "unless"):
             hint = "the section 'cleared by' says when a situation ends"
+        if self.cursor.reads("with") and self.cursor.word(1) == "at":
+            hint = "the least number stands in parentheses: (at least 18 readings)"
         elif self.cursor.sees("keyword", "of", ahead=1):
             hint = f"did you mean: {shown} * {self.cursor.word()} of ..."
         return self.cursor.fault("policy.expected_comparison", message, hint=hint)
@@ -418,9 +458,11 @@ class ConditionReader(ValueReader):
         example = f"{quantifier} {f'{number} ' if quantifier.startswith('at') else ''}person B"
         hint = f"such as: {example} with (B is inside R)"
         concept = self.cursor.name("policy.expected_concept", "a concept", hint)
-        if self.cursor.reads("with"):
+        if self.cursor.reads("with") or self.cursor.sees("keyword", "is"):
             message = f"expected an alias for {concept.text!r}"
-            hint = f"such as: {concept.text} B with (B is inside R)"
+            hint = (
+                f"such as: {example.removesuffix('person B')}{concept.text} B with (B is inside R)"
+            )
             raise self.cursor.fault("policy.missing_alias", message, hint=hint)
         alias = self.cursor.name("policy.missing_alias", f"an alias for {concept.text!r}", hint)
         if alias.text in self.aliases:

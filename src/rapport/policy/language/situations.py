@@ -118,6 +118,8 @@ class SituationSections:
             message = "'while' is for a policy with 'conditions'"
             hint = "put its lines into 'situation': all of them must hold"
             self.faults.add("policy.unknown_section", message, place, hint=hint)
+        elif self.section == "actions" and phrase.startswith(("actions when", "actions if")):
+            self._unknown(phrase, "actions when cleared", place)
         elif self.section in _ACTION_SECTIONS:
             self.actions[self.section].add(line, number)
         elif not self._misspelt(phrase, place):
@@ -155,14 +157,25 @@ class SituationSections:
             self.faults.add("policy.unknown_section", message, place, hint=hint)
             self._enter("situation", place)
             return True
+        if words.startswith("cleared by ") and not self._is_open():
+            message = "the name of a section stands on a line of its own"
+            hint = "write what ends it in the lines below 'cleared by'"
+            self.faults.add("policy.unknown_section", message, place, hint=hint)
+            self._enter("cleared by", place)
+            return True
         meant = words if words in SECTIONS else nearest_word(words, SECTIONS)
         alike = words.count(" ") == meant.count(" ") and words[:1] == meant[:1]
+        if words in ("cleared", "until", "clear", "resolved by", "ended by", "ends when"):
+            meant, alike = "cleared by", "situation" in self.headers
         if not words or self._is_open() or not alike or meant in self.headers:
             return False
+        self._unknown(phrase, meant, place)
+        return True
+
+    def _unknown(self, phrase: str, meant: str, place: SourceSpan) -> None:
         message = f"there is no section named {phrase!r}"
         self.faults.add("policy.unknown_section", message, place, hint=f"did you mean {meant!r}?")
         self._enter(meant, place)
-        return True
 
     @property
     def lines(self) -> dict[str, list[list[Token]]]:

@@ -54,9 +54,10 @@ from rapport.policy.lifecycle.registry import (
     change_id,
     history_view,
     policy_view,
+    text_difference,
     text_of_version,
 )
-from rapport.policy.lifecycle.situations import (
+from rapport.policy.lifecycle.situation_states import (
     AcknowledgedSituations,
     PolicyStates,
     SituationService,
@@ -88,6 +89,18 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     version: str
     problems: tuple[Problem, ...]
+
+
+class PolicyDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """How a text differs from the version in force."""
+
+    version: str
+    """The version in force; empty: there is no such policy."""
+    by: str
+    """Who brought it."""
+    since: int
+    difference: str
+    """As `diff -u`, from the version in force; empty: there is none."""
 
 
 def check_name(name: str) -> None:
@@ -323,6 +336,32 @@ class PolicyLifecycle:
             return CheckResult("", error.problems)
         return CheckResult(compiled.plan.version(), self._warnings(text, compiled))
 
+    async def compile(self, name: str, text: str) -> CompiledPolicy:
+        """A text compiled, with the warnings about it, without any change; raises PolicyError with
+        every fault.
+        """
+        check_name(name)
+        await self.texts.prepare([(name, text)])
+        compiled = self.texts.get(name, text)
+        return msgspec.structs.replace(compiled, problems=self._warnings(text, compiled))
+
+    def compare(self, name: str, text: str) -> PolicyDifference:
+        """How a text differs from the version in force."""
+        check_name(name)
+        entry = self._registry.find(name)
+        return PolicyDifference(
+            version="" if entry is None else entry.version,
+            by="" if entry is None else entry.by,
+            since=0 if entry is None else entry.since,
+            difference=self._difference(name, text, "yours"),
+        )
+
+    def _difference(self, name: str, text: str, version: str) -> str:
+        entry = self._registry.find(name)
+        if entry is None:
+            return text_difference("", text, "", version)
+        return text_difference(entry.text, text, entry.version, version)
+
     async def register(self, name: str, text: str, *, by: str = "") -> ChangeResult:
         """Starts a new policy; raises PolicyError with every fault, or DuplicateName."""
         return await self._add_version("registered", name, text, by)
@@ -405,9 +444,14 @@ class PolicyLifecycle:
 
     async def _change_now(self, draft: DraftChange, expects: str = "") -> ChangeResult:
         is_failed = draft.name in self._engine.failed()
-        if is_needed(
-            self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
-        ):
+        try:
+            needed = is_needed(
+                self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
+            )
+        except StaleVersion as error:
+            error.difference = self._difference(draft.name, draft.text, draft.version)
+            raise
+        if needed:
             [done] = await self._record_and_apply([draft])
             return done
         entry = known_entry(self._registry, draft.name)

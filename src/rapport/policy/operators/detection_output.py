@@ -9,9 +9,11 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided, detection_order, unique_undecided
 from rapport.policy.operators.columns import Array, Columns, Rows, take
+from rapport.policy.operators.guard_filter import GuardFilter
 from rapport.policy.operators.plan_shape import PlanShape
 from rapport.policy.operators.uncertainty import SourceSilence, absence_uncertainty
 from rapport.policy.operators.variants import FamilyMembers, VaryingProperty
@@ -177,6 +179,13 @@ class DetectionReport:
             places, numbers = self._certain(members, found, silent, places, numbers)
         self._pairs.append((places + len(self._matches), numbers))
         self._matches += found
+
+    def keep_guarded(self, guard: GuardFilter, readings: pa.RecordBatch, watermark: int) -> None:
+        """Keeps the detections of a single plan for which its guard is true; the guard keeps the
+        uncertain ones."""
+        assert self._members is None, "a plan with a guard is in no family"
+        found: list[Detection | Undecided] = [*self._matches, *self.take_undecided()]
+        self._matches = guard.passed(found, readings, watermark)
 
     def release(self, settled_until: int) -> list[Detection]:
         """The detections to emit now. No detection before `settled_until` will be added; with a

@@ -68,6 +68,10 @@ class Identities:
             found[place] = code
         return found
 
+    def code(self, identity: str) -> int:
+        """The code of an id; -1 if it was not seen."""
+        return self._codes.get(identity, -1)
+
     def encode(self, keys: pa.Array) -> Codes:
         """Codes of a text column; Python handles only its distinct values."""
         if len(keys) < _FEW:

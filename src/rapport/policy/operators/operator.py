@@ -34,6 +34,7 @@ from rapport.policy.operators.detection_output import (
     DetectionReport,
     SuppressionFilter,
 )
+from rapport.policy.operators.guard_filter import GuardFilter, GuardMaker
 from rapport.policy.operators.match_finder import (
     NEVER,
     MatchFinder,
@@ -264,6 +265,10 @@ def make_operator(
             stale matters.
         began: the policy's start, from which silence is counted; None: the first reading.
     """
+    if plan.guard is not None:
+        raise Unsupported(
+            f"'while' of policy {plan.policy!r}", "this runner", hint="run it in a node or replay"
+        )
     reasons = check_supported(plan)
     if reasons:
         raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
@@ -290,11 +295,12 @@ class PlanOperator:
         counts: SuppressionFilter | None = None,
         shared: SharedCache | None = None,
         saved: SavedIdentities | None = None,
+        guard: GuardMaker | None = None,
     ) -> None:
         """`members`: the family, of which `plan` is the least restrictive; `version`: identifies
         its state, default the plan's; `counts`: which suppressed detections are counted, default
         all; `shared`: the cache shared with other operators; `saved`: `saved_identities` of the
-        state to restore."""
+        state to restore; `guard`: makes that of the plan."""
         self.plan, self._members = plan, members
         self._version = version or plan.version()
         self._shape: PlanShape = plan_shape(plan)
@@ -314,11 +320,20 @@ class PlanOperator:
             plan, self._window.uncertainty_ms, mixed=bool(self._shape.mixed)
         )
         self._looks_ahead = looks_ahead_only(plan, mixed=bool(self._shape.mixed))
+        self._guard: GuardFilter | None = None
+        if guard is not None:
+            made = guard(self.repeats_within_ms)
+            self._guard = GuardFilter(made, plan.policy, plan.version())
         if began is not None:  # silence counts from then on, even without a reading
             self._next_due = self._earliest_due(BEGIN_OF_TIME)
 
     def still_lasts(self, causes: Collection[Cause]) -> bool:
         return self._window.still_lasts(causes)
+
+    def begin_at(self, time: int) -> None:
+        """Sets the start of the guard, if there is none: the first reading of any stream."""
+        if self._guard is not None:
+            self._guard.begin_at(time)
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         """Takes readings sorted by (time, id), none before the previous watermark and all before
@@ -331,6 +346,8 @@ class PlanOperator:
             self._pending.open_new()
         if len(readings) or due:
             self._pending.decide(watermark)
+            if self._guard is not None:
+                self._report.keep_guarded(self._guard, readings, watermark)
             holds_back = self._report.holds_back
             settled = self._pending.settled_until(watermark) if holds_back else watermark
             found = self._report.release(settled)
@@ -362,6 +379,8 @@ class PlanOperator:
 
     def take_undecided(self) -> list[Undecided]:
         """Detections since the last call that a silent source makes uncertain."""
+        if self._guard is not None:
+            return self._guard.take_undecided()
         return self._report.take_undecided()
 
     def pending_until(self) -> int | None:
@@ -371,6 +390,8 @@ class PlanOperator:
     def advance_to(self, watermark: int) -> None:
         """Time advanced to the watermark without events."""
         self._window.advance_to(watermark)
+        if self._guard is not None:
+            self._guard.advance_to(watermark)
         if self._watermark is not None:
             self._watermark = max(watermark, self._watermark)
             self._window.release_before(self._horizon(self._watermark))
@@ -389,6 +410,7 @@ class PlanOperator:
                 "report": self._report.state(),
             }
             | self._pending.state()
+            | ({} if self._guard is None else {"guard": self._guard.state()})
         )
 
     def restore(self, snapshot: bytes) -> None:
@@ -415,6 +437,8 @@ class PlanOperator:
         self._pending.restore(state)
         self._watermark = state["watermark"]
         self._report.restore(state["report"])
+        if self._guard is not None:
+            self._guard.restore(state["guard"])
         begin = BEGIN_OF_TIME
         self._next_due = self._earliest_due(begin if self._watermark is None else self._watermark)
 
@@ -444,9 +468,10 @@ class PlanOperator:
         steps = self._window.pending_until() if self._window.has_steps else None
         if steps is not None:
             dues.append(steps + 1)
-        held = self._report.pending_until(watermark)
-        if held is not None:
-            dues.append(held)
+        held = [self._report.pending_until(watermark)]
+        if self._guard is not None:
+            held.append(self._guard.pending_until())
+        dues += [due for due in held if due is not None]
         return min(dues, default=None)
 
 

@@ -303,8 +303,6 @@ def looks_ahead_only(plan: Plan, *, mixed: bool) -> bool:
 def check_supported(plan: Plan) -> list[str]:
     """The reasons why the plan cannot be executed, as sentences; empty if it can."""
     reasons = [*_bad_sequences(plan), *_bad_terms(plan)]
-    if plan.guard is not None:
-        reasons.append("its 'while' is not evaluated")
     if any(window <= 0 for window in _windows(plan)):
         reasons.append("the window is not longer than nothing")
     if plan.once_per_ms is not None and plan.once_per_ms <= 0:

@@ -23,7 +23,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, HISTORY, Corrections
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import PullData
-from rapport.policy.plan import Plan
+from rapport.policy.plan import PolicyPlan
 from rapport.policy.readings import split_events
 from rapport.policy.runner.local import LocalRunner, in_event_order
 from rapport.policy.table_history import PullByTime, SwitchingRunner
@@ -167,7 +167,7 @@ def _count_before(head: pa.RecordBatch | None, limit: int) -> int:
 class PlanSpan(msgspec.Struct, frozen=True, kw_only=True):
     """The part of history that a plan is run over, and the times in which its findings count."""
 
-    plan: Plan
+    plan: PolicyPlan
     start: int | None
     """The oldest reading it needs; None: from the first."""
     began: int | None

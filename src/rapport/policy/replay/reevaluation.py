@@ -167,6 +167,7 @@ def until_imported(span: PlanSpan, sources: Mapping[str, PushSource], last_ms: i
     """
     if not span.before_deployment or span.judged_until is None:
         return span
+    assert isinstance(span.plan, Plan)  # a re-evaluation has no others
     longest_ms = max(span.plan.once_per_ms or 0, longest_duration_ms(span.plan))
     reach_ms = _reach_ms(span.plan, sources) + longest_ms
     until = min(span.judged_until, last_ms + reach_ms)
@@ -177,6 +178,7 @@ def _bounded(span: PlanSpan, sources: Mapping[str, PushSource], last_ms: int) ->
     """Limits the span of a plan with bounded memory to where readings of `last_ms` can matter:
     dependent detections lie at most six windows later and are decided within two more.
     """
+    assert isinstance(span.plan, Plan)  # a re-evaluation has no others
     window_ms = longest_window_ms(span.plan) + uncertainty_ms(span.plan, sources)
     end = last_ms + _reach_ms(span.plan, sources)
     until = end - _WINDOWS_AHEAD * window_ms
@@ -194,8 +196,10 @@ def _reach_ms(plan: Plan, sources: Mapping[str, PushSource]) -> int:
 
 def remembers_all(plan: Plan) -> bool:
     """Whether the plan's state depends on all earlier readings: it consumes events, has states or
-    silences, or suppresses repeated detections.
+    silences, suppresses repeated detections, or has a guard, which knows last values.
     """
+    if plan.guard is not None:
+        return True
     if plan.once_per_ms is not None or longest_duration_ms(plan) > 0:
         return True
     return any(isinstance(plan.terms[term], CorrelationTerm) for term in plan.positive_terms())

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -35,7 +36,7 @@ from rapport.policy.recordings.files import merge_recordings, read_recorded, ref
 from rapport.policy.recordings.formats import Report
 from rapport.policy.runner.deployed_plans import SituationCounts
 from rapport.policy.runner.local import LocalRunner
-from rapport.policy.situation_plan import SituationPlan
+from rapport.policy.situation_plan import PresentValue, SituationPlan, plan_nodes
 
 _MOST_KEPT = 1_000
 _MOST_LINES = 4
@@ -200,6 +201,7 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     undecided: list[Undecided] = []
     suppressed: dict[str, int] = {}
+    situations: dict[str, SituationCounts] = {}
 
 
 ReplayEngine = Callable[[Sequence[PolicyPlan], PullData, Iterable[pa.RecordBatch]], EngineResult]
@@ -296,6 +298,7 @@ def replay(
             events=made.events,
             undecided=unique_undecided(made.undecided),
             suppressed=made.suppressed,
+            situations=made.situations,
             first=span.first,
             last=span.last,
         )
@@ -493,7 +496,8 @@ def cause_values(
 def cause_streams(plan: PolicyPlan) -> frozenset[str]:
     """The streams whose readings can be causes, without those of absences."""
     if isinstance(plan, SituationPlan):
-        return frozenset(plan.streams())
+        present = (node for node in plan_nodes(plan) if isinstance(node, PresentValue))
+        return frozenset(node.stream for node in present if node.stream is not None)
     return plan.streams_of(plan.positive_terms())
 
 
@@ -501,14 +505,15 @@ def _ignore_problem(problem: Problem) -> None: ...
 
 
 class ReplayDifference(msgspec.Struct, frozen=True):
-    """A situation that only one version found."""
+    """What only one version found."""
 
     found_by: FoundBy
     detection: Detection
+    """Of a situation its beginning."""
 
 
 class ReplayComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of two versions of a policy; situations are equal when time and bindings are."""
+    """The findings of two versions of a policy."""
 
     policy: str
     both: int
@@ -539,7 +544,13 @@ def renamed_plan(plan: PolicyPlan) -> PolicyPlan:
 def compare_plans(
     site: PolicyPlan, changed: PolicyPlan, found: Iterable[Detection]
 ) -> ReplayComparison:
-    """Compares the findings of both plans; `changed` is the result of `renamed_plan`."""
+    """Compares the findings of both plans; `changed` is the result of `renamed_plan`.
+
+    Detections are the same when time and bindings are, situations when they overlap: a lower limit
+    begins earlier, and finds nothing less.
+    """
+    if isinstance(site, SituationPlan) or isinstance(changed, SituationPlan):
+        return _compare_lasting(site, changed, list(found))
     ours: dict[tuple[object, ...], Detection] = {}
     theirs: dict[tuple[object, ...], Detection] = {}
     for one in found:
@@ -556,6 +567,61 @@ def compare_plans(
     return ReplayComparison(
         policy=site.policy, both=len(ours.keys() & theirs.keys()), differences=differences
     )
+
+
+def situation_id(one: Detection) -> tuple[tuple[tuple[str, str], ...], int]:
+    """The instances and the beginning, of the beginning or the end of a situation."""
+    return tuple(sorted(one.bindings.items())), one.time if one.began is None else one.began
+
+
+def _compare_lasting(
+    site: PolicyPlan, changed: PolicyPlan, found: Sequence[Detection]
+) -> ReplayComparison:
+    ours, theirs = _lasting(site, found), _lasting(changed, found)
+    only_ours = _without_overlap(ours, theirs)
+    only_theirs = [
+        msgspec.structs.replace(one, policy=site.policy) for one in _without_overlap(theirs, ours)
+    ]
+    differences = [ReplayDifference("site", one) for one in only_ours]
+    differences += [ReplayDifference("changed", one) for one in only_theirs]
+    differences.sort(key=lambda one: (detection_order(one.detection), one.found_by))
+    return ReplayComparison(
+        policy=site.policy, both=len(ours) - len(only_ours), differences=differences
+    )
+
+
+class _Lasting(NamedTuple):
+    """A situation from its beginning to its end, infinite while it is open; a detection is over at
+    once.
+    """
+
+    begin: Detection
+    end: float
+
+
+def _lasting(plan: PolicyPlan, found: Iterable[Detection]) -> list[_Lasting]:
+    told = [one for one in found if one.policy == plan.policy]
+    if not isinstance(plan, SituationPlan):
+        return [_Lasting(one, one.time) for one in told]
+    ends = {situation_id(one): one.time for one in told if one.began is not None}
+    return [
+        _Lasting(one, ends.get(situation_id(one), math.inf)) for one in told if one.began is None
+    ]
+
+
+def _without_overlap(some: Iterable[_Lasting], others: Iterable[_Lasting]) -> list[Detection]:
+    """The beginnings of those that none of the others with the same bindings overlaps."""
+    by_bindings: dict[tuple[tuple[str, str], ...], list[_Lasting]] = {}
+    for other in others:
+        by_bindings.setdefault(situation_id(other.begin)[0], []).append(other)
+    return [
+        one.begin
+        for one in some
+        if not any(
+            one.begin.time <= other.end and other.begin.time <= one.end
+            for other in by_bindings.get(situation_id(one.begin)[0], ())
+        )
+    ]
 
 
 def difference_lines(differences: Sequence[ReplayDifference]) -> bytes:

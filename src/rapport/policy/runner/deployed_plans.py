@@ -48,7 +48,8 @@ from rapport.policy.runner.families import (
 from rapport.policy.runner.situation_group import SituationGroup, looked_up_functions
 from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.situations.current_states import SituationStates
-from rapport.policy.situations.operator import BindingsKey
+from rapport.policy.situations.guard_truth import guard_maker
+from rapport.policy.situations.situation_operator import BindingsKey
 
 
 class SavedGroup(msgspec.Struct):
@@ -104,6 +105,7 @@ class PlanGroup:
                 counts=context.counts,
                 shared=context.shared,
                 saved=saved,
+                guard=guard_maker(plan, context.pull, context.sources, since),
             )
         else:
             self.family = PlanFamily(slot, plans, context, since, bounds, saved)
@@ -448,13 +450,13 @@ class DeployedPlans:
     def deploy(self, plan: PolicyPlan, watermark: int) -> None:
         """Starts a plan; raises Unsupported with all reasons, UnknownName for a missing table."""
         if isinstance(plan, SituationPlan):
-            functions = sorted(looked_up_functions(plan))
+            functions = sorted(looked_up_functions(plan.conditions()))
         else:
             reasons = check_supported(plan)
             if reasons:
                 what = f"policy {plan.policy!r} ({'; '.join(reasons)})"
                 raise Unsupported(what, "the local runner")
-            functions = sorted(looked_up(plan))
+            functions = sorted(looked_up(plan) | looked_up_functions(plan.conditions()))
         for function in functions:
             self._context.pull.pairs(function)
         self.failed.pop(plan.policy, None)
@@ -577,8 +579,7 @@ class DeployedPlans:
         if ready is not None and len(ready):
             first = int(ready.column("time")[0].as_py())
             for group in self._groups:
-                if isinstance(group, SituationGroup):
-                    group.operator.begin_at(first)
+                group.operator.begin_at(first)
         for group in list(self._groups):
             taken = ready if group.reads_any(streams) else None
             own = self._process_group(group, taken, watermark)

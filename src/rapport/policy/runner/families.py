@@ -92,8 +92,11 @@ ANYWHERE = IdenticalPlans()
 def slots_of(plan: Plan) -> tuple[Slot, ...]:
     """The slots in which plans may differ from this one and share its operator.
 
-    Empty for plans with Python functions of the site: their errors concern one policy.
+    Empty for plans with Python functions of the site: their errors concern one policy; and for
+    those with a guard, which is evaluated for one plan.
     """
+    if plan.guard is not None:
+        return ()
     if not all(is_built_in(one) for term in plan.terms for one in state_terms(term)):
         return ()
     shape = plan_shape(plan)

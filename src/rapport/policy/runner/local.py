@@ -28,7 +28,7 @@ from rapport.policy.runner.deployed_plans import (
 )
 from rapport.policy.runner.families import OperatorContext
 from rapport.policy.situations.current_states import SituationStates
-from rapport.policy.situations.operator import BindingsKey
+from rapport.policy.situations.situation_operator import BindingsKey
 
 _MANY_TIES = 4
 _ORDERING = ["time", "id", "stream", "key"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rapport.policy.operators.columns import unpack_state
 from rapport.policy.runner.families import OperatorContext
-from rapport.policy.situation_plan import FunctionValue, SituationPlan, plan_nodes
-from rapport.policy.situations.operator import SituationOperator
+from rapport.policy.situation_plan import Condition, FunctionValue, SituationPlan, condition_nodes
+from rapport.policy.situations.situation_operator import SituationOperator
 
 
 class SituationGroup:
@@ -25,6 +25,7 @@ class SituationGroup:
         """`since`: the start of the policies; None: the first reading of the record."""
         self.plans, self.began = {plan.policy: plan for plan in plans}, began
         self.operator = SituationOperator(plans, context.pull, context.sources, since)
+        self.operator.count_only(context.counts)
         self.spent_ns = 0
         self.wanted = self.computed = 0
         self._streams = self.operator.streams()
@@ -43,10 +44,10 @@ class SituationGroup:
         self.operator.take_over(unpack_state(state))
 
 
-def looked_up_functions(plan: SituationPlan) -> set[str]:
+def looked_up_functions(conditions: Iterable[Condition]) -> set[str]:
     """The functions of the site that are looked up in tables."""
     return {
         node.function
-        for node in plan_nodes(plan)
+        for node in condition_nodes(conditions)
         if isinstance(node, FunctionValue) and node.looked_up
     }

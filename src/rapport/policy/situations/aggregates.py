@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -13,19 +14,19 @@ import numpy as np
 from rapport.core.detection import Cause
 from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, widened
 from rapport.policy.situation_plan import AggregateFunction
-from rapport.policy.situations.conditions import running_totals
-from rapport.policy.situations.present_values import KnownInstances, StreamReadings
+from rapport.policy.situations.present_values import KnownRows, StreamReadings
 from rapport.policy.situations.traces import (
     NEVER,
     TRUE,
     Points,
-    Scope,
     Step,
     Trace,
+    TraceScope,
     first_of_runs,
     last_of_runs,
     order_of_rows,
 )
+from rapport.policy.situations.truth_traces import finite, running_totals
 
 _WORTH_TRIMMING = 65_536
 
@@ -182,7 +183,7 @@ class WindowEvents:
         return np.where(own, values[last], before[self.rows])
 
 
-class Aggregate(Trace):
+class WindowAggregate(Trace):
     """An aggregate of a stream in the last `window_ms`; unknown with fewer than `at_least`
     readings. Subclasses give `_changes`."""
 
@@ -241,10 +242,10 @@ class Aggregate(Trace):
             self._counts = widened(self._counts, size)
 
 
-class Count(Aggregate):
+class Count(WindowAggregate):
     """The number of readings; 0 for a known instance without one."""
 
-    def __init__(self, log: WindowLog, window_ms: int, known: KnownInstances) -> None:
+    def __init__(self, log: WindowLog, window_ms: int, known: KnownRows) -> None:
         super().__init__(log, window_ms, 0)
         self._known = known
 
@@ -266,7 +267,7 @@ class Count(Aggregate):
         return counts.astype(np.float64)
 
 
-class Change(Aggregate):
+class Change(WindowAggregate):
     """The newest value minus the oldest; `is_rate`: per millisecond."""
 
     def __init__(self, log: WindowLog, window_ms: int, at_least: int, *, is_rate: bool) -> None:
@@ -308,11 +309,93 @@ class Change(Aggregate):
             self._oldest = widened(self._oldest, len(self._counts))
 
 
+class Extreme(WindowAggregate):
+    """The largest value of the window, or the smallest.
+
+    A row whose extreme value leaves the window is looked at reading by reading; this is rare. All
+    others are updated at once.
+    """
+
+    def __init__(self, log: WindowLog, window_ms: int, at_least: int, *, is_max: bool) -> None:
+        super().__init__(log, window_ms, at_least)
+        self._sign = 1.0 if is_max else -1.0
+        self._largest: Array = np.zeros(0, np.float64)
+        """The largest value in the window of each row, times the sign; minus infinity: none."""
+
+    def _changes(self, step: Step, events: WindowEvents, counts: Rows) -> Array:
+        values = self._sign * self._log.values(events.numbers)
+        rows, entry = events.rows, events.is_entry
+        starts = np.flatnonzero(first_of_runs(rows))
+        before = self._largest[rows]
+        # A reading that leaves in the step in which it came is looked at closely, too.
+        is_close = ~entry & ((values >= before) | (events.numbers >= self._log.new_from))
+        found = np.maximum(before, self._largest_so_far(events, values))
+        stops = np.append(starts[1:], len(rows))
+        for place in np.flatnonzero(np.logical_or.reduceat(is_close, starts)).tolist():
+            own = slice(int(starts[place]), int(stops[place]))
+            found[own] = self._one_by_one(events.numbers[own], entry[own])
+        last = last_of_runs(rows)
+        self._largest[rows[last]] = np.where(counts[last] > 0, found[last], -np.inf)
+        return self._sign * found
+
+    def _largest_so_far(self, events: WindowEvents, values: Array) -> Array:
+        """Of what entered in this step."""
+        entered = np.where(events.is_entry, values, -np.inf)
+        order = np.argsort(entered, kind="stable")
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        earlier = np.cumsum(first_of_runs(events.rows)) * len(order)
+        found: Array = entered[order[np.maximum.accumulate(earlier + ranks) - earlier]]
+        return found
+
+    def _one_by_one(self, numbers: Rows, entry: Mask) -> list[float]:
+        """The largest value after each event of one row, of which some reading leaves: the first
+        that does is the oldest."""
+        chain = [int(numbers[~entry][0])]
+        while (after := int(self._log.nexts(np.array(chain[-1:]))[0])) >= 0:
+            chain.append(after)
+        values = (self._sign * self._log.values(np.array(chain))).tolist()
+        largest: deque[int] = deque()
+        first, end = 0, bisect_left(chain, self._log.new_from)
+
+        def push(place: int) -> None:
+            while largest and values[largest[-1]] <= values[place]:
+                largest.pop()
+            largest.append(place)
+
+        for place in range(end):
+            push(place)
+        found = []
+        for enters in entry.tolist():
+            if enters:
+                push(end)
+                end += 1
+            else:
+                first += 1
+                if largest and largest[0] < first:
+                    largest.popleft()
+            found.append(values[largest[0]] if largest else math.nan)
+        return found
+
+    def _recount(self, numbers: Rows) -> None:
+        super()._recount(numbers)
+        self._largest[:] = -np.inf
+        values = self._sign * self._log.values(numbers)
+        np.maximum.at(self._largest, self._log.rows(numbers), values)
+
+    def _grow_state(self) -> None:
+        had = len(self._largest)
+        super()._grow_state()
+        if had < len(self._counts):
+            self._largest = widened(self._largest, len(self._counts))
+            self._largest[had:] = -np.inf
+
+
 Pick = Callable[[list[float]], float]
 
 
-class Ranked(Aggregate):
-    """What is chosen from the sorted values of the window: minimum, maximum, median, percentile."""
+class Ranked(WindowAggregate):
+    """What is chosen from the sorted values of the window: median or percentile."""
 
     def __init__(self, log: WindowLog, window_ms: int, at_least: int, pick: Pick) -> None:
         super().__init__(log, window_ms, at_least)
@@ -335,7 +418,7 @@ class Ranked(Aggregate):
                 del own[bisect_left(own, value)]
             if lasts[place] and own:
                 found[place] = pick(own)
-        return np.array(found)
+        return finite(np.array(found))
 
     def _recount(self, numbers: Rows) -> None:
         super()._recount(numbers)
@@ -371,7 +454,7 @@ _DIGIT = 2**40
 _NEAR = 2.0**-30
 
 
-class Sum(Aggregate):
+class Sum(WindowAggregate):
     """The exact sum rounded once, as by `math.fsum`; `is_mean`: divided by the number.
 
     A value is split into three integers in units of 2^-8, 2^-48 and 2^-88, which are added without
@@ -387,7 +470,7 @@ class Sum(Aggregate):
 
     def _changes(self, step: Step, events: WindowEvents, counts: Rows) -> Array:
         values = self._log.values(events.numbers)
-        limbs, fits = _split(values)
+        limbs, fits = exact_limbs(values)
         self._widen(events, fits)
         signs, rows = events.signs, events.rows
         totals = [
@@ -399,7 +482,7 @@ class Sum(Aggregate):
             before[rows[last]] = total[last]
         shown = events.is_last
         sums = np.full(len(rows), np.nan)
-        sums[shown] = _rounded(*(total[shown] for total in totals))
+        sums[shown] = nearest_sums(*(total[shown] for total in totals))
         if self._wide:
             self._add_wide(events, values, sums)
         if not self._is_mean:
@@ -425,7 +508,7 @@ class Sum(Aggregate):
     def _recount(self, numbers: Rows) -> None:
         super()._recount(numbers)
         rows, values = self._log.rows(numbers), self._log.values(numbers)
-        limbs, fits = _split(values)
+        limbs, fits = exact_limbs(values)
         self._wide = dict.fromkeys(rows[~fits].tolist(), 0)
         for limb, total in zip(limbs, self._limbs, strict=True):
             total[:] = 0
@@ -441,7 +524,7 @@ class Sum(Aggregate):
             self._limbs = tuple(widened(limb, len(self._counts)) for limb in self._limbs)
 
 
-def _split(values: Array) -> tuple[list[Rows], Mask]:
+def exact_limbs(values: Array) -> tuple[list[Rows], Mask]:
     """The three integers of each value, and whether they are exact."""
     fits = np.abs(values) < _LARGEST
     rest = np.where(fits, values, 0.0)
@@ -453,7 +536,7 @@ def _split(values: Array) -> tuple[list[Rows], Mask]:
     return limbs, fits & (rest == 0)
 
 
-def _rounded(high: Rows, middle: Rows, low: Rows) -> Array:
+def nearest_sums(high: Rows, middle: Rows, low: Rows) -> Array:
     """The nearest 64-bit floats of sums of three integers."""
     middle = middle + (low >> 40)
     low = low & (_DIGIT - 1)
@@ -505,11 +588,11 @@ def _nearest(units: int) -> float:
 def make_aggregate(
     function: AggregateFunction,
     log: WindowLog,
-    known: KnownInstances,
+    known: KnownRows,
     window_ms: int,
     at_least: int,
     rank: float | None,
-) -> Aggregate:
+) -> WindowAggregate:
     match function:
         case "count":
             return Count(log, window_ms, known)
@@ -518,9 +601,9 @@ def make_aggregate(
         case "change" | "rate":
             return Change(log, window_ms, at_least, is_rate=function == "rate")
         case "min":
-            return Ranked(log, window_ms, at_least, lambda values: values[0])
+            return Extreme(log, window_ms, at_least, is_max=False)
         case "max":
-            return Ranked(log, window_ms, at_least, lambda values: values[-1])
+            return Extreme(log, window_ms, at_least, is_max=True)
         case "median":
             return Ranked(log, window_ms, at_least, median)
         case _:
@@ -531,7 +614,7 @@ def make_aggregate(
 class LongEnough(Trace):
     """True once a window no longer reaches before the start; one row."""
 
-    def __init__(self, scope: Scope, window_ms: int) -> None:
+    def __init__(self, scope: TraceScope, window_ms: int) -> None:
         super().__init__(scope, 0)
         self._window = window_ms
         self._at = NEVER

@@ -222,7 +222,7 @@ class Driver(NamedTuple):
 
 
 def bound_codes(
-    outer: ConceptRows | ConstantScope | BindingRows,
+    outer: ConceptRows | ConstantScope | JoinedRows,
     driver: Driver,
     allowed: AllowedInstances | None,
 ) -> Mask:
@@ -230,7 +230,7 @@ def bound_codes(
     if allowed is not None:
         return allowed.could_hold()
     found = np.zeros(driver.bound_trace().scope.size, np.bool_)
-    if isinstance(outer, BindingRows):
+    if isinstance(outer, JoinedRows):
         found[outer.columns[driver.alias].all()] = True
     return found
 
@@ -246,7 +246,7 @@ class PassingRows:
 
     def __init__(
         self,
-        outer: ConceptRows | ConstantScope | BindingRows,
+        outer: ConceptRows | ConstantScope | JoinedRows,
         outer_alias: str,
         outer_allowed: AllowedInstances | None,
         alias: str,
@@ -254,13 +254,13 @@ class PassingRows:
         different: Sequence[str],
         drivers: Sequence[Driver],
     ) -> None:
-        """See BindingRows."""
+        """See JoinedRows."""
         self.outer = self._outer = outer
         self._outer_alias, self._outer_allowed = outer_alias, outer_allowed
         self._alias, self._allowed, self._different = alias, allowed, different
         self._drivers = drivers
         self.parents = RowIndex()
-        names = outer.columns if isinstance(outer, BindingRows) else (outer_alias,)
+        names = outer.columns if isinstance(outer, JoinedRows) else (outer_alias,)
         self.columns = {name: RowIndex() for name in (*names, alias)}
         self.size = 0
         self.new_rows = self.new_since = self.found_at = self.new_until = NO_ROWS
@@ -303,7 +303,7 @@ class PassingRows:
         bound, codes = met.first, met.second
         if not driver.is_first:
             bound, codes = codes, bound
-        if not isinstance(self._outer, BindingRows):
+        if not isinstance(self._outer, JoinedRows):
             return bound, codes, met.begins, met.ends
         owners, parents = self._outer.columns[driver.alias].find(bound)
         return parents, codes[owners], met.begins[owners], met.ends[owners]
@@ -315,7 +315,7 @@ class PassingRows:
         return found
 
     def _outer_codes(self, alias: str, parents: Rows) -> Rows:
-        if isinstance(self._outer, BindingRows):
+        if isinstance(self._outer, JoinedRows):
             return self._outer.columns[alias].targets(parents)
         return parents
 
@@ -353,14 +353,14 @@ def joined_stretches(
     return parents[chosen], codes[chosen], begins[places], latest[last]
 
 
-class BindingRows:
+class JoinedRows:
     """The rows of an outer scope, each with instances of one more alias."""
 
     is_passing = False
 
     def __init__(
         self,
-        outer: ConceptRows | ConstantScope | BindingRows,
+        outer: ConceptRows | ConstantScope | JoinedRows,
         outer_alias: str,
         outer_allowed: AllowedInstances | None,
         alias: str,
@@ -377,7 +377,7 @@ class BindingRows:
         self._drivers, self._look_back = drivers, look_back_ms
         self.parents = RowIndex()
         self.columns: dict[str, RowIndex] = {}
-        if isinstance(outer, BindingRows):
+        if isinstance(outer, JoinedRows):
             self.columns = {name: RowIndex() for name in outer.columns}
         elif isinstance(outer, ConceptRows):
             self.columns = {outer_alias: RowIndex()}
@@ -422,7 +422,7 @@ class BindingRows:
             pairs = driver.pairs.find(step, wanted, everything=everything)
             found.append(self._joined(driver, pairs))
             new = self._outer.new_rows
-            if isinstance(self._outer, BindingRows) and len(new):
+            if isinstance(self._outer, JoinedRows) and len(new):
                 since = int(self._outer.new_since.min())
                 begun = np.zeros_like(wanted[0 if driver.is_first else 1])
                 begun[self._outer_codes(driver.alias, new)] = True
@@ -432,7 +432,7 @@ class BindingRows:
 
     def _joined(self, driver: Driver, pairs: tuple[Rows, Rows, Rows]) -> tuple[Rows, Rows, Rows]:
         bound, codes, times = pairs if driver.is_first else (pairs[1], pairs[0], pairs[2])
-        if not isinstance(self._outer, BindingRows):
+        if not isinstance(self._outer, JoinedRows):
             return bound, codes, times
         owners, parents = self._outer.columns[driver.alias].find(bound)
         return parents, codes[owners], times[owners]
@@ -465,7 +465,7 @@ class BindingRows:
         return distinct(allowed.fresh.rows[allowed.fresh.values == TRUE])
 
     def _outer_codes(self, alias: str, parents: Rows) -> Rows:
-        if isinstance(self._outer, BindingRows):
+        if isinstance(self._outer, JoinedRows):
             return self._outer.columns[alias].targets(parents)
         return parents
 
@@ -474,7 +474,7 @@ class BindingRows:
             return
         since = np.maximum(found_at - self._look_back, step.start)
         since = np.maximum(since, step.begin - self._look_back)
-        if isinstance(self._outer, BindingRows) and len(self._outer.new_rows):
+        if isinstance(self._outer, JoinedRows) and len(self._outer.new_rows):
             begun = np.full(self._outer.size, np.iinfo(np.int64).min)
             begun[self._outer.new_rows] = self._outer.new_since
             since = np.maximum(since, begun[parents])

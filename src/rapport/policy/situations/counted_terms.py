@@ -9,18 +9,18 @@ import numpy as np
 
 from rapport.core.detection import Cause
 from rapport.policy.operators.columns import NO_ROWS, Array, Rows
-from rapport.policy.situations.conditions import running_totals
 from rapport.policy.situations.present_values import StreamReadings
 from rapport.policy.situations.traces import (
     TRUE,
     Points,
     RowIndex,
-    Scope,
     Source,
     Step,
     Trace,
+    TraceScope,
     renumbering,
 )
+from rapport.policy.situations.truth_traces import running_totals
 
 
 class TermAtReadings(NamedTuple):
@@ -47,7 +47,7 @@ class CountedReadings(Trace):
 
     def __init__(
         self,
-        scope: Scope,
+        scope: TraceScope,
         index: RowIndex | None,
         streams: Sequence[StreamReadings],
         term: TermAtReadings,

@@ -39,29 +39,19 @@ from rapport.policy.situation_plan import (
     Value,
     inner_nodes,
 )
-from rapport.policy.situations import conditions as made
+from rapport.policy.situations import truth_traces as made
 from rapport.policy.situations.aggregates import LongEnough, WindowLog, make_aggregate
-from rapport.policy.situations.binding_rows import BindingRows, Driver, NearPairs, PassingRows
-from rapport.policy.situations.conditions import (
-    Combined,
-    CountingRows,
-    FromTheFind,
-    Silence,
-    WhileKnown,
-)
-from rapport.policy.situations.conditions import (
-    Sustained as SustainedTrace,
-)
+from rapport.policy.situations.binding_rows import Driver, JoinedRows, NearPairs, PassingRows
 from rapport.policy.situations.counted_terms import CountedReadings, TermAtReadings
 from rapport.policy.situations.present_values import (
     AllowedInstances,
     ConceptRows,
     IdentityTexts,
-    KnownInstances,
+    KnownRows,
     StreamReadings,
     TableValues,
 )
-from rapport.policy.situations.times_of_day import TimeOfDay
+from rapport.policy.situations.times_of_day import TimeOfDayTrace
 from rapport.policy.situations.traces import (
     TRUE,
     UNKNOWN,
@@ -75,10 +65,18 @@ from rapport.policy.situations.traces import (
     distinct,
     renumbering,
 )
+from rapport.policy.situations.truth_traces import (
+    Combined,
+    CountingRows,
+    FromTheFind,
+    SilenceTrace,
+    SustainedTrace,
+    WhileKnown,
+)
 
 _T = TypeVar("_T")
 Causing = Callable[[Rows, Rows], list[Cause | None]]
-AnyRows = ConstantScope | ConceptRows | BindingRows | PassingRows
+AnyRows = ConstantScope | ConceptRows | JoinedRows | PassingRows
 
 
 class Frame:
@@ -102,7 +100,7 @@ class Frame:
             return None
         if isinstance(inner.rows, ConstantScope):
             return FixedTarget(self.rows)
-        assert isinstance(self.rows, BindingRows | PassingRows)
+        assert isinstance(self.rows, JoinedRows | PassingRows)
         return self.rows.columns[inner.alias]
 
 
@@ -185,7 +183,7 @@ class SituationGraph:
 
     def commit(self, step: Step) -> None:
         for stage in self._stages.values():
-            if isinstance(stage, BindingRows | PassingRows):
+            if isinstance(stage, JoinedRows | PassingRows):
                 stage.commit()
             else:
                 stage.commit(step)
@@ -198,7 +196,7 @@ class SituationGraph:
         dues = [
             stage.due()
             for stage in self._stages.values()
-            if not isinstance(stage, BindingRows | PassingRows)
+            if not isinstance(stage, JoinedRows | PassingRows)
         ]
         return min((due for due in dues if due is not None), default=None)
 
@@ -218,11 +216,11 @@ class SituationGraph:
 
     def binding_row_count(self) -> int:
         """The rows of bindings in memory."""
-        return sum(one.size for one in self._stages.values() if isinstance(one, BindingRows))
+        return sum(one.size for one in self._stages.values() if isinstance(one, JoinedRows))
 
     def drop_rows(self, users: Sequence[RowUser]) -> None:
         """Drops bindings that cannot matter before they are found again; between steps."""
-        scopes = [one for one in self._stages.values() if isinstance(one, BindingRows)]
+        scopes = [one for one in self._stages.values() if isinstance(one, JoinedRows)]
         for rows in reversed(scopes):
             if not rows.may_drop:
                 continue
@@ -249,7 +247,7 @@ class SituationGraph:
     def widest(self) -> int:
         """The largest number of rows of any scope."""
         sizes = [rows.size for rows in self.concepts.values()]
-        found = (one.size for one in self._stages.values() if isinstance(one, BindingRows))
+        found = (one.size for one in self._stages.values() if isinstance(one, JoinedRows))
         return max([1, *sizes, *found])
 
     # --- frames ---
@@ -271,10 +269,10 @@ class SituationGraph:
             self.concepts[concept] = ConceptRows(concept, self._pull)
         return self.concepts[concept]
 
-    def known(self, concept: str) -> KnownInstances:
+    def known(self, concept: str) -> KnownRows:
         streams = [self.stream(concept, name) for name in self._streams_of(concept)]
         return self._stage(
-            ("known", concept), lambda: KnownInstances(self.concept_rows(concept), streams)
+            ("known", concept), lambda: KnownRows(self.concept_rows(concept), streams)
         )
 
     def allowed(self, bound: BoundAlias) -> AllowedInstances:
@@ -336,6 +334,9 @@ class SituationGraph:
         """The rows of a frame, each with the instances of one more alias. `may_pass`: only whether
         the condition is true matters."""
         related = _near(condition, bound, outer.aliases)
+        if related is None:
+            # A `for` around a quantifier looks back before an outer instance was known.
+            look_back = max(look_back, self.history_ms)
         others = tuple(sorted(different))
         names = {**outer.aliases, bound.alias: bound}
         near = _key(related)
@@ -356,7 +357,7 @@ class SituationGraph:
         outer_rows = outer.rows
         rows = self._stage(
             key,
-            lambda: BindingRows(
+            lambda: JoinedRows(
                 outer_rows,
                 outer.alias,
                 outer_allowed,
@@ -433,7 +434,8 @@ class SituationGraph:
                 return PlacedCondition(condition, home, sustained, (placed,))
             case TimeWindow():
                 window = self._stage(
-                    ("time", condition), lambda: TimeOfDay(self.constant, condition, self._pull)
+                    ("time", condition),
+                    lambda: TimeOfDayTrace(self.constant, condition, self._pull),
                 )
                 return PlacedCondition(condition, self.everywhere, window)
             case SilentStream():
@@ -480,7 +482,9 @@ class SituationGraph:
         streams = [self.stream(concept, name) for name in condition.streams]
         known = self.known(concept)
         key = self._node_key(condition, home)
-        trace = self._stage(key, lambda: Silence(home.rows, streams, known, condition.duration_ms))
+        trace = self._stage(
+            key, lambda: SilenceTrace(home.rows, streams, known, condition.duration_ms)
+        )
         return PlacedCondition(condition, home, self._while_known(key, trace, concept))
 
     def _of_values(
@@ -522,7 +526,7 @@ class SituationGraph:
         frame = self._extended(home, bound, different, inner, look_back_ms(inner), may_pass=True)
         placed = self.condition(inner, frame)
         rows = frame.rows
-        assert isinstance(rows, BindingRows | PassingRows)
+        assert isinstance(rows, JoinedRows | PassingRows)
         allowed = PlacedTrace(self.frame_of(bound, is_narrow=True), self.allowed(bound))
         inputs = [
             self._source(one, frame) for one in (PlacedTrace(placed.frame, placed.trace), allowed)
@@ -697,7 +701,7 @@ class SituationGraph:
         named |= {name for name, one in frame.aliases.items() if one.concept in quantified}
         if not named:
             return self.everywhere
-        if len(named) == 1 and isinstance(frame.rows, BindingRows | PassingRows):
+        if len(named) == 1 and isinstance(frame.rows, JoinedRows | PassingRows):
             return self.frame_of(frame.aliases[named.pop()], is_narrow=bool(quantified))
         return frame
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rapport.core.detection import Cause, Detection, identity_order
 from rapport.policy.operators.columns import Array, Mask, Rows, widened
+from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.situation_plan import (
     AllOf,
     AnyPart,
@@ -18,8 +19,7 @@ from rapport.policy.situation_plan import (
     SituationPlan,
     Sustained,
 )
-from rapport.policy.situations.binding_rows import BindingRows, PassingRows
-from rapport.policy.situations.conditions import all_of
+from rapport.policy.situations.binding_rows import JoinedRows, PassingRows
 from rapport.policy.situations.graph import (
     AnyRows,
     Frame,
@@ -38,6 +38,7 @@ from rapport.policy.situations.traces import (
     last_of_runs,
     union,
 )
+from rapport.policy.situations.truth_traces import all_of
 
 
 class Turn(NamedTuple):
@@ -79,6 +80,8 @@ class PolicySituations:
         """Situations of a former version whose rows are not here yet."""
         self._looked_at = 0
         """The number of rows that were compared with them."""
+        self.counts: SuppressionFilter | None = None
+        """Which situations are counted, by their bindings; None: all."""
         self._not_known: set[int] = set()
         """Rows of carried situations whose instances this version does not know yet."""
 
@@ -99,11 +102,24 @@ class PolicySituations:
 
     def open_count(self) -> int:
         """Situations that have begun, were told and have not ended."""
+        if self.counts is not None:
+            return sum(map(self._is_counted, np.flatnonzero(self.open_rows()).tolist()))
         return int(self._open.sum()) - len(self._waiting)
 
     def pending_count(self) -> int:
         """Open situations that are told later."""
-        return len(self._waiting)
+        return sum(map(self._is_counted, self._waiting))
+
+    def _is_counted(self, row: int) -> bool:
+        if self.counts is None:
+            return True
+        found = Detection(
+            policy=self.plan.policy,
+            time=int(self._began[row]),
+            bindings=self.bindings(row),
+            causes=(),
+        )
+        return self.counts(found)
 
     # --- as it is now ---
 
@@ -180,7 +196,7 @@ class PolicySituations:
         parts = [(one.fresh.rows, one.fresh.times) for one in inputs]
         scope, found_at = self._rows, None
         if len(scope.new_rows):
-            found_at = scope.found_at if isinstance(scope, BindingRows) else scope.new_since
+            found_at = scope.found_at if isinstance(scope, JoinedRows) else scope.new_since
             parts.append((scope.new_rows, found_at))
         rows, times = union(step, parts)
         if found_at is not None:
@@ -268,7 +284,7 @@ class PolicySituations:
                 continue
             due = self._waiting.pop(row, None)
             if due is not None and turn.time <= due:
-                self.suppressed += 1
+                self.suppressed += self._is_counted(row)
                 continue
             if due is not None:
                 self._last_told[row] = due
@@ -316,7 +332,7 @@ class PolicySituations:
         rows, found = np.array([row]), {}
         for alias, bound in self._frame.aliases.items():
             code = row
-            if isinstance(self._rows, BindingRows):
+            if isinstance(self._rows, JoinedRows):
                 code = int(self._rows.columns[alias].targets(rows)[0])
             found[alias] = self._graph.concepts[bound.concept].identities.ids[code]
         return found
@@ -432,7 +448,7 @@ class CauseSearch:
         assert frame is not None
         assert truth is not None
         inner = frame.rows
-        assert isinstance(inner, BindingRows | PassingRows)
+        assert isinstance(inner, JoinedRows | PassingRows)
         places, found = inner.parents.find(rows)
         chosen = truth.sample(found, times[places]) == TRUE
         places, found = places[chosen], found[chosen]

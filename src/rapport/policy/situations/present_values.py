@@ -263,7 +263,7 @@ class StreamReadings(Trace):
 class IdentityTexts(Trace):
     """`id of X`: the identity of a known instance."""
 
-    def __init__(self, rows: ConceptRows, known: KnownInstances) -> None:
+    def __init__(self, rows: ConceptRows, known: KnownRows) -> None:
         super().__init__(rows, None, kind=object)
         self._rows, self._known = rows, known
 
@@ -324,7 +324,7 @@ def same_values(left: Array, right: Array) -> Mask:
     return found
 
 
-class KnownInstances(Trace):
+class KnownRows(Trace):
     """Since when an instance is known: while a table has it; one that no table ever had, from its
     first reading of any attribute."""
 
@@ -376,7 +376,7 @@ class AllowedInstances(Trace):
     """The known instances that satisfy constraints."""
 
     def __init__(
-        self, rows: ConceptRows, known: KnownInstances, constraints: tuple[Constraint, ...]
+        self, rows: ConceptRows, known: KnownRows, constraints: tuple[Constraint, ...]
     ) -> None:
         super().__init__(rows, FALSE)
         self._rows, self._known, self._constraints = rows, known, constraints

@@ -12,7 +12,7 @@ import numpy as np
 
 from rapport.policy.operators.base import PullData
 from rapport.policy.situation_plan import DayRange, TableDays, TimeWindow, YearDay
-from rapport.policy.situations.traces import FALSE, TRUE, UNKNOWN, Points, Scope, Step, Trace
+from rapport.policy.situations.traces import FALSE, TRUE, UNKNOWN, Points, Step, Trace, TraceScope
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS = 86_400_000
@@ -100,10 +100,10 @@ class ZoneClock:
                 return day.isoformat() in self._days[table]
 
 
-class TimeOfDay(Trace):
+class TimeOfDayTrace(Trace):
     """A time window as a truth; one row."""
 
-    def __init__(self, scope: Scope, window: TimeWindow, pull: PullData) -> None:
+    def __init__(self, scope: TraceScope, window: TimeWindow, pull: PullData) -> None:
         super().__init__(scope, UNKNOWN)
         tables = [day.table for day in window.days if isinstance(day, TableDays)]
         self._clock = ZoneClock(window, {table: pull.days(table) for table in tables})

@@ -55,7 +55,7 @@ class Step:
         return rows, keys - rows * self.width + (self._base - 1)
 
 
-class Scope(Protocol):
+class TraceScope(Protocol):
     """A set of rows; `size` is larger than every row number."""
 
     is_passing: bool
@@ -95,7 +95,7 @@ class Trace:
     step. Points of the last `history_ms` are kept for rows that are added later.
     """
 
-    def __init__(self, scope: Scope, fill: Any, parts: int = 1, kind: Any = np.int8) -> None:
+    def __init__(self, scope: TraceScope, fill: Any, parts: int = 1, kind: Any = np.int8) -> None:
         """`fill`: the value before anything is known."""
         self.scope, self.fill = scope, fill
         shape = (0,) if parts == 1 else (0, parts)
@@ -352,7 +352,7 @@ class ConstantScope:
 class SpreadTrace:
     """A trace of one scope as a source for another, whose rows stand for rows of it."""
 
-    def __init__(self, trace: Trace, scope: Scope, index: RowIndex) -> None:
+    def __init__(self, trace: Trace, scope: TraceScope, index: RowIndex) -> None:
         """`index`: for each row of the scope the row of the trace."""
         self.trace, self._scope, self._index = trace, scope, index
         self._made: tuple[Points, Step | None, int, Points] | None = None
@@ -453,7 +453,7 @@ class RowIndex:
 class FixedTarget(RowIndex):
     """Every row of a scope stands for the row 0 of the constant scope."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: TraceScope) -> None:
         super().__init__()
         self._scope = scope
 

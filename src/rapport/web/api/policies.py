@@ -19,9 +19,9 @@ from rapport.core.errors import InvalidInput
 from rapport.core.json_objects import ObjectDecoder
 from rapport.node.load import LoadFollower
 from rapport.node.node import Node
-from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
+from rapport.policy.lifecycle.lifecycle import ChangeResult, CheckResult, PolicyLifecycle
 from rapport.policy.lifecycle.registry import PolicyView
-from rapport.policy.lifecycle.situations import AcknowledgedSituations, PolicyStates
+from rapport.policy.lifecycle.situation_states import AcknowledgedSituations, PolicyStates
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import (
     NodeDependency,
@@ -75,10 +75,11 @@ async def bring_policy(
     expects: FromQuery[str] = "",
 ) -> Response[bytes]:
     """Registers, replaces or shadows a policy with the text in the body. Refused with every problem
-    at its place; answered when it is on record and runs.
+    at its place; answered when it is on record and runs. `expects` is the version that it is based
+    on: a replacement of another one is refused with the difference (409).
     """
     identity = require_role(request, node, "editor")
-    text = await _text(request)
+    text = await policy_text(request)
     life = node.policies.life
     if how == "replace":
         return json_response(await life.replace(policy, text, by=identity, expects=expects))
@@ -89,14 +90,18 @@ async def bring_policy(
 @post(
     "/policies/{policy:str}/check",
     status_code=200,
-    opt={DOC: EndpointDoc(bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY)},
+    opt={
+        DOC: EndpointDoc(
+            bodies={"text/plain": {"type": "string"}}, example=EXAMPLE_POLICY, answer=CheckResult
+        )
+    },
 )
 async def check_policy(
     request: Request[Any, Any, Any], policy: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Every problem of the text in the body; nothing is changed."""
     require_role(request, node, "editor")
-    return json_response(await node.policies.life.check(policy, await _text(request)))
+    return json_response(await node.policies.life.check(policy, await policy_text(request)))
 
 
 @get(
@@ -195,7 +200,8 @@ async def _carry_out(life: PolicyLifecycle, act: str, policy: str, by: str) -> C
             return await life.drop(policy, by=by)
 
 
-async def _text(request: Request[Any, Any, Any]) -> str:
+async def policy_text(request: Request[Any, Any, Any]) -> str:
+    """The policy in the body of a request; raises InvalidInput when it is not UTF-8."""
     try:
         return (await request.body()).decode("utf-8-sig")
     except UnicodeDecodeError as error:

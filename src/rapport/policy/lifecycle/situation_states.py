@@ -154,7 +154,7 @@ def _no_situation(policy: str) -> Conflict:
     return Conflict(
         f"{policy!r} has conditions and no situation, so that nothing of it stays open",
         code="policy.no_situation",
-        hint="its detections: rapport events detections",
+        hint="its detections: rapport read detections",
     )
 
 

@@ -16,6 +16,7 @@ from rapport.core.errors import Corrupt
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.columns import pack_state, unpack_state
+from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.situation_plan import SituationPlan
 from rapport.policy.situations.current_states import SituationStates, current_states
 from rapport.policy.situations.graph import SituationGraph
@@ -75,11 +76,11 @@ class SituationOperator:
             return []
         found: list[Detection] = []
         while self._watermark < watermark:
-            end = min(watermark, self._watermark + self._longest_step())
+            end = min(watermark, self._watermark + longest_step_ms(self._graph))
             if end == watermark:
                 own, readings = readings, readings.slice(len(readings))
             else:
-                count = _count_before(readings, end)
+                count = count_before(readings, end)
                 own, readings = readings.slice(0, count), readings.slice(count)
             found += self._run(own, Step(self._watermark, end, self._start, self._graph.history_ms))
             self._watermark = end
@@ -116,6 +117,11 @@ class SituationOperator:
     def suppressed_by(self, policy: str) -> int:
         """Beginnings that were not told because of `at most once per`."""
         return self._policies[policy].suppressed
+
+    def count_only(self, counts: SuppressionFilter | None) -> None:
+        """Restricts what is counted: a part of a history counts the situations it owns."""
+        for one in self._policies.values():
+            one.counts = counts
 
     def open_by(self, policy: str) -> int:
         return self._policies[policy].open_count()
@@ -194,11 +200,13 @@ class SituationOperator:
             self._kept_rows = graph.binding_row_count()
         return found
 
-    def _longest_step(self) -> int:
-        """How much time a step may take so that rows and times fit into one integer."""
-        return _MOST_KEYS // (4 * self._graph.widest + 1_024) - self._graph.history_ms
+
+def longest_step_ms(graph: SituationGraph) -> int:
+    """How much time a step may take so that rows and times fit into one integer."""
+    return _MOST_KEYS // (4 * graph.widest + 1_024) - graph.history_ms
 
 
-def _count_before(readings: pa.RecordBatch, end: int) -> int:
+def count_before(readings: pa.RecordBatch, end: int) -> int:
+    """The number of sorted readings before a time."""
     times = readings.column("time").to_numpy()
     return int(times.searchsorted(end))

@@ -20,7 +20,7 @@ from rapport.policy.operators.columns import (
 )
 from rapport.policy.relations import Relation
 from rapport.policy.situations.present_values import (
-    KnownInstances,
+    KnownRows,
     StreamReadings,
     in_parts,
     is_present,
@@ -33,10 +33,10 @@ from rapport.policy.situations.traces import (
     DueTimes,
     Points,
     RowIndex,
-    Scope,
     Source,
     Step,
     Trace,
+    TraceScope,
     changes_only,
     distinct,
     first_of_runs,
@@ -55,7 +55,7 @@ class Combined(Trace):
 
     def __init__(
         self,
-        scope: Scope,
+        scope: TraceScope,
         inputs: Sequence[Source],
         function: Function,
         *,
@@ -251,7 +251,7 @@ def finite(values: Array) -> Array:
 class WhileKnown(Trace):
     """A trace that is unknown while a table has lost its instance; else the trace itself."""
 
-    def __init__(self, inner: Trace, known: KnownInstances) -> None:
+    def __init__(self, inner: Trace, known: KnownRows) -> None:
         self._inner, self._known = inner, known
         super().__init__(inner.scope, inner.fill, kind=inner.now.dtype)
         self._is_masking = False
@@ -304,11 +304,11 @@ class WhileKnown(Trace):
             self.fill = None if self.now.dtype == object else self.fill
 
 
-class Sustained(Trace):
+class SustainedTrace(Trace):
     """`X for D`: true if X was true at every instant of the last D, else false if it was false at
     some instant of it, else unknown."""
 
-    def __init__(self, scope: Scope, part: Source, duration_ms: int) -> None:
+    def __init__(self, scope: TraceScope, part: Source, duration_ms: int) -> None:
         super().__init__(scope, UNKNOWN)
         self._part, self._duration = part, duration_ms
         self._current: Rows = np.zeros(0, np.int8)
@@ -430,15 +430,15 @@ class Sustained(Trace):
             self._since[had:], self._false_until[had:] = NEVER, _NEVER_FALSE
 
 
-class Silence(Trace):
+class SilenceTrace(Trace):
     """`no a of x for D`: true from D after the last reading on; without one, after the instance
     became known."""
 
     def __init__(
         self,
-        scope: Scope,
+        scope: TraceScope,
         streams: Sequence[StreamReadings],
-        known: KnownInstances,
+        known: KnownRows,
         duration_ms: int,
     ) -> None:
         super().__init__(scope, UNKNOWN)
@@ -517,7 +517,9 @@ class CountingRows(Trace):
     """For each row of the outer scope, how many rows of the inner scope stand for it and are
     true."""
 
-    def __init__(self, outer: Scope, inner: Scope, truth: Trace, parents: RowIndex) -> None:
+    def __init__(
+        self, outer: TraceScope, inner: TraceScope, truth: Trace, parents: RowIndex
+    ) -> None:
         super().__init__(outer, 0, kind=np.int64)
         self.inner, self.truth, self._parents = inner, truth, parents
 

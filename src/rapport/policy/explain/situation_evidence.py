@@ -21,7 +21,7 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.situation_plan import AggregateValue, SituationPlan, plan_nodes
 from rapport.policy.situations.current_states import AtomReader, AtomState, Truth, shown_truth
 from rapport.policy.situations.graph import Frame, PlacedCondition
-from rapport.policy.situations.operator import SituationOperator
+from rapport.policy.situations.situation_operator import SituationOperator
 from rapport.policy.situations.traces import Trace
 
 MOST_READINGS = 1_000
