@@ -52,8 +52,8 @@ TABLE: list[tuple[str, bytes, dict[str, str], int]] = [
     ("/sources/readers", b"[1, 2]", JSON, 200),
     ("/sources/readers", b"no", JSON, 400),
     ("/sources/reader", b"{}", JSON, 404),
-    ("/sources/", b"{}", JSON, 404),
-    ("/sources", b"{}", JSON, 404),
+    ("/sources/", b"{}", JSON, 405),
+    ("/sources", b"{}", JSON, 405),
 ]
 TOKEN = "s3cret-s3cret-s3cret-s3cret"
 

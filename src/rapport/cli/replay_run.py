@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from rapport.policy.replay.replay import ReplayDifference, ReplayResult
     from rapport.policy.table_history import TableHistory
 
-_ON_SPARK = "a replay on Spark"
-
 Progress = Callable[[int], None]
 Found = tuple[ReplayResult, dict[Cause, list["Reading"]]]
 Wanted = Callable[[ReplayResult], set[Cause]]
@@ -175,13 +173,13 @@ class ReplayPolicies(msgspec.Struct, frozen=True, kw_only=True):
 
     def _counts_of_kinds(self, found: Sequence[Detection]) -> str:
         states = {plan.policy for plan in self.plans if isinstance(plan, SituationPlan)}
-        told = [one for one in found if one.policy in states]
-        ends = sum(one.began is not None for one in told)
+        changes = [one for one in found if one.policy in states]
+        ends = sum(one.began is not None for one in changes)
         parts = []
         if len(states) < len(self.plans):
-            parts.append(f"{len(found) - len(told):,} detections")
+            parts.append(f"{len(found) - len(changes):,} detections")
         if states:
-            begins = _counted(len(told) - ends, "situation")
+            begins = _counted(len(changes) - ends, "situation")
             parts.append(f"{begins} began, {ends:,} ended")
         return ", ".join(parts)
 
@@ -243,7 +241,7 @@ def _run_files(
         result = run(
             site.ontology,
             site.tables,
-            chosen.all_plans() if over.engine == "local" else chosen.plans_for(_ON_SPARK),
+            chosen.all_plans(),
             recordings,
             lateness_ms=site.lateness_ms if over.lateness_ms is None else over.lateness_ms,
             batch=over.batch,
@@ -561,8 +559,8 @@ class ReplayText:
             mark, style = _MARKS[one.found_by]
             plan, lasted = plans[one.found_by], ""
             if isinstance(plan, SituationPlan):
-                told = (each for each in result.detections if each.policy == plan.policy)
-                lasted = _lasted(one.detection, _lengths(told))
+                own = (each for each in result.detections if each.policy == plan.policy)
+                lasted = _lasted(one.detection, _lengths(own))
             line = self._detection(f"  {mark} ", one.detection, readings, lasted)
             line.stylize(style, 0, 4)
             lines.append(line)

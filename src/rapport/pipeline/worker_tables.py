@@ -80,7 +80,11 @@ def tables_for(plans: Sequence[PolicyPlan], pull: PullData) -> WorkerTables:
 
 
 def _functions(plan: PolicyPlan) -> Collection[str]:
-    return looked_up_functions(plan) if isinstance(plan, SituationPlan) else looked_up(plan)
+    return (
+        looked_up_functions(plan.conditions())
+        if isinstance(plan, SituationPlan)
+        else looked_up(plan)
+    )
 
 
 def _days(plan: PolicyPlan) -> Iterable[str]:

@@ -167,6 +167,10 @@ def episodes(
     columns, plain, ended = DetectionColumns(), list[tuple[str, int, int]](), 50
     found: list[Detection] = []
     for who, begin, length, is_open in {span[:2]: span for span in spans}.values():
+        if any(one[0] == who and one[1] < begin + length and begin < one[2] for one in plain):
+            continue  # one binding has one situation at a time
+        if is_open and any(one[0] == who and one[2] > begin for one in plain):
+            continue
         common = {"policy": "p", "bindings": {"X": who}, "causes": ()}
         found.append(Detection(time=begin, **common))  # type: ignore[arg-type]
         if not is_open:

@@ -415,6 +415,33 @@ def test_a_repeated_detection_is_suppressed_and_counted() -> None:
     run(scenario)
 
 
+def test_a_match_that_the_guard_stopped_is_explained_by_the_guard() -> None:
+    """No keeper is inside when the guest comes, and one is when the guest moves."""
+    text = ALONE.replace("  B is not inside R\n", "  within 100 ms\n").replace(
+        "actions",
+        "while\n  no person K (status='employee') with (K is inside R)\nactions",
+    )
+
+    async def scenario() -> None:
+        node = Node(text)
+        await node.seen("e1", 1_000, "guest", IN)
+        await node.seen("e2", 5_000, "keeper", IN)
+        await node.seen("e3", 9_000, "guest", IN)
+        await node.go_on(20_000)
+        assert [one.time for one in await node.detections()] == [1_000]
+        stopped = await node.asking.why_not("alone", WhyNotQuestion(at=9_000, within_ms=500))
+        assert not stopped.fired
+        assert stopped.candidates[0].became == "not while"
+        failed = stopped.candidates[0].first_failed
+        assert failed is not None
+        assert failed.text.startswith("while at most 0 of K: person")
+        assert [note for note in stopped.notes if note.kind == "told"] == []
+        passed = await node.asking.why_not("alone", WhyNotQuestion(at=1_000, within_ms=500))
+        assert [one.became for one in passed.fired] == ["detected"]
+
+    run(scenario)
+
+
 def test_an_unknown_policy_is_refused_with_the_nearest() -> None:
     async def scenario() -> None:
         with pytest.raises(UnknownName) as refused:

@@ -64,6 +64,8 @@ def why_in_one_piece(plan: PolicyPlan, sources: Mapping[str, PushSource]) -> str
     if lasting:
         what = "the silence" if isinstance(lasting[0], SilentTerm) else "the state"
         return f"{what} of {lasting[0].first.alias} may have begun long before"
+    if plan.guard is not None:
+        return "'while' depends on the last values before"
     if plan.once_per_ms is not None:
         return "'at most once per' depends on what was reported before"
     watched = watched_sources(plan, sources)

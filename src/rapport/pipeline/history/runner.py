@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from rapport.core.errors import InvalidInput, Unavailable
+from rapport.core.errors import InvalidInput, Unavailable, Unsupported
 from rapport.pipeline.errors import spark_errors
 from rapport.pipeline.history.arrival import (
     GroupAt,
@@ -46,9 +46,9 @@ from rapport.pipeline.worker_tables import WorkerTables
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators import make_operator
 from rapport.policy.operators.base import END_OF_TIME, PullData
-from rapport.policy.plan import PolicyPlan, encode_plan
+from rapport.policy.plan import Plan, PolicyPlan, encode_plan
 from rapport.policy.situation_plan import SituationPlan
-from rapport.policy.situations.operator import SituationOperator
+from rapport.policy.situations.situation_operator import SituationOperator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -350,6 +350,10 @@ def check_plans(
 ) -> None:
     """Refuses a plan that cannot run anywhere; raises what `make_operator` raises."""
     situations = [plan for plan in plans if isinstance(plan, SituationPlan)]
+    for plan in plans:
+        if isinstance(plan, Plan) and plan.guard is not None:
+            # Its values may be older than a slice, and are not those of its keys.
+            raise Unsupported(f"'while' of policy {plan.policy!r}", "Spark", hint="--engine local")
     if situations:
         SituationOperator(situations, first_of(pull), sources or {}, None)
     for plan in plans:

@@ -304,10 +304,10 @@ def plan_for_live(plan: PolicyPlan) -> Plan:
     """Raises Unsupported for a situation: its life (a new version that continues it, its end when
     the policy is deleted, the values in its texts) is the node's.
     """
-    if isinstance(plan, Plan):
+    if isinstance(plan, Plan) and plan.guard is None:
         return plan
     raise Unsupported(
-        f"the situation of policy {plan.policy!r}",
+        f"the {'guard' if isinstance(plan, Plan) else 'situation'} of policy {plan.policy!r}",
         _RUNNER,
         hint="let it run in the node: name the policies of [policies] on_spark one by one, without "
         f"{plan.policy!r}",
