@@ -46,6 +46,12 @@ PAGES = (
     "new-policy",
     "why-not/too-warm?who=F%3Df1",
     "messages",
+    "send",
+    "people",
+    "people/import",
+    "people/person",
+    "people/person/ana",
+    "people/group",
     "sources",
 )
 
@@ -265,6 +271,50 @@ def test_the_texts_are_german_for_a_german_browser(console: Console) -> None:
             assert await page.locator("html").get_attribute("lang") == "de"
 
     console.run(scenario())
+
+
+def test_a_coordinator_adds_people_sends_a_drill_watches_the_answer_and_closes_it(
+    console: Console,
+) -> None:
+    async def scenario() -> None:
+        async with console.enter("/console/people/import", viewport=DESK) as page:
+            page.on("dialog", lambda dialog: dialog.accept())
+            table = "name,addresses,groups\nzoe,inbox:,night\nyan,inbox:,night\nana,inbox:,night\n"
+            await page.get_by_role("textbox", name="Or the table as text").fill(table)
+            await page.get_by_role("button", name="Preview").click()
+            rows = page.get_by_role("region", name="What the import does")
+            await expect(rows.get_by_role("row", name="ana")).to_contain_text("left out")
+            await expect(rows).to_contain_text("New groups: night")
+            await page.get_by_role("button", name="Import 2 rows").click()
+            await expect(page.get_by_text("2 people were imported.")).to_be_visible()
+
+            await page.goto("/console/people/group/night")
+            await expect(page.get_by_role("link", name="yan")).to_be_visible()
+            await page.get_by_role("link", name="Send a message").click()
+            await page.get_by_label("Text").fill("Who can <b>come</b>?")
+            await page.get_by_label("This is a drill").check()
+            await page.get_by_label("Answers to choose from").fill("at once, in an hour")
+            await page.get_by_label("Answers needed").fill("2")
+            await page.get_by_label("Answer within").fill("30")
+            await page.get_by_role("button", name="Send the drill").click()
+            heading = page.get_by_role("heading", name="DRILL: Who can <b>come</b>?")
+            await expect(heading).to_be_visible()
+            assert await serious_faults(page) == []
+
+            people = page.get_by_role("region", name="People")
+            await expect(people.get_by_role("row", name="zoe")).to_contain_text("reached")
+            made = await page.evaluate(
+                "fetch('/peers/zoe/inbox-link', { method: 'POST' }).then((one) => one.json())"
+            )
+            address = "/" + made["link"].split("/", 3)[3]
+            async with console.visit(address, viewport=PHONE) as inbox:
+                await expect(inbox.get_by_text("DRILL: Who can <b>come</b>?")).to_be_visible()
+                await inbox.get_by_role("button", name="in an hour").click()
+            answered = people.get_by_role("row", name="zoe")
+            await expect(answered).to_contain_text("answered: in an hour", timeout=10_000)
+            await page.get_by_role("button", name="Close it").click()
+            await expect(page.locator("main")).to_contain_text("closed by", timeout=10_000)
+            await expect(page.get_by_role("button", name="Close it")).to_have_count(0)
 
 
 def test_a_mistake_is_shown_where_it_stands_and_its_hint_mends_it(console: Console) -> None:

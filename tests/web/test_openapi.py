@@ -85,6 +85,7 @@ def test_every_route_that_needs_no_token_is_listed_as_such(served_node: Callable
 
 
 WITHOUT_BODY = {
+    "/messages/{message}/close",
     "/channels/{name}/interceptors/{interceptor}/on",
     "/interpretations/reload",
     "/load/stream/{follower}",

@@ -1205,6 +1205,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/messages/{message}/close": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Closes an open message: nobody is asked any more
+         * @description Closes an open message: nobody is asked any more. One that is over stays as it is.
+         */
+        post: operations["MessagesCloseCloseMessage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -1275,12 +1295,34 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Peers by name, of the site file and of the store; secrets of addresses are not shown
-         * @description Peers by name, of the site file and of the store; secrets of addresses are not shown.
+         * Peers by name with their collectives, of the site file and of the store; secrets of addresses are not shown
+         * @description Peers by name with their collectives, of the site file and of the store; secrets of addresses
+         *     are not shown. `search`: words of names, addresses and collectives.
          */
         get: operations["PeersListPeers"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/peers/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What a table of people (CSV with a header) would add and change, row by row with its faults; `apply` does it for the rows without fault
+         * @description What a table of people (CSV with a header) would add and change, row by row with its faults;
+         *     `apply` does it for the rows without fault.
+         */
+        post: operations["PeersImportImportPeers"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2494,6 +2536,15 @@ export interface components {
             what: string[];
         };
         /**
+         * ChangedEntry
+         * @description What a change gives back: the entry as it is now, and what the site file would warn of.
+         */
+        ChangedEntry: {
+            entry: components["schemas"]["DirectoryEntry"];
+            /** @default [] */
+            warnings: components["schemas"]["Problem"][];
+        };
+        /**
          * ChannelCount
          * @description A channel and how many events it has taken.
          */
@@ -2508,6 +2559,26 @@ export interface components {
         CheckResult: {
             problems: components["schemas"]["Problem"][];
             version: string;
+        };
+        /**
+         * CircuitStatus
+         * @description A breaker that is not closed, for people.
+         */
+        CircuitStatus: {
+            address: string;
+            failures: number;
+            peer: string;
+            probe_at: number;
+            reason: string;
+            /** @enum {unknown} */
+            state: "closed" | "half-open" | "open";
+        };
+        /**
+         * ClosedMessage
+         * @description The message that is being closed.
+         */
+        ClosedMessage: {
+            closed: string;
         };
         /**
          * CloudEvent
@@ -2744,6 +2815,24 @@ export interface components {
             silent: string[];
             time: number;
         };
+        /**
+         * DirectoryEntry
+         * @description A peer or collective as people see it; addresses in their shown form.
+         */
+        DirectoryEntry: {
+            /** @default  */
+            by: string;
+            /** @default [] */
+            circuits: components["schemas"]["CircuitStatus"][];
+            /** @default [] */
+            collectives: string[];
+            name: string;
+            /** @enum {unknown} */
+            origin: "site" | "store";
+            settings: Record<string, never>;
+            /** @default 0 */
+            time: number;
+        };
         /** DropAttribute */
         DropAttribute: {
             /** @enum {unknown} */
@@ -2976,6 +3065,20 @@ export interface components {
             type: "identity";
         };
         /**
+         * ImportedPerson
+         * @description What an import does with one row.
+         */
+        ImportedPerson: {
+            groups: string[];
+            line: number;
+            name: string;
+            /** @enum {unknown} */
+            outcome: "added" | "changed" | "refused" | "unchanged";
+            /** @default [] */
+            problems: components["schemas"]["Problem"][];
+            settings: Record<string, never>;
+        };
+        /**
          * Interpretation
          * @description The typed form: types, mappings, rules and conversions that differ from those of its
          *         parent.
@@ -3055,6 +3158,34 @@ export interface components {
             tries: number;
         };
         /**
+         * LedgerRow
+         * @description The newest state of one message at a person (`address` empty) or at one address.
+         */
+        LedgerRow: {
+            adapter: string;
+            address: string;
+            answer: string;
+            attempt: number;
+            /** @default false */
+            declined: boolean;
+            detection: string;
+            /** @default 0 */
+            first: number;
+            message: string;
+            peer: string;
+            policy: string;
+            /** @default 0 */
+            position: number;
+            reason: string;
+            /** @default  */
+            receiver: string;
+            /** @default 0 */
+            stage: number;
+            state: string;
+            time: number;
+            until: number;
+        };
+        /**
          * LoginForm
          * @description The body of a login: a person with a password, or an access token.
          */
@@ -3102,6 +3233,16 @@ export interface components {
             leave: string[];
         };
         /**
+         * MembershipChange
+         * @description How many came and went.
+         */
+        MembershipChange: {
+            /** @default 0 */
+            joined: number;
+            /** @default 0 */
+            left: number;
+        };
+        /**
          * MergeAttributes
          * @description Merges several attributes by a conversion with as many arguments.
          */
@@ -3136,6 +3277,8 @@ export interface components {
             answered_at: number;
             /** @default  */
             answered_by: string;
+            /** @default  */
+            choices: string;
             /** @default 0 */
             closed_at: number;
             /** @default  */
@@ -3429,6 +3572,17 @@ export interface components {
             type: "parse-time";
             /** @default  */
             zone: string;
+        };
+        /**
+         * PeopleImport
+         * @description What an import does, row by row.
+         */
+        PeopleImport: {
+            /** @default false */
+            applied: boolean;
+            /** @default [] */
+            new_groups: string[];
+            people: components["schemas"]["ImportedPerson"][];
         };
         /**
          * PersonFate
@@ -5201,7 +5355,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DirectoryEntry"][];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5232,7 +5386,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DirectoryEntry"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5276,7 +5430,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangedEntry"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5384,7 +5538,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["MembershipChange"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6667,7 +6821,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["LedgerRow"][];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7273,6 +7427,37 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    MessagesCloseCloseMessage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                message: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Closes an open message: nobody is asked any more */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClosedMessage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     MetricsMetrics: {
         parameters: {
             query?: never;
@@ -7363,6 +7548,7 @@ export interface operations {
     PeersListPeers: {
         parameters: {
             query?: {
+                search?: string;
                 after?: string;
                 limit?: number;
             };
@@ -7372,13 +7558,52 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Peers by name, of the site file and of the store; secrets of addresses are not shown */
+            /** @description Peers by name with their collectives, of the site file and of the store; secrets of addresses are not shown */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DirectoryEntry"][];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    PeersImportImportPeers: {
+        parameters: {
+            query?: {
+                apply?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example name,mail,groups
+                 *     ana,ana@example.org,guards
+                 */
+                "text/csv": string;
+            };
+        };
+        responses: {
+            /** @description What a table of people (CSV with a header) would add and change, row by row with its faults; `apply` does it for the rows without fault */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PeopleImport"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7409,7 +7634,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DirectoryEntry"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7453,7 +7678,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangedEntry"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -7524,7 +7749,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangedEntry"];
                 };
             };
             400: components["responses"]["Problem"];

@@ -28,6 +28,10 @@ export type WhyNot = Schemas["WhyNotAnswer"];
 export type PolicyView = Schemas["PolicyView"];
 export type MessageRow = Schemas["MessageRow"];
 export type MessageView = Schemas["MessageView"];
+export type DirectoryEntry = Schemas["DirectoryEntry"];
+export type ChangedEntry = Schemas["ChangedEntry"];
+export type PeopleImport = Schemas["PeopleImport"];
+export type LedgerRow = Schemas["LedgerRow"];
 export type SourceList = Schemas["SourceList"];
 export type Session = Schemas["SessionView"];
 export type Problem = Schemas["Problem"];
@@ -76,6 +80,14 @@ export async function get<T>(address: string, query: Query = {}): Promise<T> {
 
 export async function post<T>(address: string, body?: unknown, kind?: string): Promise<T> {
   return (await send("POST", address, body, kind)).json() as Promise<T>;
+}
+
+export async function put<T>(address: string, body: unknown): Promise<T> {
+  return (await send("PUT", address, body)).json() as Promise<T>;
+}
+
+export async function patch<T>(address: string, body: unknown): Promise<T> {
+  return (await send("PATCH", address, body)).json() as Promise<T>;
 }
 
 export async function remove<T>(address: string): Promise<T> {

@@ -25,6 +25,8 @@ from rapport.core.message import CONTROL
 ANSWER = "rapport.control.answer"
 ANSWER_SOURCE = "answers"
 
+CLOSE = "rapport.control.close"
+
 DECLINE = "DECLINE"
 """The subtype of a message that declines the one it refers to."""
 DECLINING_WORDS = ("no", "nein", "non", "cannot", "i cannot")
@@ -44,6 +46,29 @@ class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
     """Chosen explicitly; words of the text may decline as well."""
     token: str = ""
     """For the endpoint; never in the event."""
+
+
+class CloseData(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of an event that closes an open message."""
+
+    message: str
+    receiver: str
+    """Of the message: it finds the process of a cluster that has the delivery."""
+    by: str
+
+
+async def record_close(channels: Channels, close: CloseData, *, now_ms: int) -> None:
+    """Appends to `control` that somebody closes a message, durably; closing twice counts once."""
+    event = make_event(
+        source=ANSWER_SOURCE,
+        id=content_id("close", close.message),
+        type=CLOSE,
+        subject=close.message,
+        time=now_ms,
+        data=close,
+        headers={CAUSE: cause_text(close.message), PROOF: "close"},
+    )
+    await channels.channel("control").append([event])
 
 
 async def record_answer(

@@ -20,7 +20,7 @@ import msgspec
 from rapport.channel.channel import AppendResult, Channel, Channels, Subscription
 from rapport.channel.log.logged_channel import Cursor, LoggedSubscription, load_cursor
 from rapport.communication.adapters.attempts import OUTCOME
-from rapport.communication.answers import ANSWER
+from rapport.communication.answers import ANSWER, CLOSE, CloseData
 from rapport.communication.cluster_leases import HeldShare, share_of
 from rapport.communication.message_plan import Route, no_routing, route_proven
 from rapport.communication.records import DELIVERIES, RecentIds
@@ -133,6 +133,9 @@ def _belonging(channel: str, event: Event, count: int) -> ShareAssignment:
     if channel == "control" and event.type == ANSWER:
         reported = _REPORTED.decode(event.data)
         return ShareAssignment(_of_peer(reported.peer, count), reported.message)
+    if channel == "control" and event.type == CLOSE:
+        closed: CloseData = event.payload_as(CloseData)
+        return ShareAssignment(share_of(_with_kind(closed.receiver), count), closed.message)
     if channel == "detections":
         return ShareAssignment(count)
     return ShareAssignment(share_of(event.id, count))

@@ -425,6 +425,7 @@ _MARK = b',"wishes":'
 LEAST_REPEAT_MS = 1_000
 """Least interval of repeats."""
 _TOO_MUCH = 2**53
+MOST_CHOICES, LONGEST_CHOICE = 10, 60
 """Limit of numbers and durations: more cannot be added to a time and stored."""
 
 
@@ -443,6 +444,8 @@ class DeliveryOptions(
     repeat_every: int = 0
     repeat_most: int = 0
     peer_delivery: PeerDelivery | None = None
+    choices: tuple[str, ...] = ()
+    """Answers that people may choose from, instead of yes."""
 
     def counts(self) -> DoneWhen:
         """When a member counts as done."""
@@ -520,6 +523,19 @@ def check_options(options: DeliveryOptions) -> None:
             code="message.bad_wishes",
             hint="give repeat_every, too",
         )
+    if len(options.choices) > MOST_CHOICES or len(set(options.choices)) < len(options.choices):
+        raise InvalidInput(
+            "a message has too many choices, or one twice",
+            code="message.bad_wishes",
+            hint=f"give at most {MOST_CHOICES} different choices",
+        )
+    for choice in options.choices:
+        if not 0 < len(choice) <= LONGEST_CHOICE or not choice.isprintable() or choice.isspace():
+            raise InvalidInput(
+                f"{choice[:LONGEST_CHOICE]!r} cannot be a choice",
+                code="message.bad_wishes",
+                hint=f"a choice has 1 to {LONGEST_CHOICE} printable characters",
+            )
     for step in options.escalate:
         if Identifier.parse(step.receiver).kind == "component":
             raise InvalidInput(

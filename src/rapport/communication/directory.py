@@ -42,6 +42,13 @@ from rapport.communication.peers import (
     shown_address,
 )
 from rapport.communication.people_config import COLLECTIVE_KEYS, PEER_KEYS
+from rapport.communication.people_import import (
+    ImportedPerson,
+    ImportOutcome,
+    PeopleImport,
+    PersonRow,
+)
+from rapport.communication.privacy import quiet_hours
 from rapport.core.errors import (
     Conflict,
     InvalidInput,
@@ -305,6 +312,29 @@ class StoredDirectory:
         """Peers whose names come after a name, sorted."""
         return self._page("peer", self.declared.peer_names(), after, limit)
 
+    def find_peers(
+        self, search: str, *, after: str = "", limit: int = 1000
+    ) -> list[DirectoryEntry]:
+        """Peers with their groups whose name, address or group has all words of a search, sorted by
+        name. Costs what the directory holds up to the last one found.
+        """
+        words, found = search.casefold().split(), list[DirectoryEntry]()
+        while page := self.peers(after=after, limit=min(limit, _PAGE)):
+            for entry in page:
+                named = {
+                    *self.declared.collectives_of(entry.name),
+                    *self.kept.memberships(entry.name),
+                }
+                entry = msgspec.structs.replace(entry, collectives=sorted(named))
+                addresses = entry.settings.get("addresses", ())
+                text = "\n".join((entry.name, *addresses, *entry.collectives)).casefold()
+                if all(word in text for word in words):
+                    found.append(entry)
+                if len(found) == limit:
+                    return found
+            after = page[-1].name
+        return found
+
     def peer_names(self) -> Iterator[str]:
         """The names of all peers, sorted, read in pages."""
         after = ""
@@ -498,7 +528,11 @@ def _what(old: object, new: object) -> ChangeKind:
 
 
 def _settings_of(peer: Peer) -> dict[str, Any]:
-    return shown_settings({"addresses": list(peer.addresses), "delivery": peer.delivery})
+    settings: dict[str, Any] = {"addresses": list(peer.addresses), "delivery": peer.delivery}
+    settings |= {key: value for key in ("zone", "language") if (value := getattr(peer, key))}
+    if quiet := quiet_hours(peer.privacy):
+        settings["quiet"] = quiet
+    return shown_settings(settings)
 
 
 def _change(
@@ -610,13 +644,85 @@ class DirectoryChanges:
 
     @_change
     def change_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
-        """Changes only the given settings; None removes one. Raises UnknownName."""
+        """Changes only the given settings; None removes one. An address given as it is shown keeps
+        its secret. Raises UnknownName.
+        """
         self._check_free("peer", name)
         kept = self._directory.kept.get("peer", name)
         if kept is None:
             raise self._directory.unknown("peer", name)
-        both = {**kept.settings, **settings}
+        both = {**kept.settings, **_with_list(settings)}
+        if isinstance(both.get("addresses"), list):
+            own = _with_list(kept.settings).get("addresses", ())
+            secret = {shown_address(address): address for address in own}
+            both["addresses"] = [
+                secret.get(each, each) if isinstance(each, str) else each
+                for each in both["addresses"]
+            ]
         return self._put_peer(name, {key: both[key] for key in both if both[key] is not None}, by)
+
+    def preview_import(self, rows: Sequence[PersonRow]) -> PeopleImport:
+        """What an import of these rows would do, with the faults of each; changes nothing."""
+        people, new_groups = list[ImportedPerson](), dict[str, None]()
+        for row in rows:
+            person = self._preview_row(row)
+            people.append(person)
+            if person.outcome != "refused":
+                groups = (Identifier("collective", group) for group in row.groups)
+                new_groups |= {one.name: None for one in groups if not self._directory.has(one)}
+        return PeopleImport(people=people, new_groups=list(new_groups))
+
+    def _preview_row(self, row: PersonRow) -> ImportedPerson:
+        problems = list(row.problems)
+        kept = self._directory.kept.get("peer", row.name)
+        outcome: ImportOutcome = "added" if kept is None else "changed"
+        settings = {**(kept.settings if kept is not None else {}), **row.settings}
+        try:
+            self._check_free("peer", row.name)
+            for group in row.groups:
+                check_name(group)
+            given = _with_list(settings)
+            self._check_adapters(given)
+            _, warnings = read_peer(row.name, given, self._adapters(), self._directory.site)
+            problems += warnings
+        except SiteError as error:
+            problems += error.problems
+        except (InvalidInput, Conflict) as error:
+            problems.append(Problem(code=error.code, message=error.message, hint=error.hint))
+        if any(problem.severity == "error" for problem in problems):
+            outcome = "refused"
+        elif kept is not None and settings == kept.settings:
+            joined = all(self._directory.kept.is_member(group, row.name) for group in row.groups)
+            outcome = "unchanged" if joined else "changed"
+        return ImportedPerson(
+            line=row.line,
+            name=row.name,
+            outcome=outcome,
+            settings=row.settings,
+            groups=list(row.groups),
+            problems=problems,
+        )
+
+    async def import_people(self, preview: PeopleImport, *, by: str) -> PeopleImport:
+        """Adds and changes the people of a preview, those without fault; returns it as applied.
+        Each person is one change: after a crash the same import goes on.
+        """
+        for group in preview.new_groups:
+            if not await run_blocking(
+                partial(self._directory.has, Identifier("collective", group))
+            ):
+                await self.put_collective(group, {}, by=by)
+        members: dict[str, list[str]] = {}
+        for person in preview.people:
+            if person.outcome in ("refused", "unchanged"):
+                continue
+            put = self.put_peer if person.outcome == "added" else self.change_peer
+            await put(person.name, person.settings, by=by)
+            for group in person.groups:
+                members.setdefault(group, []).append(person.name)
+        for group, names in members.items():
+            await self.join(group, names, by=by)
+        return msgspec.structs.replace(preview, applied=True)
 
     @_change
     def remove_peer(self, name: str, *, by: str) -> None:

@@ -22,7 +22,7 @@ from rapport.channel.dead_letters import DEAD_LETTERS, REPLAYS, STATES, Replay, 
 from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.actions import Action
 from rapport.communication.adapters.attempts import OUTCOME, OutcomeData, outcome_event
-from rapport.communication.answers import ANSWER, HistoryNeeded, MessageHistory
+from rapport.communication.answers import ANSWER, CLOSE, HistoryNeeded, MessageHistory
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
 from rapport.communication.delivery_runner import (
     DeliveryRunner,
@@ -541,6 +541,8 @@ class BatchTransaction:
             self._outcomes.apply_outcome(data, now_ms, event.id)
         elif kind == ("control", ANSWER):
             self._outcomes.take_answer(event, now_ms)
+        elif kind == ("control", CLOSE):
+            self._outcomes.close_message(event, now_ms)
 
     def _defer(self, event: DeferredEvent, error: SourceUnavailable, now_ms: int) -> None:
         """Defers an event, a message up to its time to live; the ledger shows it as held."""

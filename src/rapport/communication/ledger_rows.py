@@ -106,6 +106,8 @@ class MessageRow(msgspec.Struct, kw_only=True):
     subtype: str = ""
     conversation: str = ""
     refers_to: str = ""
+    choices: str = ""
+    """Answers to choose from, one per line; empty = yes."""
     closed_at: int = 0
     first: int = 0
     position: int = 0
@@ -232,6 +234,7 @@ def _write(message: MessageRow, written: LoggedData, time: int) -> None:
     message.conversation, message.refers_to = written.conversation, written.refers_to
     message.policy, message.detection = written.policy, written.detection
     message.urgent = written.urgent
+    message.choices = "\n".join(written.options.choices) if written.options is not None else ""
     if message.state in (OPEN, "held"):  # a deferred message is handled now
         message.state = state_when_handled(written.fate, written.receiver)
         message.reason = ""

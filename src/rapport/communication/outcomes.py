@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 from rapport.communication.adapters.attempts import OutcomeData, SentOutcomes
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.answers import AnswerData, MessageHistory
+from rapport.communication.answers import AnswerData, CloseData, MessageHistory
 from rapport.communication.delivery_runner import DeliveryRunner, EngineParts
 from rapport.communication.delivery_state import (
     LATEST_ATTEMPT,
     SENT_STATES,
     AddressState,
     Answer,
+    CloseMessage,
     DeliveryState,
     Member,
     OutcomeState,
@@ -93,6 +94,14 @@ class OutcomeHandler:
         if not self._runner.apply_answer(message, answer, now_ms=now_ms, cause=event.id):
             # The token proves that they were asked; there is no record of it.
             self._transaction.emit("log", answered_event(message, answer, event.id, now_ms))
+
+    def close_message(self, event: Event, now_ms: int) -> None:
+        """Closes an open message for an operator; nothing happens to one that is over. Raises
+        InvalidInput.
+        """
+        data: CloseData = event.payload_as(CloseData)
+        close = CloseMessage("done", f"closed by {data.by}")
+        self._runner.close(data.message, close, now_ms=now_ms, cause=event.id)
 
     # --- deliveries of the fast path ---
 

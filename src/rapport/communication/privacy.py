@@ -452,6 +452,21 @@ def quiet_rule(
     return PrivacyRule(then=then, when=LocalTimes(hours=tuple(hours)), urgent=False, zone=zone)
 
 
+def quiet_hours(rules: Sequence[PrivacyRule]) -> list[str]:
+    """The hours of the rule of quiet hours, which is the last one, as a site file writes them."""
+    rule = rules[-1] if rules else None
+    if rule is None or rule.when is None:
+        return []
+    hours = rule.when.hours
+    if rule != quiet_rule(hours, rule.zone, rule.then):
+        return []
+    return ["-".join(f"{end // 60:02}:{end % 60:02}" for end in span) for span in map(_ends, hours)]
+
+
+def _ends(span: DaySpan) -> tuple[int, int]:
+    return span.start, span.end
+
+
 def most_counted(rules: Sequence[PrivacyRule]) -> int:
     """How many of the last messages to a person the rules look at; 0 = no counting."""
     return max((rule.at_most for rule in rules), default=0)

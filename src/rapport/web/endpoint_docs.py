@@ -63,6 +63,7 @@ EXAMPLE_INFORMATION: Members = {
     "schema": {"type": "object", "properties": {"machine": {"type": "integer"}}},
     "answers": [{"type": "TASK", "subtype": "DONE", "text": "when it is done"}],
 }
+CSV = "text/csv"
 HTML = "text/html; charset=utf-8"
 PROMETHEUS_TEXT = "text/plain; version=1.0.0; charset=utf-8"
 ANY_JSON: Members = {}

@@ -1,7 +1,7 @@
 """Peers, collectives, passwords and sessions. [CO-3, CO-11]
 
-Reading needs the right to read `log`, which names the same people; changes need the right to change
-the node. Entries of the site file are changed there.
+Reading needs the right to read `log`, which names the same people; changes need the role editor,
+passwords the right to change the node. Entries of the site file are changed there.
 
 A wrong name, a wrong password and a peer without one get the same response in the same time.
 Logging in needs no other identity: the password is the proof.
@@ -16,13 +16,20 @@ from litestar import Request, Response, delete, get, patch, post, put
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.directory import DirectoryEntry
+from rapport.communication.people_import import PeopleImport, read_people_table
 from rapport.communication.sessions.sessions import OpenedSession
 from rapport.core.errors import InvalidInput, NotAuthenticated, Problem
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time
 from rapport.kernel.tasks import run_blocking
-from rapport.web.endpoint import NodeDependency, json_response, require_admin, require_unfiltered
-from rapport.web.endpoint_docs import DOC, JSON, JSON_OBJECT, EndpointDoc
+from rapport.web.endpoint import (
+    NodeDependency,
+    json_response,
+    require_admin,
+    require_role,
+    require_unfiltered,
+)
+from rapport.web.endpoint_docs import CSV, DOC, JSON, JSON_OBJECT, EndpointDoc
 from rapport.web.security import OPEN, RequestGuard
 
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
@@ -61,20 +68,25 @@ _READ_MEMBERS = ObjectDecoder(
 )
 
 
-@get("/peers")
+@get("/peers", opt={DOC: EndpointDoc(answer=DirectoryEntry, is_list=True)})
 async def list_peers(
     request: Request[Any, Any, Any],
     node: NodeDependency,
+    search: FromQuery[str] = "",
     after: FromQuery[str] = "",
     limit: Limit = 1000,
 ) -> Response[bytes]:
-    """Peers by name, of the site file and of the store; secrets of addresses are not shown."""
+    """Peers by name with their collectives, of the site file and of the store; secrets of addresses
+    are not shown. `search`: words of names, addresses and collectives.
+    """
     require_unfiltered(request, node, "log")
-    entries = await run_blocking(lambda: node.directory.peers(after=after, limit=limit))
+    entries = await run_blocking(
+        lambda: node.directory.find_peers(search, after=after, limit=limit)
+    )
     return json_response(_with_circuits(node, entries))
 
 
-@get("/peers/{peer:str}")
+@get("/peers/{peer:str}", opt={DOC: EndpointDoc(answer=DirectoryEntry)})
 async def show_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -89,6 +101,7 @@ async def show_peer(
     opt={
         DOC: EndpointDoc(
             bodies={JSON: JSON_OBJECT},
+            answer=ChangedEntry,
             example={"addresses": ["inbox:"], "quiet": "22:00-07:00", "zone": "Europe/Vienna"},
         )
     },
@@ -97,7 +110,7 @@ async def put_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Adds a peer or replaces its settings, which are those of the site file's [peers.NAME]."""
-    by = require_admin(request, node)
+    by = require_role(request, node, "editor")
     settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.put_peer(peer, settings, by=by)
     return json_response(
@@ -107,13 +120,17 @@ async def put_peer(
 
 @patch(
     "/peers/{peer:str}",
-    opt={DOC: EndpointDoc(bodies={JSON: JSON_OBJECT}, example={"delivery": "preferred"})},
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: JSON_OBJECT}, example={"delivery": "preferred"}, answer=ChangedEntry
+        )
+    },
 )
 async def change_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Changes some settings of a peer; null takes one away."""
-    by = require_admin(request, node)
+    by = require_role(request, node, "editor")
     settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.change_peer(peer, settings, by=by)
     return json_response(
@@ -126,11 +143,11 @@ async def remove_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Removes a peer, also from every collective."""
-    await node.people.remove_peer(peer, by=require_admin(request, node))
+    await node.people.remove_peer(peer, by=require_role(request, node, "editor"))
     return json_response({"removed": peer})
 
 
-@get("/collectives")
+@get("/collectives", opt={DOC: EndpointDoc(answer=DirectoryEntry, is_list=True)})
 async def list_collectives(
     request: Request[Any, Any, Any],
     node: NodeDependency,
@@ -144,7 +161,7 @@ async def list_collectives(
     )
 
 
-@get("/collectives/{collective:str}")
+@get("/collectives/{collective:str}", opt={DOC: EndpointDoc(answer=DirectoryEntry)})
 async def show_collective(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
@@ -176,6 +193,7 @@ async def list_members(
     opt={
         DOC: EndpointDoc(
             bodies={JSON: JSON_OBJECT},
+            answer=ChangedEntry,
             example={"delivery": "at-least 2", "members": ["ana", "ben"]},
         )
     },
@@ -186,7 +204,7 @@ async def put_collective(
     """Adds a collective or replaces its settings, and its members when they are given; the body is
     the site file's [collectives.NAME].
     """
-    by = require_admin(request, node)
+    by = require_role(request, node, "editor")
     settings = _READ_SETTINGS.decode(await request.body())
     members = settings.pop("members", None)
     if members is not None and not _are_names(members):
@@ -201,25 +219,56 @@ async def remove_collective(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Removes a collective; its members stay peers."""
-    await node.people.remove_collective(collective, by=require_admin(request, node))
+    await node.people.remove_collective(collective, by=require_role(request, node, "editor"))
     return json_response({"removed": collective})
 
 
 @post(
     "/collectives/{collective:str}/members",
     status_code=200,
-    opt={DOC: EndpointDoc(bodies={JSON: MembersRequest}, example={"join": ["ana"], "leave": []})},
+    opt={
+        DOC: EndpointDoc(
+            bodies={JSON: MembersRequest},
+            example={"join": ["ana"], "leave": []},
+            answer=MembershipChange,
+        )
+    },
 )
 async def move_members(
     request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Lets peers join and leave a collective; of the site file's only those leave that joined."""
-    by = require_admin(request, node)
+    by = require_role(request, node, "editor")
     wanted = _READ_MEMBERS.decode(await request.body())
     joined = await node.people.join(collective, wanted.join, by=by)
     return json_response(
         MembershipChange(joined, await node.people.leave(collective, wanted.leave, by=by))
     )
+
+
+@post(
+    "/peers/import",
+    status_code=200,
+    opt={
+        DOC: EndpointDoc(
+            bodies={CSV: {"type": "string"}},
+            example="name,mail,groups\nana,ana@example.org,guards\n",
+            answer=PeopleImport,
+        )
+    },
+)
+async def import_peers(
+    request: Request[Any, Any, Any], node: NodeDependency, apply: FromQuery[bool] = False
+) -> Response[bytes]:
+    """What a table of people (CSV with a header) would add and change, row by row with its faults;
+    `apply` does it for the rows without fault.
+    """
+    by = require_role(request, node, "editor")
+    table = read_people_table(await request.body())
+    preview = await run_blocking(lambda: node.people.preview_import(table))
+    if apply:
+        preview = await node.people.import_people(preview, by=by)
+    return json_response(preview)
 
 
 def _are_names(value: Any) -> bool:

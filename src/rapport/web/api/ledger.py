@@ -18,7 +18,7 @@ from rapport.communication.ledger import (
     check_state,
     show_message,
 )
-from rapport.communication.ledger_rows import MessageRow
+from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.core.times import parse_time
 from rapport.web.endpoint import NodeDependency, json_response, require_unfiltered
 from rapport.web.endpoint_docs import DOC, EndpointDoc
@@ -27,7 +27,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
 State = Annotated[str, QueryParameter(name="state")]
 
 
-@get("/ledger")
+@get("/ledger", opt={DOC: EndpointDoc(answer=LedgerRow, is_list=True)})
 async def ledger(
     request: Request[Any, Any, Any],
     node: NodeDependency,

@@ -1,11 +1,12 @@
 """Messages: send, query, and receive from peers and other systems. [CO-13, CO-1, CO-12, CO-2,
 CO-11, CO-16, CO-5]
 
-`POST /messages`: an application (sender `component:...`) needs the right to publish to `input`; a
-peer proves itself by the session token in its message. `POST /sessions/messages` needs no identity:
-every message carries a session token, a seal or an answer token, or the request carries one for all
-(`Authorization: Session TOKEN`); an AUTH REQUEST is answered directly. `POST /inputs/NAME` accepts
-the JSON of messages, CloudEvents or a form, authenticated by a signature or a bearer token.
+`POST /messages`: an application (sender `component:...`) needs the right to publish to `input`, or
+the role operator; a peer proves itself by the session token in its message. `POST
+/sessions/messages` needs no identity: every message carries a session token, a seal or an answer
+token, or the request carries one for all (`Authorization: Session TOKEN`); an AUTH REQUEST is
+answered directly. `POST /inputs/NAME` accepts the JSON of messages, CloudEvents
+or a form, authenticated by a signature or a bearer token.
 Responses are sent after the messages are on disk.
 """
 
@@ -20,10 +21,12 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.access.identities import LOCAL, NOBODY, FailedAttempts
 from rapport.communication.adapters.webhook import WebhookInput
+from rapport.communication.answers import CloseData, record_close
 from rapport.communication.arrival_checks import ANSWER_OVER
 from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.content_rules import ContentFault
 from rapport.communication.delivery_state import DeliveryOptions, read_options
+from rapport.communication.ledger import show_message
 from rapport.communication.message_query import MOST_PER_PAGE, Criteria, LoggedMessage, MessagePage
 from rapport.communication.sessions.seals import INVALID
 from rapport.core.errors import (
@@ -45,6 +48,7 @@ from rapport.web.endpoint import (
     identity_of,
     json_response,
     require_right,
+    require_role,
     require_unfiltered,
 )
 from rapport.web.endpoint_docs import (
@@ -165,7 +169,9 @@ async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -
     """Takes one message, or an array of them, to be handled. Those of applications that ask the
     same are taken all or none; others one by one, up to the first that is refused.
     """
-    identity = require_right(request, node, "publish", "input")
+    identity = identity_of(request)
+    if not node.rights.allows_role(identity, "operator"):
+        require_right(request, node, "publish", "input")
     parts = _parts(await request.body())
     if len(parts) > node.settings.max_batch:
         raise TooLarge(
@@ -178,6 +184,28 @@ async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -
     await run_blocking(lambda: _check_receivers(node, messages, wishes))
     ids = await _accept(node, messages, wishes, _named(node, identity))
     return json_response(AcceptedMessages(ids), status=202)
+
+
+class ClosedMessage(msgspec.Struct, frozen=True):
+    """The message that is being closed."""
+
+    closed: str
+
+
+@post(
+    "/messages/{message:str}/close",
+    status_code=202,
+    opt={DOC: EndpointDoc(answer=ClosedMessage, statuses=("202",))},
+)
+async def close_message(
+    request: Request[Any, Any, Any], message: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Closes an open message: nobody is asked any more. One that is over stays as it is."""
+    identity = require_role(request, node, "operator")
+    found = await show_message(node.ledger, message, with_timeline=False)
+    close = CloseData(message=message, receiver=found.message.receiver, by=identity)
+    await record_close(node.channels, close, now_ms=node.clock.now_ms())
+    return json_response(ClosedMessage(message), status=202)
 
 
 def _parts(body: bytes) -> list[bytes]:
