@@ -127,11 +127,11 @@ class WindowLog:
         sorted_rows = rows[order]
         numbers = order + self.first + self._count
         first = first_of_runs(sorted_rows)
-        befores = np.empty_like(numbers)
-        befores[1:] = numbers[:-1]
-        befores[first] = self._newest[sorted_rows[first]]
-        linked = befores >= self.first
-        self._nexts[befores[linked] - self.first] = numbers[linked]
+        earlier = np.empty_like(numbers)
+        earlier[1:] = numbers[:-1]
+        earlier[first] = self._newest[sorted_rows[first]]
+        linked = earlier >= self.first
+        self._nexts[earlier[linked] - self.first] = numbers[linked]
         last = last_of_runs(sorted_rows)
         self._newest[sorted_rows[last]] = numbers[last]
         self._count = count
