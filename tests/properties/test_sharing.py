@@ -311,7 +311,7 @@ IN_COMMON = (
     "joined once",
     "joined once, unsure clocks",
     "found once, Occurs",
-    "found once, Ordered",
+    "found once, OrderedTerms",
     "found once, NotFollowed",
     "found once, NOT clauses",
 )

@@ -417,7 +417,7 @@ def test_random_data_reaches_readings_and_many_reasons():
     """The property above would be hollow if most were rejected for one reason."""
     seen: dict[str, int] = {}
 
-    @settings(max_examples=100, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=500, deadline=None, database=None, derandomize=True)
     @given(cases())
     def collect(case):
         rules, binding, payload = case

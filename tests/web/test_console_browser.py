@@ -383,7 +383,7 @@ actions
             assert "-11" in life.policy("warm-edited").text
             await page.get_by_role("button", name="I have seen it").click()
             await page.get_by_role("button", name="Save this version").click()
-            await expect(page.get_by_role("heading", name="warm-edited")).to_be_visible()
+            await page.wait_for_url("**/console/policies/warm-edited")
             assert life.policy("warm-edited").text == text.replace("-12", "-19.5")
         await life.delete("warm-edited", by="test")
 

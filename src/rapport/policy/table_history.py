@@ -333,12 +333,16 @@ class SwitchingRunner:
         is_untouched = self.runner.latest <= -END_OF_TIME
         while self._left and self._left[0].since + self._lateness <= time_ms:
             switch = self._left.popleft()
-            if not is_untouched:  # else time would advance before the first reading
+            if not is_untouched or self._is_running_at(switch.since):
                 found += self.runner.advance(switch.since + self._lateness)
             elif self._left and self._left[0].since + self._lateness <= time_ms:
                 continue
             self._switch(switch.pull())
         return found
+
+    def _is_running_at(self, time_ms: int) -> bool:
+        """Whether situations run before any reading came; others begin with the first reading."""
+        return self.runner.has_situations and self._began is not None and self._began < time_ms
 
     def _switch(self, pull: PullData) -> None:
         before = self.runner

@@ -197,7 +197,7 @@ class _ReportRun:
         rows = self._query(table.sql, self._frames_of(table.sql))
         if table.kind == "small":
             self._small[table.name] = rows.toArrow()
-            rows = self._spark.createDataFrame(self._small[table.name])
+            rows = self._spark.createDataFrame(self._small[table.name], rows.schema)
         elif table.kind == "large":
             rows = rows.repartition(1).sortWithinPartitions(*table.order.split(", "))
             self._written[table.name] = WrittenTable(rows, self._lake, GOLD, table.name)
