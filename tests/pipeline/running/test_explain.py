@@ -41,6 +41,8 @@ def test_the_physical_plans_are_known(spark: SparkSession, directory: Path) -> N
     changed = []
     for job in ("silver", "figures", "history", "live"):
         found = normal(explain_job(spark, site, lake, job))
+        if job == "figures":
+            found = what_is_read(found)
         file = PLANS / f"{job}.txt"
         if found != file.read_text(encoding="utf-8"):
             changed.append(f"{file.name}:\n{found}")
@@ -59,10 +61,17 @@ def test_every_job_of_the_service_can_be_explained(
         explain_job(spark, site, Lake.at(tmp_path / "lake"), "silvr")
 
 
+def what_is_read(plan: str) -> str:
+    """The scans of each table and what is Python. Spark joins two projections of these plans in
+    one session and not in another.
+    """
+    kept = re.compile(r"\w+$|Location|PushedFilters|ReadSchema|PartitionFilters|MapInArrow \w+ is")
+    return "".join(f"{line}\n" for line in plan.splitlines() if kept.match(line))
+
+
 def normal(plan: str) -> str:
     """A plan without numbers of expressions, paths, and bytes that differ from run to run."""
     plan = re.sub(r"#\d+L?", "", plan)
     plan = re.sub(r"(plan_id=|runId = |RDD\[)[\w-]+", r"\1", plan)
-    plan = re.sub(r"(applySchemaToPythonRDD) at \S+:\d+", r"\1", plan)  # differs from run to run
     plan = re.sub(r"\[file:[^\]\n]*?(\]|\.\.\.)", "[...]", plan)
     return re.sub(r"/\S*/(site|lake)\b", r"\1", plan)
