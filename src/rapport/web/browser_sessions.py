@@ -124,7 +124,7 @@ class ConsoleSessions:
         return self._sealed(identity, self._admission.tokens.mark_of(token))
 
     def log_in_by_link(self, code: str) -> Login:
-        """A session of whoever runs the node; raises NotAuthenticated for a used or old code."""
+        """A session of the node's operator; raises NotAuthenticated for a used or old code."""
         if not self._links.use(code):
             raise NotAuthenticated(
                 "this link was used before, or is too old",

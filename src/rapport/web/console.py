@@ -65,7 +65,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     by_login: bool = True
     """False: the node is open to everybody on this machine, and nobody logs in or out."""
     inbox: str = ""
-    """Where the person's inbox is; empty for who has none."""
+    """The path of the person's inbox; empty without one."""
 
 
 _READ_LOGIN = ObjectDecoder(

@@ -133,7 +133,7 @@ class Findings:
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def identities(self, alias: str) -> Iterator[pa.ChunkedArray]:
-        """By piece, whom each finding is about under an alias; null where it has none."""
+        """For each piece, the identities that its findings bind to an alias; null where unbound."""
         for piece in self.pieces(["bindings"]):
             yield pc.map_lookup(piece.column("bindings"), pa.scalar(alias), "first")
 

@@ -127,8 +127,8 @@ FROM (SELECT id, time, received, from_json(data, 'id STRING, time BIGINT') AS sa
       FROM {{rows}} WHERE type = '{LATE_TYPE}')
 """
 
-# The event of a message with one delivery names whom that was queued for, and stands for the line
-# that would say so; that of an answer to a message of which nothing is kept says when it was given.
+# A message with one delivery has no event of its own for queueing: the event of the message names
+# the receiver. An answer to a message without a record carries its own time.
 _LEDGER = f"""
 SELECT CASE WHEN line.answered > 0 THEN line.`refers-to` WHEN type = 'rapport.message' THEN id
             ELSE coalesce(nullif(line.message, ''), subject) END AS message,

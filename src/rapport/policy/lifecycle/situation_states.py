@@ -20,7 +20,7 @@ from rapport.policy.situations.current_states import SituationState
 
 LONGEST_NAME = 200
 AcknowledgedBy = Callable[[str], str]
-"""Key of a situation to who looks after it, empty = nobody; blocks on the disk."""
+"""Returns the person who acknowledged a situation, by its key; empty: nobody. Reads the disk."""
 
 
 class ShownState(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Sources: what each gives, when it was heard last, and which of its readings wait. [CN-6]
 
-Needs the right to read `events`; readings in quarantine are shown to who may read `quarantine`.
+Needs the right to read `events`; readings in quarantine, that to read `quarantine`.
 """
 
 from __future__ import annotations
