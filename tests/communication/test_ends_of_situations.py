@@ -212,7 +212,7 @@ def test_an_end_that_is_found_late_is_told_all_the_same_and_says_so(freezers):
         freezers.clock.set_ms(NOON + 2 * DAY)
         await tell(freezers, detection(began=NOON, time=NOON + MINUTE))
         texts = [text for _, text in sent(freezers) if "fine" in text]
-        assert texts == ["LATE, for 2026-03-02T12:01:00.000Z: f1 is fine again"] * 2
+        assert texts == ["LATE, for 2 Mar 2026, 12:01 UTC: f1 is fine again"] * 2
 
     asyncio.run(scenario())
 

@@ -15,6 +15,7 @@ from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.ledger_rows import summarise
 from rapport.communication.peers import Peer
 from rapport.communication.privacy import PrivacyRule, parse_hours, quiet_rule
+from rapport.communication.texts import shown_time
 from rapport.core.detection import Detection, still_lasts_event
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event
@@ -630,6 +631,6 @@ def test_a_state_that_is_still_true_after_an_outage_is_reported_now(room):
         ledger = await room.ledger()
         (told,) = ledger.inbox("ana")
         assert told.message != skipped.message
-        assert told.text.startswith(f"LATE, for {format_time(stored.event.time)}: Guest 5")
+        assert told.text.startswith(f"LATE, for {shown_time(stored.event.time)}: Guest 5")
 
     asyncio.run(scenario())

@@ -19,7 +19,8 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 
-from rapport.core.times import format_time, parse_time
+from rapport.communication.texts import shown_time
+from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.json_client import post_json
 from rapport.scenarios.mail_server import LocalMailServer
@@ -189,7 +190,7 @@ async def raised_late(building: Building, mailbox: LocalMailServer, seen_ms: int
     for mail in mails:
         assert mail["Subject"].startswith("LATE, for ")
         when = mail["Subject"].removeprefix("LATE, for ").split(": ")[0]
-        assert seen_ms <= parse_time(when) <= seen_ms + 1_000
+        assert when in {shown_time(seen_ms), shown_time(seen_ms + 1_000)}
     await explained(building, mails[0]["X-Rapport-Message"], asked["id"])
 
 

@@ -40,12 +40,15 @@ from rapport.communication.texts import (
     DEFAULT_READER,
     LONGEST_TEXT,
     Facts,
+    MomentPiece,
     TextPiece,
     TextReader,
     fill_template,
     filled_text,
     no_facts,
+    render,
     same_phrase,
+    shown_duration,
 )
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import (
@@ -532,7 +535,7 @@ def why_skipped(event: Event, detection: Detection, *, now_ms: int, act_within_m
 
 def too_old_text(detection: Detection, now_ms: int, act_within_ms: int) -> str:
     """Why the actions of a detection that is too old are not carried out."""
-    when, age = format_time(detection.time), shown_age(now_ms - detection.time)
+    when, age = format_time(detection.time), shown_duration(now_ms - detection.time)
     limit = format_duration(act_within_ms)
     return f"not carried out: detected for {when}, {age} ago, limit {limit}"
 
@@ -544,20 +547,6 @@ def why_end_skipped(event: Event, *, was_acted_on: bool) -> str:
     if HISTORY in event.headers and NOTIFY not in event.headers:
         return f"not carried out: found in imported history, for {format_time(event.time)}"
     return "" if was_acted_on else "not carried out: nothing was done when the situation began"
-
-
-def shown_age(age_ms: int) -> str:
-    """An age in words: two units at most, none below a second.
-
-    >>> shown_age(11_100_000), shown_age(601_000), shown_age(22_500_000_000)
-    ('3 h 5 min', '10 min 1 s', '260 d 10 h')
-    """
-    left, parts = age_ms // 1_000, []
-    for seconds, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
-        count, left = divmod(left, seconds)
-        parts.append(f"{count} {unit}" if count else "")
-    first = next((place for place, part in enumerate(parts) if part), len(parts) - 1)
-    return " ".join(part for part in parts[first : first + 2] if part) or "0 s"
 
 
 class ActionMessage(msgspec.Struct, frozen=True):
@@ -590,9 +579,11 @@ def message_for(
     else:
         text, pieces = filled_text(action.text, detection, facts, reader)
     if is_late:
-        remark = f"LATE, for {format_time(detection.time)}: "
-        text = f"{remark}{text}"[:LONGEST_TEXT]
-        pieces = (remark, *pieces) if pieces else ()
+        if pieces:
+            pieces = ("LATE, for ", MomentPiece(detection.time), ": ", *pieces)
+            text = render(pieces, reader)[:LONGEST_TEXT]
+        else:
+            text = f"LATE, for {format_time(detection.time)}: {text}"[:LONGEST_TEXT]
     return ActionMessage(message_saying(action, text, about or detection.id()), pieces)
 
 
