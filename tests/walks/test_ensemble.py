@@ -36,6 +36,7 @@ from support.servers.ports import free_port
 pytestmark = pytest.mark.slow
 
 CLOCK = SystemClock()
+ZONES = {"ben@example.org": "Europe/Berlin"}
 HERE = Path(__file__).parent
 GUEST, EMPLOYEE = "E200-01", "E100-14"
 ENSEMBLE = """
@@ -206,8 +207,9 @@ async def raised_late(building: Building, mailbox: LocalMailServer, guest_ms: in
     # The policy waits its window for an employee, then the alarm holds: by the reading's own time.
     assert parse_time(alarm["time"]) == guest_ms + 300
     mails = await until(lambda: mails_about(mailbox, "gallery"))
-    when = mails[0]["Subject"].removeprefix("LATE, for ").split(": ")[0]
-    assert when in {shown_time(guest_ms), shown_time(guest_ms + 1_000)}
+    when = mails[0]["Subject"].strip().removeprefix("LATE, for ").split(": ")[0]
+    zone = ZONES.get(mails[0]["To"], "UTC")
+    assert when in {shown_time(guest_ms, zone), shown_time(guest_ms + 1_000, zone)}
     assert len(await building.alarms()) == 1
     tree = await asyncio.to_thread(building.explained, alarm["id"])
     way = [tree["channel"]]

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 DYING = Path(__file__).parent / "dies_before_looking.py"
 CLOCK = SystemClock()
+ZONES = {"ben@example.org": "Europe/Berlin"}
 UNSAID, SAID = 'field = "dist_ft" }', 'field = "dist_ft", unit = "ft" }'
 LAB = {"cam": "c2", "face": "p07", "bearing_deg": 0, "dist_ft": 12}
 """A guest alone in the lab, and nobody else to tell."""
@@ -188,9 +189,13 @@ async def raised_late(building: Building, mailbox: LocalMailServer, seen_ms: int
     mails = [mail for mail in mailbox.mails if "lab" in mail["Subject"]]
     assert {mail["To"] for mail in mails} <= {"ana@example.org", "ben@example.org"}
     for mail in mails:
-        assert mail["Subject"].startswith("LATE, for ")
-        when = mail["Subject"].removeprefix("LATE, for ").split(": ")[0]
-        assert when in {shown_time(seen_ms), shown_time(seen_ms + 1_000)}
+        late, _, subject = mail["Subject"].strip().partition("LATE, for ")
+        assert late == ""
+        zone = ZONES.get(mail["To"], "UTC")
+        assert subject.split(": ")[0] in {
+            shown_time(seen_ms, zone),
+            shown_time(seen_ms + 1_000, zone),
+        }
     await explained(building, mails[0]["X-Rapport-Message"], asked["id"])
 
 

@@ -225,9 +225,9 @@ def test_a_long_list_has_only_the_rows_on_the_screen_and_a_search(console: Conso
             await expect(page.get_by_role("link", name="Freezer 1", exact=True)).to_be_visible()
             assert await page.get_by_role("row").count() < 80
             await page.evaluate("scrollTo(0, document.body.scrollHeight)")
-            await expect(page.get_by_role("link", name="Freezer 400")).to_be_visible()
+            await expect(page.get_by_role("link", name="Freezer 400", exact=True)).to_be_visible()
             await page.get_by_role("searchbox").fill("freezer 39")
-            await expect(page.get_by_role("link", name="Freezer 399")).to_be_visible()
+            await expect(page.get_by_role("link", name="Freezer 399", exact=True)).to_be_visible()
             await expect(page.get_by_text("11 things")).to_be_visible()
 
     console.run(scenario())

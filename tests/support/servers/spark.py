@@ -16,7 +16,12 @@ TEST_SETTINGS = SparkSettings(
     master="local[2]",
     memory="512m",
     rows_per_batch=1_000,
-    # Tests are many short jobs: compiling less costs less than it gains.
+    # Tests are many short jobs: neither Spark nor Java compiles more than it must. Tests that start
+    # a service, a cluster or a submitted program run with the options of the product.
+    options={
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    },
     java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 )
 
