@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -330,10 +329,10 @@ class Extreme(WindowAggregate):
         # A reading that leaves in the step in which it came is looked at closely, too.
         is_close = ~entry & ((values >= before) | (events.numbers >= self._log.new_from))
         found = np.maximum(before, self._largest_so_far(events, values))
-        stops = np.append(starts[1:], len(rows))
-        for place in np.flatnonzero(np.logical_or.reduceat(is_close, starts)).tolist():
-            own = slice(int(starts[place]), int(stops[place]))
-            found[own] = self._one_by_one(events.numbers[own], entry[own])
+        is_looked_at = np.logical_or.reduceat(is_close, starts)
+        if is_looked_at.any():
+            own = np.repeat(is_looked_at, np.diff(np.append(starts, len(rows))))
+            found[own] = self._over_windows(rows[own], events.numbers[own], entry[own])
         last = last_of_runs(rows)
         self._largest[rows[last]] = np.where(counts[last] > 0, found[last], -np.inf)
         return self._sign * found
@@ -348,34 +347,34 @@ class Extreme(WindowAggregate):
         found: Array = entered[order[np.maximum.accumulate(earlier + ranks) - earlier]]
         return found
 
-    def _one_by_one(self, numbers: Rows, entry: Mask) -> list[float]:
-        """The largest value after each event of one row, of which some reading leaves: the first
-        that does is the oldest."""
-        chain = [int(numbers[~entry][0])]
-        while (after := int(self._log.nexts(np.array(chain[-1:]))[0])) >= 0:
-            chain.append(after)
-        values = (self._sign * self._log.values(np.array(chain))).tolist()
-        largest: deque[int] = deque()
-        first, end = 0, bisect_left(chain, self._log.new_from)
+    def _over_windows(self, rows: Rows, numbers: Rows, entry: Mask) -> Array:
+        """The largest value after each event of rows of which some reading leaves: the first that
+        does is the oldest."""
+        starts = np.flatnonzero(first_of_runs(rows))
+        owners = np.cumsum(first_of_runs(rows)) - 1
+        leaves = np.flatnonzero(~entry)
+        oldest = leaves[first_of_runs(owners[leaves])]
+        chains, chain = self._chains(numbers[oldest])
+        begins = np.searchsorted(chains, np.arange(len(starts)))
+        had = np.bincount(chains[chain < self._log.new_from], minlength=len(starts))
+        left: Rows = np.cumsum(~entry, dtype=np.int64)
+        entered: Rows = np.cumsum(entry, dtype=np.int64)
+        left -= (left[starts] - ~entry[starts])[owners]
+        entered -= (entered[starts] - entry[starts])[owners]
+        first = begins[owners] + left
+        end = begins[owners] + had[owners] + entered
+        return largest_between(self._sign * self._log.values(chain), first, end)
 
-        def push(place: int) -> None:
-            while largest and values[largest[-1]] <= values[place]:
-                largest.pop()
-            largest.append(place)
-
-        for place in range(end):
-            push(place)
-        found = []
-        for enters in entry.tolist():
-            if enters:
-                push(end)
-                end += 1
-            else:
-                first += 1
-                if largest and largest[0] < first:
-                    largest.popleft()
-            found.append(values[largest[0]] if largest else math.nan)
-        return found
+    def _chains(self, oldest: Rows) -> tuple[Rows, Rows]:
+        """(place in `oldest`, number) of each of these readings and of all after it, in order."""
+        found, places = [(np.arange(len(oldest)), oldest)], np.arange(len(oldest))
+        while len(places):
+            after = self._log.nexts(found[-1][1])
+            places, after = places[after >= 0], after[after >= 0]
+            found.append((places, after))
+        owners, numbers = (np.concatenate(part) for part in zip(*found, strict=True))
+        order = np.argsort(owners, kind="stable")
+        return owners[order], numbers[order]
 
     def _recount(self, numbers: Rows) -> None:
         super()._recount(numbers)
@@ -389,6 +388,20 @@ class Extreme(WindowAggregate):
         if had < len(self._counts):
             self._largest = widened(self._largest, len(self._counts))
             self._largest[had:] = -np.inf
+
+
+def largest_between(values: Array, begins: Rows, ends: Rows) -> Array:
+    """The largest of the values in each of the stretches, nan where one is empty. Costs the values
+    times the logarithm of the longest stretch."""
+    found = np.full(len(begins), np.nan)
+    spans = ends - begins
+    reach, table = 1, values
+    while (own := np.flatnonzero(spans >= reach)).size:
+        own = own[spans[own] < 2 * reach]
+        found[own] = np.maximum(table[begins[own]], table[ends[own] - reach])
+        table = np.maximum(table[:-reach], table[reach:])
+        reach *= 2
+    return found
 
 
 Pick = Callable[[list[float]], float]
