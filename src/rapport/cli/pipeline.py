@@ -31,12 +31,13 @@ from rapport.cli.output import (
     write_table,
 )
 from rapport.core.errors import InvalidInput
-from rapport.core.times import format_time
+from rapport.core.times import format_time, rough_duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from rapport.lake.bronze import ExportResult
     from rapport.lake.catalogue import TableInfo
     from rapport.pipeline.figures.reports import Report
     from rapport.pipeline.mediation.meanings import Meanings
@@ -52,10 +53,25 @@ app = App(name="pipeline", help="History on Spark: export, lake, questions, repo
 
 
 @app.command
-def export(*, site: SiteOption = None) -> None:
+def export(
+    *,
+    site: SiteOption = None,
+    engine: Annotated[
+        Literal["local", "spark"], Parameter(help="spark: a task for each range of a channel.")
+    ] = "local",
+    master: MasterOption = None,
+) -> None:
     """Append what the channels hold beyond the last export to the lake's tables."""
     directory = site_directory(site)
-    write_json(export_site(directory))
+    if engine == "local":
+        write_json(export_site(directory))
+        return
+    from rapport.pipeline.lake.bronze_job import export_by_spark
+
+    lake = lake_directory(directory)
+    with spark_for(directory, engine, master) as spark:
+        assert spark is not None
+        write_json(_exported(lake, export_by_spark(spark, directory, lake)))
 
 
 def export_site(site: Path) -> dict[str, object]:
@@ -64,7 +80,10 @@ def export_site(site: Path) -> dict[str, object]:
     from rapport.lake.bronze import export_channels
 
     lake = data_directory(site) / "lake"
-    done = read_channels(site, lambda channels: export_channels(channels, lake))
+    return _exported(lake, read_channels(site, lambda channels: export_channels(channels, lake)))
+
+
+def _exported(lake: Path, done: ExportResult) -> dict[str, object]:
     return {"lake": str(lake), "rows": done.rows, "files": done.files, "positions": done.positions}
 
 
@@ -790,7 +809,7 @@ def _show_state(state: str, status: RunStatus | None, places: RunPlaces) -> None
 
 
 def _show_jobs(jobs: list[JobStatus]) -> None:
-    columns = ("job", "state", "behind", "for", "last batch", "rows", "rows/s", "checkpoint")
+    columns = ("job", "state", "behind", "for", "last batch", "rows", "rows/s", "busy", "into")
     rows = [
         (
             one.job,
@@ -800,6 +819,7 @@ def _show_jobs(jobs: list[JobStatus]) -> None:
             format_time(one.ended) if one.ended else "",
             str(one.rows),
             f"{one.rows_per_s:.0f}",
+            rough_duration(one.busy_ms),
             one.checkpoint,
         )
         for one in jobs

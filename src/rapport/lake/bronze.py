@@ -194,7 +194,7 @@ async def _export(
 ) -> ExportResult:
     if end == 0 and not await asyncio.to_thread(lake.has, BRONZE, channel.name):
         return ExportResult(positions={channel.name: 0})
-    table = await asyncio.to_thread(_ensure, lake, channel.name)
+    table = await asyncio.to_thread(ensure_bronze, lake, channel.name)
     position = table.progress(WRITER) or 0
     if end < position:
         raise other_log(channel.name)
@@ -221,7 +221,8 @@ async def _export(
     )
 
 
-def _ensure(lake: Lake, channel: str) -> Table:
+def ensure_bronze(lake: Lake, channel: str) -> Table:
+    """The table of a channel, created if there is none."""
     return Table.ensure(
         lake.table_uri(BRONZE, channel),
         SCHEMA,

@@ -213,6 +213,14 @@ def _jobs(jobs: list[JobStatus]) -> Iterator[Metric]:
     for job in jobs:
         batches.add_metric([job.job], job.batches)
     yield batches
+    busy = CounterMetricFamily(
+        "rapport_pipeline_busy_seconds",
+        "What the batches of a job took since its process started.",
+        labels=["job"],
+    )
+    for job in jobs:
+        busy.add_metric([job.job], job.busy_ms / 1_000)
+    yield busy
 
 
 def metrics_text(node: Node) -> bytes:

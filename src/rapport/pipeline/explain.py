@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 WITHOUT_SPARK = {
     "export": "The node, or this process, reads the channels in their order and writes Parquet "
-    "files; delta-rs commits them with the position reached. Readers of a log need no plan.",
+    "files; delta-rs commits them with the position reached. From a million waiting events on "
+    "tasks of Spark read ranges of the channels (RapportSource) and write the files "
+    "(MapInArrow write); both are Python, as the log has no reader in the JVM.",
     "expire": "delta-rs removes files of old days from the tables' logs; no row is read.",
     "compact": "delta-rs joins small files of a day in this process (optimize.compact); rows stay.",
     "vacuum": "delta-rs deletes files that no version of the last week names; no row is read.",

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rapport.core.errors import RapportError
+from rapport.lake.bronze import ExportResult
 from rapport.lake.maintenance import CompactionResult, compact
 from rapport.lake.places import Lake
 from rapport.pipeline.explain import explain_job
 from rapport.pipeline.figures.reports import Report, make_report
+from rapport.pipeline.lake.bronze_job import export_by_spark
 from rapport.pipeline.lake.silver import SilverResult, update_silver
 from rapport.site.site import Site, load_site
 
@@ -45,6 +47,11 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
         return Lake.at(self.loaded_site().data_directory / "lake")
 
 
+def export(spark: SparkSession, settings: JobSettings) -> ExportResult:
+    """Takes new events of the site's channels into bronze."""
+    return export_by_spark(spark, Path(settings.site), settings.place())
+
+
 def silver(spark: SparkSession, settings: JobSettings) -> SilverResult:
     """Takes new events of bronze into silver and `gold/detected`."""
     return update_silver(spark, settings.place(), settings.loaded_site().ontology)
@@ -66,6 +73,7 @@ def explain(spark: SparkSession, settings: JobSettings) -> str:
 
 
 JOBS: dict[str, Callable[[SparkSession, JobSettings], Any]] = {
+    "export": export,
     "silver": silver,
     "report": report,
     "maintain": maintain,

@@ -103,6 +103,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     began: int = 0
     ended: int = 0
     rows_per_s: float = 0.0
+    busy_ms: int = 0
+    """What its batches took together since the process started."""
     behind_events: int = 0
     behind_ms: int = 0
     """How long ago the oldest event was received that waits for it."""

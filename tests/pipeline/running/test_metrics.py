@@ -14,7 +14,16 @@ TOLD = RunStatus(
     site="s",
     master="local[2]",
     updated=10_000,
-    jobs=[JobStatus(job="silver", behind_events=7, behind_ms=1_500, rows_per_s=20.5, batches=3)],
+    jobs=[
+        JobStatus(
+            job="silver",
+            behind_events=7,
+            behind_ms=1_500,
+            rows_per_s=20.5,
+            batches=3,
+            busy_ms=2_500,
+        )
+    ],
 )
 
 
@@ -42,6 +51,7 @@ def test_every_job_has_its_lag_and_the_process_its_age() -> None:
         'rapport_pipeline_behind_seconds{job="silver"} 1.5',
         'rapport_pipeline_rows_per_second{job="silver"} 20.5',
         'rapport_pipeline_batches_total{job="silver"} 3.0',
+        'rapport_pipeline_busy_seconds_total{job="silver"} 2.5',
     }
 
 

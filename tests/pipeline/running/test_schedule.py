@@ -18,6 +18,8 @@ def test_a_new_job_is_due_at_once_and_then_an_interval_after_it_began() -> None:
     assert (job.state, job.batches, job.rows, job.rows_per_s) == ("waiting", 1, 600, 200.0)
     assert not is_due(job, 60_999)
     assert is_due(job, 61_000)
+    ended(job, PACE, 64_000, 0, 1_500)
+    assert job.busy_ms == 4_500
 
 
 def test_a_batch_longer_than_the_interval_is_followed_by_the_next_at_once() -> None:

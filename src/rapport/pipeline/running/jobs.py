@@ -14,13 +14,16 @@ import msgspec
 
 from rapport.channel.backends.stores import open_reading
 from rapport.channel.config import channels_from_site
-from rapport.core.errors import Problem, RapportError, UnknownName
+from rapport.core.errors import Corrupt, Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.telemetry import get_logger
 from rapport.kernel.toml import TomlFile
 from rapport.lake.bronze import export_channels
 from rapport.lake.maintenance import CompactionResult, expire, join_files, vacuum
 from rapport.pipeline.figures.reports import make_report
+from rapport.pipeline.lake.bronze_job import export_by_spark
 from rapport.pipeline.lake.silver import silver_positions, update_silver
+from rapport.pipeline.running.lag import Lag
 from rapport.pipeline.streaming.live_query import ReloadedSite
 from rapport.site.pipeline import pipeline_settings
 from rapport.site.site import Site
@@ -43,6 +46,9 @@ class JobStopped(RapportError):
 
 
 Job = Callable[[], JobDone]
+WORTH_A_JOB = 1_000_000
+"""Events from which on an export is a job of Spark: before, the job costs more than it saves."""
+_log = get_logger(__name__)
 
 
 def history_jobs(
@@ -51,13 +57,27 @@ def history_jobs(
     """By name, in the order in which they are done. What the site says is read anew each time."""
     now = ReloadedSite(site)
     return {
-        "export": lambda: export_step(site, lake, now.site().file),
+        "export": lambda: spark_export_step(spark, site, lake, now.site().file),
         "silver": lambda: silver_step(spark, now.site(), lake, stop),
         "figures": lambda: figures_step(spark, lake),
         "expire": lambda: expire_step(now.site(), lake),
         "compact": lambda: compact_step(lake),
         "vacuum": lambda: vacuum_step(lake),
     }
+
+
+def spark_export_step(
+    spark: SparkSession, site: Site, lake: Path, said: TomlFile | None = None
+) -> JobDone:
+    """Like `export_step`; a long backlog is a job of Spark, unless positions are damaged: the
+    writer of nodes records those.
+    """
+    if Lag(site.directory, lake).of_export(0).events >= WORTH_A_JOB:
+        try:
+            return JobDone(export_by_spark(spark, site.directory, lake).rows)
+        except Corrupt as error:
+            _log.warning("exported without Spark", code=error.code, reason=error.message)
+    return export_step(site, lake, said)
 
 
 def export_step(site: Site, lake: Path, said: TomlFile | None = None) -> JobDone:

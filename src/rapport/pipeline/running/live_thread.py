@@ -72,6 +72,7 @@ class LiveThread:
     def look(self) -> None:
         """Brings `status` up to date with what the query has done."""
         now_ms, counts, status = self._clock.now_ms(), self._running.counts, self.status
+        status.busy_ms = counts.busy_ms
         if counts.batches != self._seen.batches:
             taken = counts.reached - self._seen.reached if self._seen.batches else 0
             status.batches, status.rows, status.ended = counts.batches, max(taken, 0), now_ms

@@ -28,6 +28,7 @@ def ended(status: JobStatus, pace: Pace, now_ms: int, rows: int, took_ms: float)
     """A batch came to its end: the next one is due an interval after this one began."""
     status.state, status.ended, status.rows = "waiting", now_ms, rows
     status.batches += 1
+    status.busy_ms += round(took_ms)
     status.rows_per_s = round(rows / max(took_ms / 1_000, 0.001), 1)
     status.failures, status.problem = 0, None
     status.due = max(status.began + pace.every_ms, now_ms)

@@ -87,6 +87,8 @@ class LiveCounts(msgspec.Struct):
     """Results of a query since it started."""
 
     batches: int = 0
+    busy_ms: int = 0
+    """What the micro-batches took."""
     reached: int = 0
     """The last position of `events` that all buckets have processed."""
     watermark: int = 0
@@ -434,6 +436,7 @@ class QueryProgress:
             metrics = (progress["observedMetrics"] or {}).get(_METRICS)
             if progress["batchId"] > self._last_batch and metrics is not None:
                 self._last_batch = progress["batchId"]
+                self._counts.busy_ms += progress["batchDuration"]
                 self._add(metrics)
 
     def _add(self, metrics: Any) -> None:
