@@ -35,6 +35,7 @@ from rapport.policy.recordings.files import read_recorded
 from rapport.policy.replay.replay import Recording, replay
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
+from support.servers.spark import product_plans
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
 from support.varied.worlds import WINDOW_MS, readings_batch
@@ -208,15 +209,16 @@ def test_spark_plans_the_scan_with_columns_and_time_range_pushed_down(
     recording = recorded_as_parquet(site, "events.csv", tmp_path, 1_000)
     recorded = recorded_files(site.ontology, [(recording.source, recording.path)])
     history = ReadingsFiles(recorded.series, (1_000_000, 2_000_000))
-    plan = explain_history(
-        spark,
-        plans_of(site),
-        site.tables,
-        history,
-        lateness_ms=2_000,
-        partitions=2,
-        sources=site.ontology.sources,
-    )
+    with product_plans(spark):
+        plan = explain_history(
+            spark,
+            plans_of(site),
+            site.tables,
+            history,
+            lateness_ms=2_000,
+            partitions=2,
+            sources=site.ontology.sources,
+        )
     golden = GOLDEN / "history_plan.txt"
     assert normalised(plan) == golden.read_text()
 

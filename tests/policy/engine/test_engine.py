@@ -199,6 +199,32 @@ def test_time_stands_while_readings_are_still_on_their_way() -> None:
     scenario(test)
 
 
+def test_time_stands_for_a_reading_that_arrives_right_after_an_empty_look() -> None:
+    async def test(channels: Channels, clock: ManualClock) -> None:
+        idle = False
+        running = engine(channels, clock, "and-not", upstream_is_idle=lambda: idle)
+        await channels.channel("events").append([position(NOW, "a", "2", 5, 5)])
+        await drain(running)
+        clock.set_ms(NOW + 60_000)
+        subscription = await running._subscribed()
+        look = subscription.next_bare_batch
+
+        async def look_too_early(**options: Any) -> list[Any]:
+            nonlocal idle
+            found = await look(**options)
+            await channels.channel("events").append([position(NOW + 1, "b", "3", 5, 5)])
+            idle = True
+            return found
+
+        subscription.next_bare_batch = look_too_early  # type: ignore[method-assign]
+        assert await running.step(timeout_ms=0) == 0
+        subscription.next_bare_batch = look  # type: ignore[method-assign]
+        await drain(running)
+        assert (running.counts.read, running.counts.late) == (2, 0)
+
+    scenario(test)
+
+
 def test_a_late_reading_is_reported_and_left_out() -> None:
     async def test(channels: Channels, clock: ManualClock) -> None:
         running = engine(channels, clock, "and-not", lateness_ms=0)

@@ -6,11 +6,16 @@ session is started once, by the first test that asks, and ends with the process.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rapport.pipeline.session import SparkSettings, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TEST_SETTINGS = SparkSettings(
     master="local[2]",
@@ -24,6 +29,14 @@ TEST_SETTINGS = SparkSettings(
     },
     java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 )
+
+
+@contextmanager
+def product_plans(spark: SparkSession) -> Iterator[None]:
+    """Spark plans as it does for users: whole stages are compiled, Parquet is read in batches."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    yield
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
 
 
 @pytest.fixture(scope="session")

@@ -261,7 +261,9 @@ class PolicyEngine:
         async with self.turn:
             subscription = await self._subscribed()
         wait = self._wait_ms() if timeout_ms is None else min(timeout_ms, self._wait_ms())
-        if timeout_ms is None and not self._upstream_is_idle():
+        # Asked before reading: what reaches `events` after an empty batch has not been read.
+        was_idle = self._upstream_is_idle()
+        if timeout_ms is None and not was_idle:
             wait = max(wait, _UPSTREAM_WAIT_MS)
         next_batch = (
             subscription.next_batch if self._stream.needs_headers else subscription.next_bare_batch
@@ -274,7 +276,7 @@ class PolicyEngine:
                 return 0
             began_ns = self._clock.steady_ns()
             try:
-                await self._process(batch)
+                await self._process(batch, upstream_was_idle=was_idle)
             except BaseException:
                 # The results may not have been appended: return to the last commit.
                 self._subscription = None
@@ -283,7 +285,9 @@ class PolicyEngine:
                 self.busy_ns += self._clock.steady_ns() - began_ns
         return len(batch)
 
-    async def _process(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> None:
+    async def _process(
+        self, batch: Sequence[StoredEvent | BareStoredEvent], *, upstream_was_idle: bool
+    ) -> None:
         if batch:
             history = self.counts.history
             await self._stream.take(batch, self.ontology, self.skew_ms)
@@ -291,7 +295,9 @@ class PolicyEngine:
             if self.counts.history > history:
                 self._schedule.note_history(self._clock.steady_ns())
         elif (
-            self._schedule.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle()
+            upstream_was_idle
+            and self._upstream_is_idle()
+            and self._schedule.quiet_left_ms(self._clock.steady_ns()) <= 0
         ):
             now_ms = self._clock.now_ms()
             is_behind = self._stream.is_ahead_of(now_ms, self.skew_ms)
