@@ -235,8 +235,7 @@ class TableHistory:
         switches: list[TableSwitch] = []
         for version in self.versions[1:]:
             if version.changed & read:
-                if switches and switches[-1].since == version.place.since:
-                    switches.pop()
+                # Also rows that others replaced at once: live they ended what was lasting.
                 at = partial(self.record.at, version)
                 switches.append(TableSwitch(version.place.since, at))
         return PullByTime(pull=self.record.at(self.versions[0]), switches=tuple(switches))

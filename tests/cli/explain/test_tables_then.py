@@ -133,3 +133,27 @@ def test_rows_of_then_that_are_not_on_record_are_refused_when_asked_for(
     assert "tables" not in err
     _out, err = said(capsys, *asked, "--tables", "then", code=WRONG)
     assert "nothing is on record of the tables" in err
+
+
+def test_rows_that_were_replaced_at_once_end_in_a_replay_what_they_ended_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Read
+) -> None:
+    site, clock = make_place(tmp_path), ManualClock(NOW)
+    live: list[int] = []
+
+    async def story(life: Life) -> None:
+        for id, after_ms in (("e1", 0), ("e2", 2_500), ("e3", 3_500)):
+            clock.set_ms(NOW + after_ms)
+            await life.send(seen(id, "ann", clock.now_ms()))
+            if id == "e2":
+                for status in ("employee", "guest"):
+                    people(site, status, "employee", "guest")
+                    await life.refresh()
+        await life.pass_by(9_000)
+        live.extend(one.time for one in await life.told() if one.policy == "lasting")
+        assert len({one.place.since for one in await life.versions()}) == 2
+
+    living(site, story, clock)
+    monkeypatch.chdir(site)
+    out, _err = said(capsys, "replay", "--from-log", "--policy", "lasting")
+    assert [json.loads(line)["time"] for line in out.splitlines()] == live

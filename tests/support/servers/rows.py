@@ -66,34 +66,35 @@ class RowsServer:
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         handler.close_connection = True
+        body = self.body  # a test may set another one meanwhile
         same = bool(self.tag) and handler.headers.get("If-None-Match") == self.tag
         handler.send_response(304 if same else self.status)
         if self.tag:
             handler.send_header("ETag", self.tag)
         for name, value in self.headers.items():
             handler.send_header(name, value)
-        handler.send_header("Content-Length", str(0 if same else len(self.body)))
+        handler.send_header("Content-Length", str(0 if same else len(body)))
         handler.end_headers()
         if same:
             return
         try:
-            self._send(handler)
+            self._send(handler, body)
         except OSError:
             return  # the other side hung up: what some tests are about
 
-    def _send(self, handler: BaseHTTPRequestHandler) -> None:
-        sent = len(self.body)
+    def _send(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        sent = len(body)
         if self.cut_after >= 0:
-            handler.wfile.write(self.body[: self.cut_after])
+            handler.wfile.write(body[: self.cut_after])
             return
         if self.pause_after >= 0:
             sent = self.pause_after
-            handler.wfile.write(self.body[:sent])
+            handler.wfile.write(body[:sent])
             handler.wfile.flush()
             self.go_on.wait()
         else:
             sent = 0
-        handler.wfile.write(self.body[sent:])
+        handler.wfile.write(body[sent:])
 
 
 @pytest.fixture
