@@ -92,6 +92,7 @@ class RowsServer:
             handler.wfile.write(body[:sent])
             handler.wfile.flush()
             self.go_on.wait()
+            body = self.body
         else:
             sent = 0
         handler.wfile.write(body[sent:])
