@@ -45,8 +45,8 @@ def run(quick: bool) -> dict[str, Any]:
     rules = (("lasting", stations.LASTING, 1_000_000), ("average", stations.AVERAGE, 300_000))
     for name, situation, goal in rules:
         plans = [stations.policy(situation)]
-        ours, told = _rate(plans, tables, stations.ONTOLOGY, read)
-        _say(f"{name}: {ours:,.0f} readings/s, {told:,} told")
+        ours, begun = _rate(plans, tables, stations.ONTOLOGY, read)
+        _say(f"{name}: {ours:,.0f} readings/s, {begun:,} begun")
         results.append(rate(f"'{situation}', {_STATIONS} stations", ours, "readings/s", goal))
         results += _beside(name, read)
     results += [_alone(count // 10), *_many(read.slice(0, count // 10), tables), *_growth(quick)]
@@ -58,8 +58,8 @@ def _alone(events: int) -> Result:
     building, work = Building(200, 100, _SEED), walk(200, 100, events, _SEED)
     text = _ALONE.replace("\n  for 5 s", " for 5 s")
     plan = compile_situation(text, name="alone", ontology=BUILDING).plan
-    ours, told = _rate([plan], building, BUILDING, work.readings)
-    _say(f"alone: {ours:,.0f} readings/s, {told:,} told")
+    ours, begun = _rate([plan], building, BUILDING, work.readings)
+    _say(f"alone: {ours:,.0f} readings/s, {begun:,} begun")
     return rate("a guest alone in a restricted room for 5 s", ours, "readings/s", 500_000)
 
 
@@ -70,9 +70,9 @@ def _many(read: pa.RecordBatch, tables: PullData) -> list[Result]:
     for number in (1, 100, 1_000):
         plans = [_distinct(place) for place in range(number)]
         part = read.slice(0, max(len(read) // max(number // 100, 1), _BATCH))
-        ours, told = _rate(plans, tables, stations.ONTOLOGY, part)
+        ours, begun = _rate(plans, tables, stations.ONTOLOGY, part)
         costs[number] = 1 / ours
-        _say(f"{number} policies: {ours:,.0f} readings/s, {told:,} told")
+        _say(f"{number} policies: {ours:,.0f} readings/s, {begun:,} begun")
         if number == 100:
             found.append(rate("100 distinct policies together", ours, "readings/s", 100_000))
     found.append(limit("1,000 distinct policies / one", costs[1_000] / costs[1], "times"))
@@ -122,10 +122,10 @@ def _beside(name: str, read: pa.RecordBatch) -> list[Result]:
 def _rate(
     plans: Sequence[SituationPlan], tables: PullData, ontology: Ontology, read: pa.RecordBatch
 ) -> tuple[float, int]:
-    """Readings per second through the operator in batches, and how much was told."""
+    """Readings per second through the operator in batches, and how many situations began."""
     operator = SituationOperator(plans, tables, ontology.sources, None)
     times = read.column("time").to_numpy()
-    told, first = 0, 0
+    begun, first = 0, 0
     began = _CLOCK.steady_ns()
     while first < len(read):
         # A batch ends between two times.
@@ -133,9 +133,10 @@ def _rate(
         if end < len(read):
             end = max(int(times.searchsorted(times[end])), first + 1)
         watermark = int(times[end]) if end < len(read) else int(times[-1]) + 1
-        told += len(operator.process(read.slice(first, end - first), watermark))
+        found = operator.process(read.slice(first, end - first), watermark)
+        begun += sum(one.began is None for one in found)
         first = end
-    return len(read) / (_CLOCK.steady_ns() - began) * 1e9, told
+    return len(read) / (_CLOCK.steady_ns() - began) * 1e9, begun
 
 
 def _say(line: str) -> None:

@@ -20,7 +20,8 @@ WITH looks AS (SELECT key, time, value > 27 AS hot,
     lag(value > 27) OVER w AS was FROM '{file}' WINDOW w AS (PARTITION BY key ORDER BY time)),
 turns AS (SELECT key, time, hot, lead(time) OVER (PARTITION BY key ORDER BY time) AS until
     FROM looks WHERE was IS NULL OR hot != was)
-SELECT count(*) FROM turns WHERE hot AND (until IS NULL OR until - time > {ms})
+SELECT count(*) FROM turns
+WHERE hot AND coalesce(until, (SELECT max(time) + 1 FROM '{file}')) - time > {ms}
 """
 _AVERAGE = """
 WITH means AS (SELECT key, time, avg(value) OVER w AS mean, count(*) OVER w AS n FROM '{file}'
@@ -62,9 +63,11 @@ def _polars(rule: str, path: Path) -> int:
         hot = pl.col("value") > 27
         turns = rows.with_columns(hot=hot, was=hot.shift().over("key"))
         turns = turns.filter(pl.col("was").is_null() | (pl.col("hot") != pl.col("was")))
-        turns = turns.with_columns(until=pl.col("time").shift(-1).over("key"))
-        lasts = pl.col("until").is_null() | (pl.col("until") - pl.col("time") > 10 * MINUTE_MS)
-        return int(turns.filter(pl.col("hot") & lasts).select(pl.len()).collect().item())
+        end = rows.select(pl.col("time").max() + 1).collect().item()
+        until = pl.col("time").shift(-1).over("key").fill_null(end)
+        lasts = until - pl.col("time") > 10 * MINUTE_MS
+        turns = turns.with_columns(lasts=lasts)
+        return int(turns.filter(pl.col("hot") & pl.col("lasts")).select(pl.len()).collect().item())
     windows = rows.rolling(index_column="time", period="86400000i", group_by="key").agg(
         mean=pl.col("value").mean(), n=pl.len()
     )
