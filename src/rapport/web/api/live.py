@@ -14,6 +14,7 @@ import msgspec
 from litestar import Request, get
 from litestar.response import Stream
 
+from rapport.node.network import network_mark
 from rapport.node.node import Node
 from rapport.web.channel_socket import PushConnections
 from rapport.web.endpoint import NodeDependency, require_any_right
@@ -34,6 +35,8 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     policies: int = 0
     faults: str = ""
     """Names of the faults of now."""
+    network: str = ""
+    """Differs when a link, a neighbour or a push moved."""
 
 
 @get(
@@ -74,4 +77,5 @@ def _state(node: Node, identity: str) -> LiveState:
         if node.rights.allows(identity, "subscribe", name)
     }
     faults = ",".join(one.name for one in node.conditions.current())
-    return LiveState(**positions, faults=faults)
+    network = network_mark(node) if node.rights.allows_role(identity, "viewer") else ""
+    return LiveState(**positions, faults=faults, network=network)
