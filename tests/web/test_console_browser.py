@@ -60,7 +60,7 @@ PAGES = (
     "sources",
     "explore",
     "explore?channel=raw.freezers&query=data.temperature > -12&range=own",
-    "explore?query=tpye = 5",
+    "explore?query=typo = 5",
     "explore/dead-letters",
     "explore/ledger",
     "network",
@@ -420,9 +420,9 @@ def test_an_event_is_found_by_a_condition_and_followed_to_its_cause_and_new_ones
             await page.get_by_role("searchbox", name="Search channels").fill("readings in the")
             await page.get_by_role("button", name="Readings in the site's units").click()
             condition = page.get_by_role("textbox", name="Condition")
-            await condition.fill("tpye = 'freezer.temperature'")
+            await condition.fill("typo = 'freezer.temperature'")
             await page.get_by_role("button", name="Search", exact=True).click()
-            await expect(page.get_by_role("alert")).to_contain_text("there is no field 'tpye'")
+            await expect(page.get_by_role("alert")).to_contain_text("there is no field 'typo'")
             await expect(page.get_by_role("alert").locator("pre")).to_contain_text("^")
             assert await serious_faults(page) == []
             await condition.fill("type = 'freezer.temperature'")

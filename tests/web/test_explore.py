@@ -74,11 +74,11 @@ def test_a_mistake_in_a_condition_is_refused_with_its_place(served_node: Open) -
         async with served_node() as api:
             await api.call("POST", "/channels/mine/events", [event(1)])
             path = "/channels/mine/search?"
-            answer = await api.call("GET", f"{path}query=tpye%20=%20'x'")
+            answer = await api.call("GET", f"{path}query=typo%20=%20'x'")
             (problem,) = answer.json()["problems"]
             assert (answer.status, problem["code"]) == (400, "query.unknown_field")
             assert (problem["line"], problem["column"]) == (1, 1)
-            assert "type" in problem["hint"]
+            assert "'type'" in problem["hint"]
             past = await api.call("GET", f"{path}from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z")
             assert (past.status, past.json()["title"]) == (400, "search.bad_time")
             unknown = await api.call("GET", "/channels/nothing-here/search")
