@@ -17,6 +17,7 @@ from rapport.node.wiring import make_node
 from rapport.site.site import load_site
 from rapport.web.app import serving
 from support.freezer_site import write_freezer_site
+from support.running import running
 from web.conftest import NodeApi
 
 pytestmark = pytest.mark.slow
@@ -132,6 +133,72 @@ def test_a_push_is_shown_to_its_subscriber_and_says_why_it_does_not_arrive(
             )
             assert push["reason"]
         await here.stop()
+
+    asyncio.run(scenario())
+
+
+BROKERS = """
+[site]
+name = "{name}"
+[context]
+listen = "127.0.0.1:0"
+{join_context}
+[ensemble]
+node = "{name}"
+listen = "127.0.0.1:0"
+membership = {{ period_ms = 100, ack_ms = 25, gossip_ms = 20 }}
+{join_ensemble}
+"""
+HALL = """
+[mqtt.hall]
+broker = "mqtt://127.0.0.1:1"
+in = [{ topic = "sensors/temperature", source = "hall" }]
+"""
+
+
+def of_kind(found: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [one for one in found["neighbours"] if one["kind"] == kind]
+
+
+def test_brokers_and_ensemble_nodes_that_were_joined_are_shown_and_a_lost_mqtt_broker(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        first = BROKERS.format(name="one", join_context="", join_ensemble="")
+        async with running(write_site(tmp_path / "one", first)) as one:
+            assert one.context is not None
+            assert one.ensemble is not None
+            context = one.context.broker.status().address
+            ensemble = one.ensemble.running.status().address
+            text = BROKERS.format(
+                name="two",
+                join_context=f'join = ["{context}"]',
+                join_ensemble=f'join = ["{ensemble}"]',
+            )
+            site = load_site(write_site(tmp_path / "two", text + HALL))
+            two = make_node(site, NodeSettings(port=0), SystemClock())
+            async with serving(two) as url:
+                await two.start()
+                api = NodeApi(two, url)
+                found = await until(
+                    api, lambda seen: of_kind(seen, "context") and of_kind(seen, "ensemble")
+                )
+                (broker,) = of_kind(found, "context")
+                assert (broker["address"], broker["state"]) == (context, "well")
+                (member,) = of_kind(found, "ensemble")
+                assert (member["name"], member["address"]) == ("one", ensemble)
+                assert member["state"] == "well"
+                found = await until(
+                    api, lambda seen: all(part["state"] == "well" for part in seen["parts"])
+                )
+                assert [part["kind"] for part in found["parts"]] == ["context", "ensemble"]
+                found = await until(
+                    api, lambda seen: "no broker" in of_kind(seen, "mqtt")[0]["reason"]
+                )
+                (hall,) = of_kind(found, "mqtt")
+                assert (hall["state"], hall["address"]) == ("cut", "127.0.0.1:1")
+                assert found["neighbours"][0] == hall  # what is cut comes first
+            await two.stop()
 
     asyncio.run(scenario())
 

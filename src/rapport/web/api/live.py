@@ -22,7 +22,7 @@ from rapport.web.endpoint_docs import DOC, EndpointDoc
 from rapport.web.event_stream import BEAT_MS, RETRY_MS, sse_event
 
 _EVERY_MS = 1_000
-_CHANNELS = ("events", "detections", "log", "quarantine", "policies")
+_CHANNELS = ("events", "detections", "log", "quarantine", "policies", "dead_letters")
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     log: int = 0
     quarantine: int = 0
     policies: int = 0
+    dead_letters: int = 0
     faults: str = ""
     """Names of the faults of now."""
     network: str = ""
