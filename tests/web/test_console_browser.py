@@ -554,29 +554,52 @@ def test_the_ledger_is_filtered_and_saved_as_a_file(console: Console) -> None:
     console.run(scenario())
 
 
-def test_the_network_shows_a_cut_link_and_its_reason_drawn_and_in_words(
+def test_the_network_shows_a_cut_link_with_its_reason_and_the_rate_of_another(
     console: Console, tmp_path: Path
 ) -> None:
+    links = f"""
+[links.bologna]
+url = "http://127.0.0.1:1"
+receive = ["numbers"]
+[links.milano]
+url = "{console.api.url}"
+token = "file:gateway.token"
+receive = ["numbers"]
+[context]
+listen = "127.0.0.1:0"
+"""
+
     async def scenario() -> None:
-        text = '[links.bologna]\nurl = "http://127.0.0.1:1"\nreceive = ["alarms"]\n'
         folder = write_freezer_site(tmp_path / "linked")
         with (folder / "site.toml").open("a") as file:
-            file.write(text + '[context]\nlisten = "127.0.0.1:0"\n')
+            file.write(links)
         node = make_node(load_site(folder), NodeSettings(port=0), SystemClock())
+        numbers = console.node.channels.channel("numbers")
+        await numbers.append([numbered(0)])
         async with serving(node) as url:
             await node.start()
             for size, scheme in ((PHONE, "light"), (DESK, "dark")):
                 looks: Any = {"viewport": size, "color_scheme": scheme}
                 async with console.visit(f"{url}/console/network", **looks) as page:
                     words = page.get_by_role("region", name="In words")
-                    row = words.get_by_role("row", name="bologna")
-                    await expect(row).to_contain_text("cut off: no node answers", timeout=10_000)
-                    drawing = page.get_by_role("img", name="This node and 1 neighbours; 1 are cut")
+                    cut = words.get_by_role("row", name="bologna")
+                    await expect(cut).to_contain_text("cut off: no node answers", timeout=10_000)
+                    drawing = page.get_by_role("img", name="2 neighbours; 1 are cut off")
                     await expect(drawing).to_contain_text("bologna")
                     await expect(words).to_contain_text("Context broker")
                     assert await serious_faults(page) == []
                     width = await page.evaluate("document.documentElement.scrollWidth")
                     assert width <= size["width"]
+            async with console.visit(f"{url}/console/network", viewport=DESK) as page:
+                await page.clock.install()
+                await page.reload()
+                linked = page.get_by_role("row", name="milano")
+                await expect(linked).to_contain_text("receives numbers: 1")
+                await numbers.append([numbered(number) for number in range(1, 31)])
+                await expect(linked).to_contain_text("receives numbers: 31", timeout=10_000)
+                await page.clock.fast_forward(30_000)
+                await expect(linked).to_contain_text("a minute")
+                await expect(page.get_by_role("img", name="neighbours")).to_contain_text("/min")
         await node.stop()
 
     console.run(scenario())

@@ -93,6 +93,7 @@ def test_a_link_shows_what_went_over_it_and_why_it_is_cut(tmp_path: Path) -> Non
                 (part,) = found["parts"]
                 assert (part["kind"], part["state"]) == ("context", "well")
                 before = network_mark(here)
+                assert network_mark(here) == before
                 await there.stop()
                 await until(api, lambda one: link_of(one)["state"] == "cut")
                 assert network_mark(here) != before

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 NeighbourKind = Literal["link", "mqtt", "context", "ensemble", "push"]
 NeighbourState = Literal["well", "behind", "doubtful", "cut"]
 _MOST_OF_A_KIND = 100
-_SHOWN_EVERY_MS = 10_000
-"""How often the time of the last exchange alone makes pages load again."""
 _MEMBER_STATES: dict[str, NeighbourState] = {
     "alive": "well",
     "suspect": "doubtful",
@@ -121,12 +119,9 @@ async def network_of(node: Node, identity: str) -> Network:
 
 
 def network_mark(node: Node) -> str:
-    """A text that differs when something in the network moved; costs little."""
+    """A text that differs when events went over a connection or its state changed; costs little."""
     moved = (
-        [
-            (row.link, row.way, row.channel, row.reached // _SHOWN_EVERY_MS, _told_by(row))
-            for row in _link_rows(node)
-        ],
+        [(row.link, row.way, row.channel, _told_by(row)) for row in _link_rows(node)],
         [(one.push.session, one.push.messages, one.failures) for one in node.pushing.pushes()],
         [(one.name, one.address) for one in _brokers(node)],
         [(one.name, one.state) for one in _members(node)],
